@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from loop.base.processes import Tick
-from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber, find_failures, list_checks
+from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber, find_failures
 from loop.debug.rules import SCALES, Case, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
@@ -195,7 +195,7 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
     """All checked cases of the variant, smallest first, each with whether it fails."""
     target, dimensions = prober.bench.target, prober.signature.dimensions
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    for check in list_checks(prober.context, prober.failing.variant):
+    for check in prober.checks:
         outcome = prober.failing.outcome(check)
         if check.status != "unsupported" and outcome != "other":
             key = tuple(_make_case(target, check).items())
@@ -207,9 +207,8 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
 def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:
     """A rule search that starts from these cases, within what the target and the variant accept."""
     target, side = prober.bench.target, prober.side
-    checks = list_checks(prober.context, prober.failing.variant)
     start_work = count_operations(target, prober.start.workload)
-    most_checked = max([start_work, *(count_operations(target, check.workload) for check in checks)])
+    most_checked = max(count_operations(target, check.workload) for check in prober.checks)
     most_work = min(max(4 * start_work, LEAST_WORK), 2 * most_checked)
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
     choices: dict[str, tuple[Scalar, ...]] = {}

@@ -1,7 +1,7 @@
 """Shared by the debugging steps: the failure to examine, and a prober that asks the gate."""
 
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -30,8 +30,8 @@ MOST_PROBES = 200
 """Most workloads that one search tries."""
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
 Entry = Mapping[str, Scalar]
-Search = Generator[Entry, bool, None]
-"""Yields workloads and receives whether each fails. The last failing one is the result."""
+Fails = Callable[[Entry], Generator[Tick, None, bool]]
+"""Tries a workload, and returns whether the variant fails on it."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class FailureProber:
     """Asks the gate whether one variant fails on given workloads, and caches every answer."""
 
     def __init__(self, context: Context, failing: Failing, side: Side, limit_s: float) -> None:
-        self.context, self.bench, self.failing, self.side = context, context.bench, failing, side
+        self.bench, self.failing, self.side = context.bench, failing, side
         self.deadline = time.monotonic() + limit_s
         self.start, self.signature = failing.start, context.bench.target.signature
         self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
@@ -153,8 +153,9 @@ class FailureProber:
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {start_key: "fails"}
         """Workload name, seed and layout to the gate's answer."""
         self.probe_count = 0
-        checks = list_checks(context, failing.variant)
-        self.failures = [check for check in checks if failure_kind(check) == failing.kind]
+        self.checks = list_checks(context, failing.variant)
+        """All checks of the variant in this session."""
+        self.failures = [check for check in self.checks if failure_kind(check) == failing.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
         self._checker = self._new_checker(None)
 
@@ -239,8 +240,7 @@ class FailureProber:
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
         """Whether calls that are right in a fresh process fail after other calls in this one. Tries the variant's
         other workloads in turn: those with the same sizes first, then other values."""
-        checks = list_checks(self.context, self.side.name)
-        others = {workload_key(check.workload): check.workload for check in checks}
+        others = {workload_key(check.workload): check.workload for check in self.checks}
         others.pop(workload_key(start.workload), None)
         other_values = start.workload.model_copy(update={"seed": start.workload.seed + 1})
         by_name = sorted((*others.values(), other_values), key=lambda other: other.name != start.workload.name)
@@ -272,16 +272,16 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
 def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
     best, is_minimal = prober.entry, False
-    search = shrink(best, prober.signature)
+
+    def fails(entry: Entry) -> Generator[Tick, None, bool]:
+        nonlocal best
+        has_failed = (yield from prober.ask_gate(entry)) == "fails"
+        best = entry if has_failed else best
+        return has_failed
+
     with suppress(BudgetSpent):
-        try:
-            entry = next(search)
-            while True:
-                fails = (yield from prober.ask_gate(entry)) == "fails"
-                best = dict(entry) if fails else best
-                entry = search.send(fails)
-        except StopIteration:
-            is_minimal = True
+        yield from shrink(best, prober.signature, fails)
+        is_minimal = True
     prober.close()
     probes = prober.probe_count
     check = yield from prober.check(prober.workload(best))
@@ -300,10 +300,10 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     )
 
 
-def shrink(entry: Entry, signature: Signature) -> Search:
-    """Drop special values and attributes, then lower each dimension; repeat until nothing changes. Dimensions that
-    share a shorthand are first lowered together. A dimension is doubled from 1, because small sizes are quick.
-    Then bisection finds a failing size whose predecessor does not fail."""
+def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, None, None]:
+    """Drop special values and attributes, then lower each dimension; repeat until nothing changes.
+    Dimensions that share a shorthand are first lowered together. The result is the last workload for
+    which `fails` returned True; `entry` if there was none."""
     current: Entry = {}
     for name, value in entry.items():  # Replace a shorthand by its dimensions.
         current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}
@@ -313,22 +313,23 @@ def shrink(entry: Entry, signature: Signature) -> Search:
         for key in before:
             if key not in (*signature.dimensions, "dtype"):
                 plainer = {name: value for name, value in current.items() if name != key}
-                current = plainer if (yield plainer) else current
+                current = plainer if (yield from fails(plainer)) else current
         equal_groups = [names for names in signature.shorthand.values() if len({current[n] for n in names}) == 1]
         for names in equal_groups:
-            current = yield from _lower(current, names)
+            current = yield from _lower(current, names, fails)
         for name in sorted(signature.dimensions, key=lambda name: -int(current[name])):
-            current = yield from _lower(current, (name,))
+            current = yield from _lower(current, (name,), fails)
 
 
-def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
-    """Lower dimensions to one common size, as far as the workload still fails: yields what to try, is sent whether
-    it fails. Returns the smallest that failed, or `entry`."""
+def _lower(entry: Entry, names: Iterable[str], fails: Fails) -> Generator[Tick, None, Entry]:
+    """Lower dimensions to one common size, as far as the workload still fails; returns the smallest
+    that failed, or `entry`. Doubles the size from 1, because small sizes are quick. Then bisection
+    finds a failing size whose predecessor does not fail."""
     low, high = 0, max(int(entry[name]) for name in names)
     size = 1
     while high - low > 1:
         smaller = {**entry, **dict.fromkeys(names, size)}
-        if (yield smaller):
+        if (yield from fails(smaller)):
             entry, high = smaller, size
         else:
             low = size

@@ -88,7 +88,8 @@ class RuleSearch:
         cases = [(self._with_products(case), fails) for case, fails in cases]
         for case, fails in cases:
             (self.failing if fails else self.passing).append(case)
-        self.conditions = [*self._size_rules(), *self._choice_rules([case for case, _ in cases])]
+        rules = [*self._size_rules(), *self._choice_rules([case for case, _ in cases])]
+        self.conditions = [*rules, *(_opposite(rule, rule.cost + 0.1) for rule in rules)]
         """Rules of one condition without a threshold that may still be the rule or a part of it."""
         self.seen = {tuple(sorted(case.items())) for case, _ in cases}
         self.fresh: list[Case] = []
@@ -233,25 +234,23 @@ class RuleSearch:
                 if is_power or is_size:
                     texts = (f"{name} % {step} != 0", f"{name} % {step} == 0")
                     cost = (0.0 if is_size else 2.0) + (1.0 if is_power else 3.0) + (step > 64)
-                    yield from _with_opposite(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
+                    yield Rule(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
                 remainders = {int(case[name]) % step for case in self.failing} if is_size and step <= 64 else set()
                 for rest in sorted(remainders - {0}):
                     texts = (f"{name} % {step} == {rest}", f"{name} % {step} != {rest}")
                     cost = 2.5 if is_power else 3.5
-                    yield from _with_opposite(
-                        *texts, cost, lambda case, n=name, s=step, r=rest: int(case[n]) % s == r
-                    )
+                    yield Rule(*texts, cost, lambda case, n=name, s=step, r=rest: int(case[n]) % s == r)
             if is_size:
                 texts = (f"{name} is no power of two", f"{name} is a power of two")
-                yield from _with_opposite(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
+                yield Rule(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
                 for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
                     texts = (f"{name} == {size}", f"{name} != {size}")
                     cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
-                    yield from _with_opposite(*texts, cost, lambda case, n=name, s=size: case[n] == s)
+                    yield Rule(*texts, cost, lambda case, n=name, s=size: case[n] == s)
         for a, b in combinations(self.differing, 2):
             for (sign, opposite), compare in COMPARISONS.items():
                 texts = (f"{a} {sign} {b}", f"{a} {opposite} {b}")
-                yield from _with_opposite(*texts, 2.0, lambda case, a=a, b=b, c=compare: c(case[a], case[b]))
+                yield Rule(*texts, 2.0, lambda case, a=a, b=b, c=compare: c(case[a], case[b]))
 
     def _choice_rules(self, cases: Sequence[Case]) -> Iterator[Rule]:
         """Rules on attributes, type, values and layout, where these differ between cases."""
@@ -263,13 +262,7 @@ class RuleSearch:
                 word = str(choice).lower() if isinstance(choice, bool) else str(choice)
                 verb = "are" if name in ("inputs", "values") else "is"
                 texts = (f"{name} {verb} {word}", f"{name} {verb} not {word}")
-                yield from _with_opposite(*texts, 1.0, lambda case, n=name, c=choice: case[n] == c)
-
-
-def _with_opposite(text: str, opposite: str, cost: float, holds: Callable[..., bool]) -> Iterator[Rule]:
-    """A rule and its negation, which costs slightly more."""
-    rule = Rule(text, opposite, cost, holds)
-    yield from (rule, _opposite(rule, cost + 0.1))
+                yield Rule(*texts, 1.0, lambda case, n=name, c=choice: case[n] == c)
 
 
 def _opposite(rule: Rule, cost: float) -> Rule:

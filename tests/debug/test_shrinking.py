@@ -1,10 +1,11 @@
 """The smallest failing workload, by itself: what is asked for, in which order, and what is never taken."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import pytest
 
+from loop.base.processes import Tick, run_to_end
 from loop.debug.probing import Entry, shrink
 from loop.model.signature import Signature
 from loop.model.target import Scalar
@@ -31,17 +32,17 @@ Fails = Callable[[Entry], bool]
 
 def shrunk(fails: Fails, start: Entry = START) -> tuple[Entry, list[Entry]]:
     """What a search comes to, and everything that it asked for."""
-    best, asked = start, []
-    search = shrink(start, SIGNATURE)
-    try:
-        entry = next(search)
-        while True:
-            asked.append(entry)
-            if fails(entry):
-                best = entry
-            entry = search.send(fails(entry))
-    except StopIteration:
-        return best, asked
+    best, asked = start, list[Entry]()
+
+    def ask(entry: Entry) -> Generator[Tick, None, bool]:
+        nonlocal best
+        asked.append(entry)
+        best = entry if fails(entry) else best
+        yield Tick("asked")
+        return fails(entry)
+
+    run_to_end(shrink(start, SIGNATURE, ask))
+    return best, asked
 
 
 @pytest.mark.parametrize(
