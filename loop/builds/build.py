@@ -39,8 +39,7 @@ HINT_BY_MESSAGE = {
     "Failed to preprocess host compiler": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
     "Cannot find compiler 'g++'": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
     "unsupported GNU version": "nvcc refuses this g++: install an older one, and name it: `-ccbin g++-12`",
-    "unrecognized command-line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
-    "unrecognized command line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
+    "unrecognized command": "the compiler does not know this flag: it may be too old, g++ 9 does",
     "Unsupported gpu architecture": "this nvcc does not know the GPU: take a toolkit that does",
     "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
 }
@@ -270,11 +269,11 @@ def has_same_statements(first: Path, second: Path) -> bool:
                     node.body.remove(first)
         return ast.dump(tree)
 
-    before, after = (
-        {str(path.relative_to(copied)): normal_form(path) for path in copied.rglob("*") if path.is_file()}
-        for copied in (first, second)
-    )
-    return before == after
+    forms = []
+    for copied in (first, second):
+        files = [path for path in copied.rglob("*") if path.is_file()]
+        forms.append({str(path.relative_to(copied)): normal_form(path) for path in files})
+    return forms[0] == forms[1]
 
 
 def imports_package(package: str, files: Iterable[str], folder: Path) -> bool:

@@ -158,11 +158,10 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[
             missing.append(f"parallelism of {name}: the manifest has no device {default}")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
-        for workload in expand_sets(target, context.task.plan.workloads, dtype):
-            occupancy = (
-                find_occupancy(context, name, workload, default) if is_supported(variant, workload) else None
-            )
-            occupancies += [occupancy] if occupancy else []
+        workloads = expand_sets(target, context.task.plan.workloads, dtype)
+        supported = [workload for workload in workloads if is_supported(variant, workload)]
+        possible = [find_occupancy(context, name, workload, default) for workload in supported]
+        occupancies += [occupancy for occupancy in possible if occupancy]
     return Result(_output(occupancies, missing))
 
 
