@@ -271,7 +271,8 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
 
 def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
-    best, is_minimal = prober.entry, False
+    best: Entry = prober.entry
+    is_minimal = False
 
     def fails(entry: Entry) -> Generator[Tick, None, bool]:
         nonlocal best

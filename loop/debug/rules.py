@@ -49,7 +49,8 @@ class Rule:
     """The negated condition, in words."""
     cost: float
     """Complexity in bits: the prior probability of the rule is 2 ** -cost."""
-    holds: Callable[[Case], bool]
+    holds: Callable[..., bool]
+    """Takes a case."""
     limits: tuple[tuple[tuple[str, ...], float], ...] = ()
     """Pairs for rules with a threshold: names of sizes, and the limit of their product."""
 
