@@ -157,7 +157,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
             Control(f"writes to {name}", "write_input", CHANGED_CAUSES, **cheat, **of_input),
             Control(f"uses {name} as workspace", "use_input", CHANGED_CAUSES, **cheat, **of_input),
         ]
-        if _has_equal_rank(dimensions, signature.output_dimensions):
+        if len(dimensions.split()) == len(signature.output_dimensions.split()):
             of_input["applies"] = _has_equal_sizes(dimensions, signature.output_dimensions)
             all_controls += [
                 Control(f"answers in {name}", "answer_in_input", CHANGED_CAUSES, **cheat, **of_input),
@@ -188,7 +188,7 @@ def _value_controls(signature: Signature) -> Iterator[Control]:
     for number, name in enumerate(inputs):
         yield Control(f"ignores {name}", "ignore", terms={"input": number})
     for (first, name), (second, other) in itertools.combinations(enumerate(inputs), 2):
-        if _has_equal_rank(inputs[name], inputs[other]):
+        if len(inputs[name].split()) == len(inputs[other].split()):
             can_show, terms = _has_equal_sizes(inputs[name], inputs[other]), {"inputs": [first, second]}
             yield Control(f"swaps {name} and {other}", "swap", applies=can_show, terms=terms)
     yield Control("low precision", "round_inputs")
@@ -213,11 +213,6 @@ def _value_controls(signature: Signature) -> Iterator[Control]:
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", ("NaN",))
     yield Control("nothing written", "nothing", ("NaN",))
-
-
-def _has_equal_rank(first: str, second: str) -> bool:
-    """Whether two tensors with these dimensions (`N M`) have equally many, so they may have one shape."""
-    return len(first.split()) == len(second.split())
 
 
 def _has_equal_sizes(first: str, second: str) -> Callable[[Workload], bool]:
