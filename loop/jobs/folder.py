@@ -141,7 +141,7 @@ class JobFolder:
 
     @property
     def is_refused(self) -> bool:
-        """True if no machine could begin the job, or complete it."""
+        """True if no machine could begin the job: exit code 75, and no output, because its command never ran."""
         return self.exit_code == ExitCode.PAUSED and not (self.path / OUT).exists()
 
     @property
@@ -290,7 +290,8 @@ def remove_old_jobs(newest: int, prefix: str = "") -> None:
 
 
 def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
-    """Path below `folder` to the SHA-256 of the content. `files`: default all in the folder."""
+    """Path below `folder` to the SHA-256 of the content. `files`: default all in the folder,
+    but no symbolic links, which may lead outside."""
     chosen = folder.rglob("*") if files is None else files
     return {
         path.relative_to(folder).as_posix(): content_hash(path.read_bytes())

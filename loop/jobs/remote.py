@@ -138,7 +138,7 @@ class Connection:
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
         code, out, errors = self._run_program([*self._ssh, self.listed.ssh_address, "exec sh -s"], limit_s, stdin)
         _, begun, answer = out.partition(BEGIN)
-        if not begun or code == 255:
+        if not begun or code == 255:  # ssh's own exit code for a lost connection.
             raise self._make_error(errors, is_cut=True)
         if code:
             raise self._make_error(errors, is_cut=False)

@@ -144,15 +144,7 @@ class Choices:
         # A part of it is given: `config.eps` of `config`.
         has_given_part = any(other.startswith(f"{path}.") for other in (*self.likes, *self.values))
         if not has_given_part and default is not Parameter.empty:
-            is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
-            is_allowed = self.attribute_names is None or name in self.attribute_names
-            if is_number and is_allowed and not AXIS.fullmatch(name):  # An axis, `dim`, stays.
-                return self._add_choices(path, [self._attribute(path, default)])
-            text = default.__name__ if isinstance(default, type) else repr(default)
-            is_tensor = default is None and kind in ("", "tensor")
-            note = f"{path} stays at its default, {text[:40]}; --set {path}=VALUE changes it"
-            self.notes.append(f"{path} stays None; --like {path}=N,M makes it a tensor" if is_tensor else note)
-            return None
+            return self._add_default(path, kind, default)
         if not has_given_part and is_nullable:
             self.notes.append(f"{path} stays None")
             return "None"
@@ -165,6 +157,22 @@ class Choices:
         if not choices:
             self.missing[path] = kind
         return self._add_choices(path, choices)
+
+    def _add_default(self, path: str, kind: str, default: Any) -> str | None:
+        """Add a parameter with a default. A number or flag becomes an attribute, unless it names an axis, as `dim`
+        does: kernels are written for one axis. Others, and what a kernel does not take, stay at their default: a
+        note says so. Returns as `add`."""
+        name = path.rpartition(".")[2]
+        is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
+        is_allowed = self.attribute_names is None or name in self.attribute_names
+        if is_number and is_allowed and not AXIS.fullmatch(name):
+            return self._add_choices(path, [self._attribute(path, default)])
+        text = default.__name__ if isinstance(default, type) else repr(default)
+        note = f"{path} stays at its default, {text[:40]}; --set {path}=VALUE changes it"
+        if default is None and kind in ("", "tensor"):
+            note = f"{path} stays None; --like {path}=N,M makes it a tensor"
+        self.notes.append(note)
+        return None
 
     def _add_tensor(self, path: str, kind: str, detail: Any, *, is_list: bool) -> str:
         """Add a parameter with `--like`: a tensor; several shapes, or its annotation, mean a list of them."""
