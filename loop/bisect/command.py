@@ -212,8 +212,8 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
             passed_s = time.monotonic() - started
             screen.status(f"  {tick.note} ({seconds_text(passed_s)})")
             if builder and bisection.probes and not printed:
-                differing = f"{bisection.problem.last_position} of the commits change"
-                screen.say(f"  {differing} what {builder.variant} is built from")
+                builds = say.count(bisection.problem.last_position, "different build")
+                screen.say(f"  {builds} of {builder.variant} after the good end")
             for number, probe in enumerate(bisection.probes[printed:], printed + 1):
                 result = probe.reason
                 if probe.status == "measured":

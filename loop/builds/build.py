@@ -204,9 +204,8 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
             path = temporary_folder / COPIES / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        known_builds.move_folder(
-            temporary_folder, cache / build_id, cache, lambda: find_python_copy(name, build_id, cache)
-        )
+        is_stored = functools.partial(find_python_copy, name, build_id, cache)
+        known_builds.move_folder(temporary_folder, cache / build_id, cache, is_stored)
     return _python_build(name, build_id, cache, len(contents), cached=False)
 
 
@@ -333,15 +332,12 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
     for source in variant.sources:
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
-    command = [*_compiler_command(variant, include), "-M", *variant.sources]
-    completed = yield from run(
-        command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH_MESSAGES, note="reading the sources"
-    )
+    command, note = [*_compiler_command(variant, include), "-M", *variant.sources], "reading the sources"
+    completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH_MESSAGES, note=note)
     if not completed.succeeded:
         raise compiler_failure(completed, "read")
     files_read = sorted(set(known_builds.parse_make_rules(completed.output)))
-    hashes: list[tuple[str, str]] = []
-    own_files = set[str]()
+    hashes, own_files = list[tuple[str, str]](), set[str]()
     for file in files_read:
         path = folder / file
         name = os.path.relpath(path, folder)
