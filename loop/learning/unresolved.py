@@ -55,11 +55,9 @@ def unresolved_failures(
             for check in judgement.wrong:
                 last_failures[judgement.check_key(check, row.device), sources] = number, judgement, check
     unresolved = []
-    for (key, sources), (number, judgement, check) in sorted(
-        last_failures.items(), key=lambda item: item[1][0], reverse=True
-    ):
-        variant = judgement.variant
-        if variant not in declared:
+    latest_first = sorted(last_failures.items(), key=lambda failure: -failure[1][0])
+    for (key, sources), (number, judgement, check) in latest_first:
+        if (variant := judgement.variant) not in declared:
             continue
         passes_of_check = list(passes.get(key, ()))
         # A check's name begins with its workload, except `sanitizers`.
@@ -83,9 +81,9 @@ def sessions_needed(root: Path) -> set[str]:
             last_head_by_key[repr(hardware_key(head))] = head
         except LoopError as error:
             remark_once(f"left out: {error.message}")
-    session_ids = {head.id for head in last_head_by_key.values()}
+    session_ids = set[str]()
     for head in last_head_by_key.values():
-        session_ids |= {good.session for good in known_good(root, head).values()}
+        session_ids |= {head.id, *(good.session for good in known_good(root, head).values())}
     for target in {head.target for head in last_head_by_key.values()}:
         rows = index.rows(root, target=target)
         judgements = [judgement for row in rows for judgement in row.judged]
