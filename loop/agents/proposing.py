@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -307,25 +307,25 @@ def _wait_for_proposer(child: Child, task: ProposerTask, started_s: float) -> Ge
     return None
 
 
-def kill_orphans(earlier_children: Sequence[int]) -> None:
-    """Kill processes that lost their parent while proposers ran, and became our children.
+@contextlib.contextmanager
+def kill_new_orphans() -> Iterator[None]:
+    """At the end of the block, kill processes that lost their parent in it and became our children.
 
-    `earlier_children`: process ids of our earlier children. No other way finds orphans that left
-    their process group and cleared their environment.
+    No other way finds orphans that left their process group and cleared their environment.
     """
-    loop_children = {*earlier_children, *STARTED_PIDS}
-    for _ in range(3):  # A killed process leaves its own children to us.
-        orphans = [pid for pid in child_processes() if pid not in loop_children]
-        if orphans:
-            kill_trees(orphans)
-        for pid in orphans:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
-def child_processes() -> list[int]:
-    """Process ids of our current children."""
-    return [child.pid for child in psutil.Process().children()]
+    earlier_children = {child.pid for child in psutil.Process().children()}
+    try:
+        yield
+    finally:
+        for _ in range(3):  # A killed process leaves its own children to us.
+            loop_children = earlier_children | STARTED_PIDS
+            children = [child.pid for child in psutil.Process().children()]
+            orphans = [pid for pid in children if pid not in loop_children]
+            if orphans:
+                kill_trees(orphans)
+            for pid in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
 
 
 NAMELESS_MODEL = "a model without a name"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.agents import proposing
-from loop.agents.proposing import CACHE, ProposerTask, child_processes, kill_orphans, read_proposals, run_proposer
+from loop.agents.proposing import CACHE, ProposerTask, kill_new_orphans, read_proposals, run_proposer
 from loop.base.documents import sums, write_atomic
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
@@ -42,16 +42,16 @@ class ProposalRound:
 
     def run_proposers(self, first_number: int) -> Generator[Tick, None, None]:
         """Run the proposers, numbered from `first_number`; save each proposal when it ends."""
-        session_tree, earlier_children = workshop_of(self.context).tree, child_processes()
+        session_tree = workshop_of(self.context).tree
         for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
             shutil.rmtree(leftover, ignore_errors=True)
         numbers = range(first_number, first_number + self.context.task.campaign.width)
         head = self.tree.head
         try:
-            runs = (self._run_candidate(number, head) for number in numbers)
-            yield from run_side_by_side(runs, len(numbers))
+            with kill_new_orphans():
+                runs = (self._run_candidate(number, head) for number in numbers)
+                yield from run_side_by_side(runs, len(numbers))
         finally:
-            kill_orphans(earlier_children)
             self.tree.revert(head)
 
     def _run_candidate(self, number: int, head: str) -> Generator[Tick, None, None]:

@@ -16,10 +16,9 @@ from loop.agents.proposing import (
     PRESETS,
     Preset,
     ProposerTask,
-    child_processes,
     fill_placeholders,
     find_preset,
-    kill_orphans,
+    kill_new_orphans,
     read_ai_use,
     refuse_unready,
     run_proposer,
@@ -94,7 +93,6 @@ def test_one_that_said_it_had_ended_is_ended(
 
 def test_a_daemon_without_parent_and_environment_is_swept(tmp_path: Path) -> None:
     """It left its group and emptied its environment: it became a child of ours, and is ended."""
-    before = child_processes()
     code = (
         "import os,sys,time\n"
         "if os.fork(): os._exit(0)\n"
@@ -103,8 +101,8 @@ def test_a_daemon_without_parent_and_environment_is_swept(tmp_path: Path) -> Non
         "os.execve('/bin/sleep',['sleep','300'],{})"
     )
     (tmp_path / "daemon.py").write_text(code)
-    errand(tmp_path, f"{sys.executable} daemon.py; while [ ! -s pid ]; do sleep 0.01; done; sleep 0.2")
-    kill_orphans(before)
+    with kill_new_orphans():
+        errand(tmp_path, f"{sys.executable} daemon.py; while [ ! -s pid ]; do sleep 0.01; done; sleep 0.2")
     pid = int((tmp_path / "pid").read_text())
     assert not psutil.pid_exists(pid)
 

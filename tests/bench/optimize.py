@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from loop.agents.proposing import ProposerTask, child_processes, kill_orphans, run_proposer
+from loop.agents.proposing import ProposerTask, kill_new_orphans, run_proposer
 from loop.base.documents import write_atomic
 from loop.base.processes import run_to_end
 from loop.base.stats import ratio_interval, winsorise
@@ -167,7 +167,6 @@ def nasty(key: str) -> dict[str, Any]:
     name, _, deadline = key.partition(" | ")
     limit_s = float(deadline)
     before = {one.pid for one in psutil.process_iter()}
-    own = child_processes()
     with tempfile.TemporaryDirectory(prefix="loop-nasty-") as folder:
         work = Path(folder) / "work"
         work.mkdir()
@@ -176,8 +175,8 @@ def nasty(key: str) -> dict[str, Any]:
         begun = time.monotonic()
         campaign, printed = Campaign(proposer=NASTY[name], quiet_minutes=1), Path(folder) / "printed"
         task = ProposerTask(1, campaign, page, work, work, work / "locks", printed, limit_s)
-        found = run_to_end(run_proposer(task))
-        kill_orphans(own)
+        with kill_new_orphans():
+            found = run_to_end(run_proposer(task))
         late = time.monotonic() - begun - limit_s
     left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
     alive = [one for one in left if "100000" in (one.info["cmdline"] or ())]
