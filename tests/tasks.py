@@ -8,8 +8,7 @@ from typing import Any
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from tests.targets import compiled, importable
-from tests.task_example import FLOAT, Example
-from tests.task_judging import BESIDE, GATHER, GATHER_C, GATHER_PY, NARROW, PARTLY, SAMPLING
+from tests.task_judging import BESIDE, FLOAT, GATHER, GATHER_C, GATHER_PY, NARROW, PARTLY, SAMPLING, Example
 
 BACKWARD = Example(
     code="""
