@@ -11,6 +11,7 @@ from loop.base.errors import WorkFailed
 from loop.cli import on_host
 from loop.jobs import there as noted
 from loop.jobs.folder import Job, create_job
+from loop.jobs.remote import Unreachable
 from loop.jobs.there import PollResult, RemoteJobs, SentJob
 from loop.report.screen import Screen
 
@@ -43,6 +44,23 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1][:2]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
     assert [(0, 0), (5, len(looks[0].stderr))] == [sizes for *_, sizes in shown]
+
+
+def test_a_lost_machine_is_named_where_no_terminal_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once for each reason, as an outage can last for hours; then the job's output goes on."""
+    folder, polls = create_job(Job(id="a", words=("status",))), [0, 0]
+
+    def poll(job: str, *sizes: int) -> PollResult:
+        if polls:
+            polls.pop()
+            raise Unreachable("l4 does not answer", hint="look at it")
+        return PollResult("done", 0, b"", b"", has_more=False)
+
+    there = cast(RemoteJobs, SimpleNamespace(poll=poll))
+    assert "done" == on_host._print_output(folder, make_sent(tmp_path), there, Screen()).state
+    assert 1 == capsys.readouterr().err.count("l4 does not answer; the job goes on there")
 
 
 def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:

@@ -6,7 +6,15 @@ import pytest
 from markdown_it import MarkdownIt
 
 from loop.session.first_screen import DEFAULT_LIMIT_BYTES, markdown_summary
-from tests.makers import make_finished, make_no_speed, make_record, make_session_head, make_speed
+from tests.makers import (
+    make_check,
+    make_finished,
+    make_no_speed,
+    make_record,
+    make_session_head,
+    make_speed,
+    make_verify,
+)
 
 HOSTILE = "\x1b[31m|<script>alert(1)</script>\u202e` --> [a](javascript:b)\x00"
 FAILED = make_finished("build", status="failed", message="cpu: k.cpp:3:1: error\n  int x\n  ^~~~", hint="mend it")
@@ -78,3 +86,16 @@ def test_nobody_is_called_and_no_issue_is_linked() -> None:
         assert words in text
     assert "```text\nerror #20012 at `@here #1`: @triton.jit\n@other\n```" in text
     assert not re.search(r"(?m)^[^`\n]*@\w", re.sub(r"```text.*?```|`[^`]*`", "", text, flags=re.DOTALL))
+
+
+def test_of_how_many_workloads_and_how_much_slower_at_worst() -> None:
+    """A wrong variant is wrong on some of all; a regression on one workload is not hidden in a mean."""
+    checks = [make_check(f"w{place}", right=place > 1) for place in range(5)]
+    wrong = make_record(verdicts=[make_no_speed("w0"), make_no_speed("w1")], status="failed")
+    assert "on w0 and 1 more of 5 workloads" in markdown_summary(
+        wrong, [make_finished(output=make_verify(*checks))]
+    )
+    against = {"against": "known_good"}
+    speeds = [make_speed("w0", "same", 1.0, **against), make_speed("w1", "slower", 0.8, **against)]
+    (row,) = [line for line in tables(markdown_summary(make_record(verdicts=speeds), [])) if "slower" in line]
+    assert "slower on 1: lowest 0.80x" in row
