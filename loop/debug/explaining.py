@@ -33,7 +33,7 @@ LEAST_TELLING, TELLING = 8, 64
 COMPARED = 2
 """Workloads that a known fault has to explain, because one alone may fit by chance."""
 MOST_NAMED = 3
-"""Most known faults that a message names. If more fit, the output identifies none of them."""
+"""Most known faults that a message names. If more explain only the wrong elements, none of them is named."""
 LEAST_WORK = 1 << 18
 """Operations that a fresh workload may have in any case."""
 NOTHING = "nothing were computed (zeros)"
@@ -158,8 +158,10 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
             common = [fault for fault in common if fault in fit and (fit[fault] or not explains_all)]
         if NOTHING in common:  # All zeros: prefer this to other faults that give zeros.
             common = [NOTHING]
-        if common and len(common) <= MOST_NAMED:
-            return tuple(common) if explains_all else (*common[:-1], f"{common[-1]}, where it is wrong")
+        if common and explains_all:  # More than these give the same output: any of them tells where to look.
+            return tuple(common[:MOST_NAMED])
+        if 0 < len(common) <= MOST_NAMED:
+            return (*common[:-1], f"{common[-1]}, where it is wrong")
     return ()
 
 
