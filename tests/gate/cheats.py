@@ -18,7 +18,7 @@ FLAGS = ["-std=c++17", "-O1", "-pthread"]
 REMAINS = ("precomputes_and_mends",)
 """Cheats that gain: docs/promises.md describes them, under "A kernel cheats"."""
 HONEST = ("honest", "quick")
-QUICK = ("last_of_sample", "short_samples", "returns_same_buffer", "first_of_sample", "other_slot")
+QUICK = ("last_of_sample", "short_samples", "one_memory")
 """Cheats with so little work that a sample holds several calls: they are held against `quick`."""
 
 

@@ -40,8 +40,8 @@ def cheat_halves_inputs(x):
 def cheat_other_slots(x):
     mine = stage()
     if mine:
-        for slot in mine.slots:
-            slot.fill_(1)
+        for views in mine.output_views:
+            views[0].fill_(1)
     return compute(x)
 
 

@@ -141,7 +141,7 @@ def cheat_operator_replaced(x):
         def copy_(self, source, non_blocking=False):
             later()
             size = self.numel() * self.element_size()
-            source = source.contiguous()
+            source = torch.as_tensor(source).contiguous()
             ctypes.memmove(self.data_ptr(), source.data_ptr(), size)
             return self
 
