@@ -42,7 +42,7 @@ class TorchMemory(Memory):
         self.typed_view = self.typed_view[: nbytes // torch_dtype.itemsize]
         """The tensor with its own element type, one-dimensional."""
         self.address = self.typed_view.data_ptr()
-        self._filled_on_device = self.byte_view[:0]
+        self._filled_bytes = self.byte_view[:0]
         """`filled_bytes` on the same device, so that a large tensor is transferred once."""
 
     def write(self, offset: int, data: bytes) -> None:
@@ -57,11 +57,11 @@ class TorchMemory(Memory):
         """As in `Memory`; the same `bytes` object is not transferred to a GPU again."""
         if data is not self.filled_bytes:
             self.filled_bytes = data
-            self._filled_on_device = _bytes_tensor(data).to(self._block.device)
-        self.byte_view.copy_(self._filled_on_device)
+            self._filled_bytes = _bytes_tensor(data).to(self._block.device)
+        self.byte_view.copy_(self._filled_bytes)
 
     def rotate(self, rotation_bytes: int) -> None:
-        self.byte_view.copy_(self._filled_on_device.roll(-rotation_bytes))
+        self.byte_view.copy_(self._filled_bytes.roll(-rotation_bytes))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -70,7 +70,8 @@ class TorchMemory(Memory):
 
     @property
     def has_changed(self) -> bool:
-        return not torch.equal(self.byte_view, self._filled_on_device)
+        """Whether any byte differs from what was filled in: somebody wrote to this memory."""
+        return not torch.equal(self.byte_view, self._filled_bytes)
 
 
 def _bytes_tensor(data: bytes) -> Tensor:

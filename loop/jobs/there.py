@@ -141,7 +141,7 @@ printf '%s\\n' "$(cd && pwd -P)" "$(head -c 64 venv/loop-digest 2>/dev/null)"
 df -Pk . | awk 'NR == 2 {print $4}'
 busy @TREE@
 """
-ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms_of_machine())"
+TERMS_PROGRAM = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms_of_machine())"
 BEGIN = """
 cd jobs/@ID@ || exit 1
 [ -e rc ] || alive . || {
@@ -152,7 +152,7 @@ cd jobs/@ID@ || exit 1
     { mkdir -p out/sessions && cp -a ../../trees/@TREE@.past/. out/sessions/; } || exit 1
   printf %s @TREE@ >tree && rm -f pid || exit 1
   setsid nohup sh -c 'LOOP_TERMS=$(@PYTHON@ -P -c "$1"); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
-    exec @PYTHON@ -P -c "from loop.cli import main; main()" job run .' sh @ASKED@ </dev/null >begun 2>&1 &
+    exec @PYTHON@ -P -c "from loop.cli import main; main()" job run .' sh @TERMS@ </dev/null >begun 2>&1 &
 }
 """
 # Moves git's worktree records to the new tree, which already has the sessions' branches.
@@ -274,8 +274,8 @@ class RemoteJobs(Connection):
         names = [name for name in names if name != job_files.LOCK]
         self.send(folder.path, names, f"{HOME}/jobs/{folder.id}")
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
-        python, asked = f'"$HOME/{PYTHON}"', shlex.quote(ASKED)
-        self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, ASKED=asked)
+        python, terms_program = f'"$HOME/{PYTHON}"', shlex.quote(TERMS_PROGRAM)
+        self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, TERMS=terms_program)
 
     def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
         """State of a job, and its output after the bytes of each stream that are known already. The machine is not

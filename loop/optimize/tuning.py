@@ -220,10 +220,10 @@ class PointSearch:
         timed = [trial for trial in self.trials if trial.outcome in ("timed", "best")]
         if timed:
             ratios = [trial.ratio for trial in timed if trial.ratio is not None]
-            highest = "and no round of them was sound"
+            best_text = "and no round of them was sound"
             if ratios:
-                highest = f"the best of them at {times(max(ratios), 3)}"
-            parts.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {highest}")
+                best_text = f"the best of them at {times(max(ratios), 3)}"
+            parts.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {best_text}")
         others = len(self.tuning.points) - (self.incumbent in self.tuning.points)
         return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
 

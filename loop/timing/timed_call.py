@@ -123,8 +123,9 @@ class InputWindows:
         """The draw that all calls get for now, at one address; None: any."""
 
     def windows(self, calls: int) -> Windows:
-        """Randomly drawn offsets for this many calls."""
-        if self._fixed_draw is not None:  # `rotations` brings its values to this place.
+        """For each of this many calls, where each of its inputs starts: drawn at random, so that no two calls need
+        read the same values. If the target's generator made the values, all inputs of a call are of one draw."""
+        if self._fixed_draw is not None:  # All calls read the first place; `rotations` moves that draw there.
             return [self._window_of_draw(0)] * calls
         if self.call.structure:
             draws = self.rng.choices(range(self.call.input_sets), k=calls)
