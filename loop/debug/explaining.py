@@ -1,5 +1,6 @@
 """Explain why a variant is wrong: threads, kept state, a known fault, or a rule on workloads."""
 
+import math
 import random
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -62,6 +63,7 @@ BY_CALLS = {
 }
 """Cause found by verification that explains the failure; `loop` searches no further."""
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
+AT_TIMES_ON_THREADS = "it fails at times with {} threads, in fresh processes it was right: maybe a data race"
 ORDER = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 
 
@@ -124,15 +126,25 @@ def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
             return ""
         if (yield from prober.fails_after(check)):
             return KEEPS + "right in a fresh process, wrong after calls with other values or sizes"
+        # Threads meet more often in a large workload.
+        largest = max(prober.failures, key=lambda failure: math.prod(failure.workload.sizes.values()))
         for _ in range(REPEATS if has_threads else 0):
-            prober.begin_process(threads=threads)
-            if not all((yield from prober.compare_calls(check.workload, check.inputs))):
-                return (ORDER if check.cause == "two outputs" else RACE).format(threads)
+            for repeated in (check, largest):
+                prober.begin_process(threads=threads)
+                if all((yield from prober.compare_calls(repeated.workload, repeated.inputs))):
+                    continue
+                prober.begin_process(threads=1)
+                if all((yield from prober.compare_calls(repeated.workload, repeated.inputs))):
+                    return (ORDER if check.cause == "two outputs" else RACE).format(threads)
     except BudgetSpent:
         return ""
     finally:
         prober.close()
-    return "it fails at times: in fresh processes it was right"
+    return (
+        AT_TIMES_ON_THREADS.format(threads)
+        if has_threads
+        else "it fails at times: in fresh processes it was right"
+    )
 
 
 def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
