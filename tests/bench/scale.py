@@ -25,15 +25,22 @@ from tests.conftest import ROOT
 from tests.projects import LOOP
 
 NOTES = """
-Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). On 2026-11-29, by the tree
-of 11-28 on another two H200: 53.8 s at width 1, 34.3 and 34.7 s at width 2 (1.56). A profile of such runs
-(py-spy, 50 Hz) shows what does not shrink: 2.5 s of the command, 3 s until a job checks, 1.2 s until its processes
-have ended, and the GPU contexts: eight processes that start together need 2.3 s each, two times eight 3.6 s,
-because the driver makes one at a time. Since then a side is checked on eight workloads in a row while the next
-processes start, and inputs are read through pinned memory: `loop kernels verify` of four variants on one H200
-takes 21.3 and 23.2 s in place of 23.6 and 23.9 (turn about). With it, later that day on two other H200: 42.6 s at
-width 1 and 25.8 s at width 2 (1.65), 936 checks and the same verdicts; a first run at width 2 took 66.5 s, for a
-new machine compiles and imports everything once. Never measured: 4 and 8 GPUs, Ray on GPUs, campaigns of 16.
+Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). On
+2026-11-29, by the tree of 11-28 on another two H200: 53.8 s at width 1, 34.3 and 34.7 s at width 2
+(1.56).
+
+A profile of these runs (py-spy, 50 Hz) shows what does not shrink: 2.5 s of the command, 3 s until
+a job checks, and 1.2 s until its processes have ended. The GPU contexts do not shrink either,
+because the driver makes one at a time. Eight processes that start together need 2.3 s each, two
+times eight 3.6 s.
+
+Since then a side is checked on eight workloads in a row while the next processes start. Inputs are
+read through pinned memory. On one H200, `loop kernels verify` of four variants takes 21.3 and 23.2
+s in place of 23.6 and 23.9 (turn about). Later that day, on two other H200: 42.6 s at width 1, 25.8
+s at width 2 (1.65). Both made 936 checks, with the same verdicts. The very first run there, at
+width 2, took 66.5 s.
+
+Never measured: 4 and 8 GPUs, Ray on GPUs, campaigns of 16.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
 MUST = {2: 1.9, 4: 3.5, 8: 6.0}
