@@ -367,7 +367,9 @@ def compiler_environment() -> dict[str, str]:
 
 def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     """Hash of recipe and environment, without file contents: the key to all builds of a recipe."""
-    settings = sorted(f"{name}={value}" for name, value in compiler_environment().items() if name != "TMPDIR")
+    variables = compiler_environment().items()
+    # A job gets a PYTHONPATH of its own, and must find the builds of the process that sent it.
+    settings = sorted(f"{name}={value}" for name, value in variables if name not in ("TMPDIR", "PYTHONPATH"))
     return content_hash([*_recipe_words(variant, folder), str(include), *settings])[:32]
 
 

@@ -22,9 +22,13 @@ from tests.makers import make_machine, make_plan
 from tests.targets import FLAGS, compiled, open_bench, write_target
 
 
-def test_a_second_build_comes_from_the_cache(folder: Path, tmp_path: Path) -> None:
-    """The same library, with the time it once took."""
-    first, second = (built(folder, tmp_path / "cache") for _ in range(2))
+def test_a_second_build_comes_from_the_cache(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same library, with the time it once took; also in a job, which has a PYTHONPATH of its own."""
+    first = built(folder, tmp_path / "cache")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    second = built(folder, tmp_path / "cache")
     assert (False, True) == (first.cached, second.cached)
     assert first.library == second.library
     assert second.seconds > 0
