@@ -140,8 +140,10 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
             why = f"{edit.variant} is {say.gain_text(edit)}, by {last_row.id}"
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             proposals.append(Idea("quick", objective, (why,), kept_change=edit))
-    proposals += _ideas_for_wrong(local_rows, state)
-    proposals += [*_ideas_for_regressed(ended_rows), *_ideas_after_error(ended_rows)]
+    errors = [*_ideas_after_error(ended_rows)]
+    faults = [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended_rows)]
+    # What these files do not compile to cannot be verified again.
+    proposals += [*errors, *faults] if _has_failed_build(last_row, state) else [*faults, *errors]
     is_measured = any(state.files_hash in (row.left, row.ground) for row in measured_rows)
     if not measured_rows:
         why = "no session has measured speed"
@@ -221,6 +223,13 @@ def _idea_to_revert(variant: str, row: SessionRow, fault: str) -> Idea:
 def _has_bisected(row: SessionRow) -> bool:
     """True if the session completed a bisection."""
     return any(step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps)
+
+
+def _has_failed_build(row: SessionRow | None, state: TargetState) -> bool:
+    """Whether a build failed in session `row`, on the target's present files."""
+    if row is None or row.ground != state.files_hash:
+        return False
+    return any(failure.action == "kernel.build" and not failure.cured_by for failure in row.failures)
 
 
 def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:

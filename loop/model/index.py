@@ -74,6 +74,7 @@ class FailureSeen(Model):
     """The variant that failed; empty if the step failed as a whole."""
     pattern: str = ""
     step: str = ""
+    action: str = ""
     message: str = ""
     hint: str = ""
     cured_by: str | None = None

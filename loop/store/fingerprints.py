@@ -132,7 +132,9 @@ def collect_failures(session: str, attempts: Sequence[Finished]) -> tuple[Failur
             is_cured = any(_is_cured_in(later, record, failure) for later in attempts[index + 1 :])
             fields = {"pattern": record.pattern, "step": record.step, "cured_by": session if is_cured else None}
             fields |= {"message": record.message[:MAX_MESSAGE], "hint": (record.hint or "")[:MAX_MESSAGE]}
-            failures[record.pattern, record.step, failure.key] = failure.model_copy(update=fields)
+            failures[record.pattern, record.step, failure.key] = failure.model_copy(
+                update={**fields, "action": record.action}
+            )
     return tuple(failures.values())
 
 

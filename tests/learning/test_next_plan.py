@@ -2,7 +2,7 @@
 
 from loop.learning.next_plan import Idea, TargetState, describe_benefit, propose_sessions
 from loop.model.change import KeptChange
-from loop.model.index import Judgement, SessionRow, StepRun
+from loop.model.index import FailureSeen, Judgement, SessionRow, StepRun
 from loop.model.profile import Promise, Promised
 from tests.makers import make_row
 
@@ -54,6 +54,23 @@ def test_a_wrong_variant_comes_before_a_slow_one() -> None:
     mended = row(2, ratios={"fast": 2.0, "cpu": 1.9}, judged=(verdict("fast", "new", right=("w",)),), ground="new")
     ideas = propose_sessions([wrong, mended], present(files_hash="new"), {})
     assert all(idea.failed_check is None for idea in ideas)
+
+
+def test_a_compile_error_is_mended_before_the_wrong_result_is_run_again() -> None:
+    """On the files that do not compile; a failure of another action, or of an older row, does not go first."""
+    wrong = row(0, status="failed", judged=(verdict("fast"),), ratios={"cpu": 0.2}, ground="before an edit")
+    objectives = {}
+    for action, ground in (
+        ("kernel.build", "files"),
+        ("kernel.load", "files"),
+        ("kernel.build", "x"),
+        ("", "files"),
+    ):
+        failure = FailureSeen(text="expected ;", pattern="unit", step="build", action=action)
+        broken = row(1, status="failed", failures=(failure,), ground=ground)
+        objectives[action, ground] = first(wrong, broken).objective
+    assert "Mend unit/build and run again" == objectives.pop(("kernel.build", "files"))
+    assert all("run again what failed" in objective for objective in objectives.values())
 
 
 def test_a_variant_that_cannot_be_edited_is_not_to_be_made_faster() -> None:

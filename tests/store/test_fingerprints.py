@@ -140,6 +140,8 @@ def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
 def test_a_failure_that_a_later_attempt_got_past_was_cured_in_the_session() -> None:
     """By a resume; a failure of the same step in another way is not a cure."""
     passed = make_finished("build", attempt=2)
-    assert ["s"] == [one.cured_by for one in collect_failures("s", [failed(), passed])]
+    assert [("s", "kernel.build")] == [
+        (one.cured_by, one.action) for one in collect_failures("s", [failed(), passed])
+    ]
     assert [None] == [one.cured_by for one in collect_failures("s", [passed, failed()])]
     assert [None, None] == [one.cured_by for one in collect_failures("s", [failed(), failed(message="other")])]
