@@ -72,7 +72,8 @@ class Trial(Hypothesis):
     """A hypothesis on how to call the user's function, which can be called."""
 
     def __init__(self, subject: Subject, choices: Mapping[str, Choice], *, has_outputs: bool = True) -> None:
-        """Execute the source that the target would get: the reference's function, and `make` of its inputs."""
+        """Execute the source that the target would get: the reference, and `make`, which makes its
+        inputs."""
         super().__init__(subject, choices, has_outputs)
         names = executed_names(self.wrapper(""), "reference")
         self.function = names[subject.function]
@@ -90,8 +91,10 @@ class Trial(Hypothesis):
         attributes: Mapping[str, Scalar] = {},
         as_float64: bool = False,
     ) -> Outcome:
-        """Make one call. Raises UsageError for an output that is no real tensor. `drawn`: the values of the
-        inputs: `normal`, `negative`, `far` or `ends`; `attributes`: those that differ from the hypothesis."""
+        """Make one call. Raises UsageError for an output that is no tensor of real numbers.
+        `drawn`: the values of the inputs: `normal`, `negative`, `far` or `ends`.
+        `attributes`: those that differ from the hypothesis. `as_float64`: floating-point inputs in
+        float64, to see what float32 loses."""
         attributes = {**self.attributes, **attributes}
         inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
         arguments = [_copy(value, as_float64=as_float64) for value in inputs]
@@ -102,14 +105,19 @@ class Trial(Hypothesis):
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
                 message = f"{self.subject.full_name} gives {name} as {kind}: expected tensors of real numbers"
                 raise UsageError(message, hint="name a function that gives tensors")
-        pairs = enumerate(zip(arguments, before, strict=True))
-        changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
-        changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
-        returned = {name: tensor for name, tensor in outputs.items() if id(tensor) not in changed_ids}
-        return Outcome({name: tensor.detach().clone() for name, tensor in returned.items()}, changed)
+        changed: dict[int, Tensor] = {}
+        for number, (new, old) in enumerate(zip(arguments, before, strict=True)):
+            if isinstance(new, Tensor) and not same_bits(new, old):
+                changed[number] = new
+        returned: dict[str, Tensor] = {}
+        for name, tensor in outputs.items():
+            if not any(tensor is changed_input for changed_input in changed.values()):
+                returned[name] = tensor.detach().clone()
+        return Outcome(returned, changed)
 
     def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
-        """Whether a call runs, is as finite as earlier ones and has their outputs; if so, keep its results."""
+        """Whether a call runs, is as finite as earlier ones and has their outputs. If so, its results
+        go into `outcomes`."""
         try:
             outcome = self.run(sizes, attributes=attributes)
         except Exception:
@@ -122,7 +130,8 @@ class Trial(Hypothesis):
         return True
 
     def confirm_repeats(self, sizes: Mapping[str, int]) -> "Trial":
-        """Check that calls repeat; the trial with `has_outputs` set. Raises UsageError if they differ."""
+        """A trial that knows whether the function returns outputs, or only changes its inputs. Raises
+        UsageError if a second call gives other results, or if there are none."""
         outcome, name = self.run(sizes), self.subject.full_name
         torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
         if not outcome.results:
@@ -140,7 +149,8 @@ class Trial(Hypothesis):
         return Trial(self.subject, self.choices, has_outputs=bool(outcome.outputs))
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:
-        """Largest error of float32 against float64 results, relative to 1 + |float64|; 0 if not finite."""
+        """Largest error of float32 against float64 results, relative to 1 + |float64|. Errors that
+        are not finite count as 0. `drawn`: the values of the inputs, as for `run`."""
         exact_results, largest = self.run(sizes, drawn=drawn, as_float64=True).results, 0.0
         for name, result in self.run(sizes, drawn=drawn).results.items():
             exact = exact_results.get(name)
@@ -155,15 +165,17 @@ def _copy(value: Any, *, as_float64: bool) -> Any:
     """A copy of a tensor or of a dict of weights; `as_float64`: floating-point tensors in float64."""
     if isinstance(value, dict):
         return {name: _copy(weight, as_float64=as_float64) for name, weight in value.items()}
-    is_converted = as_float64 and value.is_floating_point()
-    return value.to(torch.float64, copy=True) if is_converted else value.clone()
+    if as_float64 and value.is_floating_point():
+        return value.to(torch.float64, copy=True)
+    return value.clone()
 
 
 def gather_facts(
     trial: Trial, base_sizes: Dims, sizes: Sizes, choices: Choices, *, vary_fixed: bool
 ) -> TargetFacts:
-    """The facts for target.yaml, from a few dozen calls; without `files`. `base_sizes`: sizes at which the
-    function runs; `vary_fixed`: whether checks may change sizes given by number."""
+    """The facts for target.yaml, from a few dozen calls, but with empty `files`.
+    `base_sizes`: sizes at which the function runs. `choices`: all that `trial` chose from; each
+    choice becomes a note. `vary_fixed`: whether checks may change sizes given by number."""
     notes = list(choices.notes)
     for path, choice in trial.choices.items():  # Note each choice among several.
         notes += choice.notes
@@ -172,10 +184,10 @@ def gather_facts(
             text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
     quick, checked = _workloads(trial, base_sizes, sizes, notes, vary_fixed=vary_fixed)
-    # Other values and attributes are checked at the checked workload whose smallest size is largest.
-    sizes_of_checks = max(checked or [base_sizes], key=lambda candidate: min(candidate.values(), default=0))
-    attribute_edges = list(_other_attributes(trial, sizes_of_checks, notes))
-    edges = [*checked[:MOST_EDGES], *_other_values(trial, sizes_of_checks), *attribute_edges]
+    # Other values and attributes are checked at the sizes whose smallest one is largest.
+    check_sizes = max(checked or [base_sizes], key=lambda sizes: min(sizes.values(), default=0))
+    attribute_edges = list(_other_attributes(trial, check_sizes, notes))
+    edges = [*checked[:MOST_EDGES], *_other_values(trial, check_sizes), *attribute_edges]
     other_attributes: dict[str, Any] = {}
     for workload in attribute_edges:
         other_attributes |= {name: value for name, value in workload.items() if name in trial.attributes}
@@ -200,7 +212,8 @@ def gather_facts(
 
 
 def _tolerance(trial: Trial, sizes: Dims, notes: list[str]) -> float:
-    """The tolerance: larger than the default if the function's own float32 error is; a note says so."""
+    """The tolerance of an element, absolute and relative. A function that is less exact in float32
+    than the default allows gets a larger one, and a note in `notes`."""
     try:
         error = trial.float32_error(sizes, "normal")
     except Exception as problem:
@@ -220,13 +233,17 @@ def _workloads(
     `base`: sizes at which the function runs; `vary_fixed`: whether sizes given by number may vary."""
     largest = _largest_sizes(trial, sizes, base)
     names = sizes.varied(vary_fixed=vary_fixed)
-    independent = [name for name in names if all(trial.try_sizes({**base, name: size}) for size in ODD_SIZES)]
-    dependent = [name for name in names if name not in independent]  # As heads and width are.
+    independent: list[str] = []
+    dependent: list[str] = []  # Not every size runs, as with heads and width.
+    for name in names:
+        runs_with_odd_sizes = all(trial.try_sizes({**base, name: size}) for size in ODD_SIZES)
+        (independent if runs_with_odd_sizes else dependent).append(name)
     checked: list[Dims] = []
     for numbers in EDGES if independent else ():  # All independent sizes change at once.
         candidate = {**base, **dict(zip(independent, itertools.cycle(numbers), strict=False))}
         checked += [candidate] if trial.try_sizes(candidate) else []
-    for name in [*(dependent if len(checked) >= ENOUGH_EDGES else names), *sorted(sizes.filter_dims)]:
+    single_names = dependent if len(checked) >= ENOUGH_EDGES else names
+    for name in [*single_names, *sorted(sizes.filter_dims)]:  # One size changes at a time.
         candidates = [{**base, name: size} for size in SINGLE_SIZES]
         running = [item for item in candidates if item not in checked and trial.try_sizes(item)]
         checked += running[:MOST_SINGLE]
@@ -245,7 +262,8 @@ def _workloads(
 
 
 def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
-    """The largest sizes within the limits of memory and time; `base` if no larger ones run."""
+    """The largest timed sizes within the limits of memory and time; the smallest that run, where
+    these exceed them; `base` if none run."""
     largest: Dims | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free_dims else (1,):
         candidate = sizes.timed(divisor)
@@ -263,8 +281,9 @@ def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
 
 
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
-    """Workloads with other values: `negative`, `far` below zero, `ends` (maximum ends each row). `far` shows, for
-    example, a softmax whose maximum starts at 0. It is left out if float32 is too inexact."""
+    """Workloads with other values of the inputs, as far as the results are finite. `negative`;
+    `ends`: the maximum is last in each row; `far` below zero: it shows, for example, a softmax
+    whose maximum starts at 0. `far` is left out where float32 is too inexact for it."""
     if not any(tensor.values == "normal" for tensor in trial.inputs):
         return
     for drawn in ("negative", "far", "ends"):
@@ -275,31 +294,40 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
 
 
 def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """Workloads with another value of each attribute, if possible one that keeps output shapes. Its results are
-    kept in `trial`. If none changes the outputs, that becomes a note."""
+    """Workloads with another value of each attribute, so that a kernel that ignores an attribute
+    fails. The value has to change the outputs, if possible without their shapes; if none does, that
+    becomes a note. Results of the calls go into `trial.outcomes`."""
     usual = trial.run(sizes)
     usual_shapes = [tensor.shape for tensor in usual.outputs.values()]
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
         candidates: list[Scalar] = [0.5 if abs(value) < 0.01 else value * 1.5, 0.25, value / 2]
-        if isinstance(value, int):
-            candidates = [not value] if isinstance(value, bool) else [value + 1, value * 2, value // 2, value - 1]
-        effective: list[tuple[bool, Scalar, Outcome]] = []  # (whether shapes change, value, results)
+        if isinstance(value, bool):
+            candidates = [not value]
+        elif isinstance(value, int):
+            candidates = [value + 1, value * 2, value // 2, value - 1]
+        with_usual_shapes: list[tuple[Scalar, Outcome]] = []
+        with_other_shapes: list[tuple[Scalar, Outcome]] = []
         for candidate in candidates:
             with suppress(Exception):
                 outcome = trial.run(sizes, attributes={name: candidate})
                 shapes = [tensor.shape for tensor in outcome.outputs.values()]
-                if outcome.is_finite and len(shapes) == len(usual_shapes) and not usual.equals(outcome):
-                    effective.append((shapes != usual_shapes, candidate, outcome))
-        if effective:
-            _, candidate, outcome = min(effective, key=lambda entry: entry[0])
+                is_comparable = outcome.is_finite and len(shapes) == len(usual_shapes)
+                if is_comparable and not usual.equals(outcome):
+                    group = with_usual_shapes if shapes == usual_shapes else with_other_shapes
+                    group.append((candidate, outcome))
+        if effective := with_usual_shapes + with_other_shapes:
+            candidate, outcome = effective[0]
             trial.outcomes.append((sizes, outcome))
             yield {**sizes, name: candidate}
         else:
-            notes.append(f"{name} is always {value!r}: no other value that was tried runs and changes the outputs")
+            reason = "no other value that was tried runs and changes the outputs"
+            notes.append(f"{name} is always {value!r}: {reason}")
 
 
 def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpec], dict[str, str]]:
-    """The outputs; and output to the input that it updates in place. Notes each such input."""
+    """The outputs, with dimensions as far as all calls agree; and `updates`: output to the input
+    that becomes it in place. A note names each such input. `base`: sizes of a call to make if there
+    was none."""
     outcomes, inputs = trial.outcomes or [(base, trial.run(base))], trial.inputs
     _, first = outcomes[0]
     names = {*(tensor.name for tensor in inputs), *trial.attributes, *trial.dims}
@@ -322,10 +350,17 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
 
 
 def _dims_of(shapes: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> tuple[str, ...]:
-    """The dimensions, by name, of an output that had these shapes at these sizes; empty if that is not clear."""
+    """Names of an output's dimensions. `shapes`: sizes of each call, with the shape that the output
+    had; `names`: of all dimensions. Empty if an axis does not always equal exactly one of them."""
     ranks = {len(shape) for _, shape in shapes}
+    if len(ranks) != 1:
+        return ()
     dims: list[str] = []
-    for axis in range(min(ranks)):
-        matching_names = [name for name in names if all(sizes[name] == shape[axis] for sizes, shape in shapes)]
-        dims += matching_names if len(matching_names) == 1 else []
-    return tuple(dims) if len(ranks) == 1 and len(dims) == min(ranks) else ()
+    for axis in range(ranks.pop()):
+        equal_names = {*names}
+        for sizes, shape in shapes:
+            equal_names = {name for name in equal_names if sizes[name] == shape[axis]}
+        if len(equal_names) != 1:
+            return ()
+        dims += equal_names
+    return tuple(dims)

@@ -70,37 +70,45 @@ class Sizes:
         self.filter_dims = {name for name in self.free_dims if self._is_filter_dim(name)}
 
     def _is_filter_dim(self, name: str) -> bool:
-        """Whether a dimension is a filter's, as kh and kw of a convolution: it has to be small. Only one tensor
-        has it, not as its first axis, nor is it the first tensor. Its name, or another such dimension beside
-        it, confirms that."""
-        owner, *others = [shape for shape in self.shapes if name in shape]
-        if others or owner is self.shapes[0]:
+        """Whether a dimension looks like a filter's, as kh and kw of a convolution, and has to be small.
+        A filter is not the first tensor, and shares neither kh nor kw with another tensor. Such a
+        dimension needs a usual name, or a second one beside it."""
+        filter_shape, *other_shapes = [shape for shape in self.shapes if name in shape]
+        if other_shapes or filter_shape is self.shapes[0]:
             return False
-        elsewhere = {dim for shape in self.shapes if shape is not owner for dim in shape}
-        own = [dim for dim in owner[1:] if dim not in elsewhere]
-        return name in own and (bool(FILTER_NAME.fullmatch(name)) or (len(owner) > 2 and len(own) > 1))
+        shared_dims = {dim for shape in self.shapes if shape is not filter_shape for dim in shape}
+        unshared_dims = [dim for dim in filter_shape[1:] if dim not in shared_dims]
+        has_second = len(filter_shape) > 2 and len(unshared_dims) > 1
+        return name in unshared_dims and (has_second or bool(FILTER_NAME.fullmatch(name)))
 
     def candidates(self) -> Iterator[dict[str, int]]:
-        """Sizes to try, in order; sizes that the user gave by number stay."""
-        for numbers in TRIED_SIZES if self.free_dims else ((),):
-            sizes = {**self.fixed_sizes, **dict.fromkeys(self.filter_dims, FILTER_SIZE)}
-            next_number = itertools.cycle(numbers)
-            yield {name: sizes[name] if name in sizes else next(next_number) for name in self.names}
+        """Size of each dimension, for one trial after the other. Sizes given by number stay; with
+        these alone there is one candidate."""
+        set_sizes = {**self.fixed_sizes, **dict.fromkeys(self.filter_dims, FILTER_SIZE)}
+        for tried_sizes in TRIED_SIZES if self.free_dims else ((),):
+            sizes = itertools.cycle(tried_sizes)
+            yield {name: set_sizes[name] if name in set_sizes else next(sizes) for name in self.names}
 
     def timed(self, divisor: int) -> dict[str, int]:
-        """The timed sizes; `divisor` reduces those that the user did not fix."""
-        timed = {name: self.fixed_sizes.get(name, 0) for name in self.names}
-        for name in self.free_dims:  # Of the tensors with this dimension, that of highest rank decides.
-            rank, axis = max((len(shape), -shape.index(name)) for shape in self.shapes if name in shape)
+        """The timed sizes. Those that the user did not fix are divided by `divisor`, to 8 at least."""
+        timed_sizes = {name: self.fixed_sizes.get(name, 0) for name in self.names}
+        for name in self.free_dims:
+            owners = [shape for shape in self.shapes if name in shape]
+            rank = max(map(len, owners))  # Of the tensors with this dimension, that of highest rank.
+            axis_from_last = rank - 1 - min(s.index(name) for s in owners if len(s) == rank)
             sizes = TIMED_SIZES.get(rank, MORE_DIMS)
-            size = FILTER_SIZE if name in self.filter_dims else sizes[min(rank - 1 + axis, len(sizes) - 1)]
-            timed[name] = max(size // divisor, min(size, 8))
-        return timed
+            size = sizes[min(axis_from_last, len(sizes) - 1)]
+            size = FILTER_SIZE if name in self.filter_dims else size
+            timed_sizes[name] = max(size // divisor, min(size, 8))
+        return timed_sizes
 
     def varied(self, *, vary_fixed: bool) -> list[str]:
-        """Dimensions that checks may vary: not a filter's; fixed ones only with `vary_fixed`, if large."""
-        large = [name for name, size in self.fixed_sizes.items() if size > LARGEST_UNVARIED] if vary_fixed else []
-        return [name for name in self.names if name in large or name in {*self.free_dims} - self.filter_dims]
+        """Dimensions that checks may vary: free ones, except a filter's. With `vary_fixed` also those
+        that the user gave by a large number."""
+        names = {*self.free_dims} - self.filter_dims
+        if vary_fixed:
+            names |= {name for name, size in self.fixed_sizes.items() if size > LARGEST_UNVARIED}
+        return [name for name in self.names if name in names]
 
 
 def manifest(
@@ -138,7 +146,8 @@ def manifest(
 
 
 def _value_lines(facts: TargetFacts) -> list[str]:
-    """The lines of `values` in target.yaml: other values of inputs that loop draws; none with a generator."""
+    """The lines of `values` in target.yaml: the distributions from which `loop` draws inputs, by name.
+    None with a generator, which draws them itself."""
     if facts.needs_generator:
         return []
     positive = [tensor.name for tensor in facts.inputs if tensor.values == "positive"]
@@ -147,9 +156,10 @@ def _value_lines(facts: TargetFacts) -> list[str]:
         lines.append(f"  positive: {_yaml_mapping(dict.fromkeys(positive, DISTRIBUTIONS['positive']))}\n")
     for drawn in ("negative", "far"):
         if any(workload.get("drawn") == drawn for workload in facts.edges):
-            names = [tensor.name for tensor in facts.inputs]
-            kinds = {name: "positive" if name in positive else drawn for name in names}
-            distribution_by_input = {name: DISTRIBUTIONS[kind] for name, kind in kinds.items()}
+            distribution_by_input = {}
+            for tensor in facts.inputs:
+                distribution = "positive" if tensor.name in positive else drawn
+                distribution_by_input[tensor.name] = DISTRIBUTIONS[distribution]
             lines.append(f"  {drawn}: {_yaml_mapping(distribution_by_input)}\n")
     return lines
 
@@ -187,17 +197,17 @@ def _signature_lines(facts: TargetFacts) -> Iterator[str]:
 
 
 def _workload_lines(facts: TargetFacts, workloads: Iterable[Mapping[str, Scalar | str]]) -> Iterator[str]:
-    """A line for each workload. Without a generator, `drawn` becomes a kind of `values`."""
+    """A line for each workload. `drawn` names other values than usual: a generator takes it as
+    a parameter; without a generator it becomes a name in `values`."""
     has_positive = any(tensor.values == "positive" for tensor in facts.inputs)
     for workload in workloads:
-        entry, drawn = {name: value for name, value in workload.items() if name != "drawn"}, workload.get("drawn")
-        if facts.needs_generator:
-            entry |= {"drawn": drawn} if drawn else {}
-        elif drawn == "ends":  # Every second seed of `values` does that by default.
-            continue
-        elif drawn or has_positive:
-            entry["values"] = drawn or "positive"
-        yield f"    - {_yaml_mapping({name: _yaml_scalar(value) for name, value in entry.items()})}"
+        entry = {name: _yaml_scalar(value) for name, value in workload.items()}
+        if not facts.needs_generator:
+            drawn = entry.pop("drawn", '"positive"' if has_positive else "")
+            if drawn == '"ends"':  # Every second seed of `values` draws these by default.
+                continue
+            entry |= {"values": drawn} if drawn else {}
+        yield f"    - {_yaml_mapping(entry)}"
 
 
 def _yaml_scalar(value: Any) -> str:

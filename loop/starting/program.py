@@ -52,7 +52,7 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
     class_or_function = owner if is_method else member
     is_module = inspect.isclass(class_or_function) and issubclass(class_or_function, torch.nn.Module)
-    instance: dict[str, Any] = {}  # Fields of `Subject` for a class, which is made and then called.
+    class_fields: dict[str, Any] = {}  # Fields of `Subject` for a class: an instance is made and called.
     if is_module and is_method and word != "forward":
         message = f"{terms.module}:{name} is a method of a module"
         raise UsageError(message, f"name the module: {owner.__name__}")
@@ -60,9 +60,9 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
         method = word if is_method else "forward" if is_module else "__call__"
         call = choices.add_arguments(getattr(class_or_function, method), bound=True)
         choices.is_constructor = True
-        instance["constructor"] = choices.add_arguments(class_or_function, class_or_function)
-        instance["kind"] = "module" if is_module else "object"
-        instance["method"] = "" if is_module else method
+        class_fields["constructor"] = choices.add_arguments(class_or_function, class_or_function)
+        class_fields["kind"] = "module" if is_module else "object"
+        class_fields["method"] = "" if is_module else method
         name = name.rpartition(".")[0] if is_method else name
     else:
         try:
@@ -73,19 +73,23 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
             for path in choices.likes:
                 call.append(("", choices.add(path, None, inspect.Parameter.empty, {}) or ""))
     _check_names(terms, choices)
-    return Subject(terms.module, name, terms.function, call, imports=tuple(choices.imports), **instance)
+    imports = tuple(choices.imports)
+    return Subject(terms.module, name, terms.function, call, imports=imports, **class_fields)
 
 
 def _check_names(terms: TrialTerms, choices: Choices) -> None:
-    """Raise UsageError for a parameter without shape or value, and for an option without parameter."""
+    """Raise UsageError for a parameter without shape or value, and for an option without parameter.
+    A parameter without annotation may be either, so that the hint names both options."""
     function, names = f"{terms.module}:{terms.name}", {*choices.used, *(terms.attributes or ())}
     for option, paths in (("--like", choices.likes), ("--set", choices.values)):
         if unknown := [path for path in paths if path not in names]:
             message = f"{function} has no parameter `{unknown[0]}`: {', '.join(choices.names)}"
-            raise UsageError(f"{option} {unknown[0]}: {message}", did_you_mean(unknown[0], choices.names))
+            hint = did_you_mean(unknown[0], choices.names)
+            raise UsageError(f"{option} {unknown[0]}: {message}", hint)
     if choices.missing:
-        tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor", "tensors")]
-        value_paths = [path for path, kind in choices.missing.items() if kind not in ("tensor", "tensors")]
+        kinds = choices.missing.items()
+        tensor_paths = [path for path, kind in kinds if kind in ("", "tensor", "tensors")]
+        value_paths = [path for path, kind in kinds if kind not in ("tensor", "tensors")]
         values = " ".join(f"--set {path}=VALUE" for path in value_paths)
         message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {function} has no shape"
         message += " and no value" if values else ""
@@ -96,7 +100,8 @@ def _check_names(terms: TrialTerms, choices: Choices) -> None:
 
 
 def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iterator[tuple[Choice, ...]]:
-    """Combinations of one choice per list whose indices sum to `rank`; index 0 is likeliest."""
+    """Combinations of one choice per list whose indices sum to `rank`. Index 0 is the likeliest
+    choice, so combinations of low rank are tried first."""
     if not choices:
         yield from [()] if rank == 0 else []
         return
@@ -107,40 +112,47 @@ def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iter
 
 def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
     """Search a call that runs, and its sizes, if possible with finite outputs. Raises UsageError.
-    Likely choices come first, each on all different sizes. Equal sizes come last: wrong calls run, too."""
+    Likely choices come first, each on all different sizes. Equal sizes come last, because wrong
+    calls run with them, too."""
     began, candidates = time.monotonic(), list(sizes.candidates())
     choice_lists = list(choices.by_path.values())
-    first = candidates[:DIFFERENT_COUNT]
-    different = [candidate for n, candidate in enumerate(first) if candidate not in first[:n]]
+    different: list[dict[str, int]] = []
+    for candidate in candidates[:DIFFERENT_COUNT]:
+        different += [candidate] if candidate not in different else []
     equal = [candidate for candidate in candidates[DIFFERENT_COUNT:] if candidate not in different]
-    errors: list[tuple[bool, Exception]] = []  # (whether sizes were different, error)
+    errors_by_group: list[list[Exception]] = []
     nonfinite_call = None
     for group in (different, equal):
+        errors_by_group.append([])
         ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
-        combinations = itertools.chain.from_iterable(combinations_of_rank(choice_lists, rank) for rank in ranks)
+        groups_by_rank = (combinations_of_rank(choice_lists, rank) for rank in ranks)
+        combinations = itertools.chain.from_iterable(groups_by_rank)
         for combination in itertools.islice(combinations, MOST_TRIES):
             choice_by_path = dict(zip(choices.by_path, combination, strict=True))
             for candidate in group if time.monotonic() - began < LIMIT_S else ():
                 try:
                     trial = Trial(subject, choice_by_path)
                     is_finite = trial.run(candidate).is_finite
-                    if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
-                        with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
+                    has_mask = any(tensor.values.startswith("mask") for tensor in trial.inputs)
+                    if is_finite and has_mask:
+                        with contextlib.suppress(Exception):  # A row of one element, masked.
                             is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
                 except Exception as error:
-                    errors.append((group is different, error))
+                    errors_by_group[-1].append(error)
                     continue
                 if is_finite:
                     return with_largest_indices(trial, choices, candidate), candidate
                 nonfinite_call = nonfinite_call or (trial, candidate)
         if nonfinite_call:
             return nonfinite_call
-    raise _explain_no_call(subject, choices, min(errors, key=lambda entry: entry[0])[1])
+    # With equal sizes, an error says more: it is not about sizes that do not fit each other.
+    likeliest_errors = [errors[0] for errors in reversed(errors_by_group) if errors]
+    raise _explain_no_call(subject, choices, likeliest_errors[0])
 
 
 def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> UsageError:
-    """What the user can add where no call runs. `error`: of the likeliest call, with equal sizes;
-    it is returned if it already says what is missing."""
+    """The error that tells the user what to add, as no call runs. `error`: of the likeliest call,
+    with equal sizes; a UsageError says already what is missing, and is returned."""
     if isinstance(error, UsageError):
         return error
     text = describe_error(error)
@@ -156,12 +168,15 @@ def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> Us
 
 
 def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) -> Trial:
-    """The trial with each index tensor bounded by the largest size with which the call runs."""
+    """The trial with each index tensor bounded by the largest size with which the call runs. With
+    a lower bound, no check would reach the last rows that an index may name."""
     for path, choice in trial.choices.items():
         if not any(tensor.values in ("index", "distinct") for tensor in choice.inputs):
             continue
-        values = choice.inputs[0].values
-        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == values]
+        values, others = choice.inputs[0].values, []
+        for other in choices.by_path[path]:
+            if other.inputs and other.inputs[0].values == values:
+                others.append(other)
         for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
             candidate = Trial(trial.subject, {**trial.choices, path: other})
             with contextlib.suppress(Exception):
