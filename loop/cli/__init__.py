@@ -54,8 +54,9 @@ def _run_command_line() -> None:
     open_streams()
     make_folder_variables_absolute()
     is_help = "--help" in sys.argv or "-h" in sys.argv
-    same_first_word = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
-    if not is_help and any("device" in command.parameter_names for command in same_first_word):
+    likely_commands = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
+    # A command with --device starts processes, and may use a GPU.
+    if not is_help and any("device" in command.parameter_names for command in likely_commands):
         from loop.base.processes import end_children_at_exit
 
         end_children_at_exit()
@@ -109,8 +110,8 @@ def _print_error(error: LoopError) -> None:
 
 
 def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
-    """Call a function and return its result. Turn every exception except BrokenPipeError into a LoopError.
-    That is a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file."""
+    """Call a function and return its result. Turn every exception except BrokenPipeError into
+    a LoopError: a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file."""
     try:
         return work()
     except BrokenPipeError:
@@ -121,8 +122,9 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
 
         failure = find_machine_failure(error, Folders.of())
         if failure is not None:
-            is_explained = isinstance(error, MachineFailure)  # Its hint already says what to do.
-            raise (failure if is_explained else failure.with_instruction("run the same command again")) from error
+            if not isinstance(error, MachineFailure):  # Its own hint would say what to do.
+                failure = failure.with_instruction("run the same command again")
+            raise failure from error
         if isinstance(error, LoopError):
             raise
         if isinstance(error, FileNotFoundError) and error.filename is None:  # As os.getcwd raises it.
@@ -136,8 +138,8 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
 
 
 def _stop_on_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception. pydantic
-    swallows it too, and then calls a valid file invalid: so the signal is noted."""
+    """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception.
+    So may pydantic, which then calls a valid file invalid: the noted signal tells that it is not."""
     note_signal(number)
     while frame is not None and WORKERS not in sys.modules:  # So far no process was started.
         if frame.f_code.co_filename.startswith("<frozen importlib"):

@@ -86,7 +86,7 @@ class ChosenVariants:
     emulated: tuple[str, ...] = ()
 
     def plan_parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
-        """Values that the `when` of a step reads as `plan.*`: whether the step has anything to do."""
+        """Values that a step's condition (`when`) reads as `plan.*`: whether there is anything to do."""
         sanitized = request.sanitize and self.device == "cuda"
         return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
 
@@ -132,7 +132,8 @@ def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 
 def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop run step`: run one action, usually as a job of a session elsewhere."""
+    """`loop run step`: run one action as the only step of a pattern. Sessions that spread their work
+    call it in a job. Returns its result and the exit code. Raises UsageError for a wrong option."""
     action, samples = request.action, request.samples
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
@@ -170,10 +171,11 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 
 def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
-    """Device and variants of a command. Raises LoopError when only emulated variants are to be timed."""
+    """Device and variants of a command. Raises UsageError if all variants can only be emulated and the
+    command is to time them."""
     is_emulation = request.emulate
-    if request.sanitize:  # Without a GPU, sanitizers run under the emulator.
-        is_emulation |= choose_device(request.device, target, request.variants) == "cpu"
+    if request.sanitize and not is_emulation:  # Without a GPU, sanitizers run under the emulator.
+        is_emulation = choose_device(request.device, target, request.variants) == "cpu"
     names = request.variants or (target.emulated_variants if is_emulation else ())
     device = choose_device("cpu" if is_emulation else request.device, target, names)
     variants = choose_variants(names, target, device)
@@ -188,7 +190,8 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command, less steps with nothing to do, with the user's options as arguments."""
+    """The shipped pattern of a command, without steps that have nothing to do, and with the user's
+    options among the arguments of its steps. Raises UsageError for an unknown `--gpu`."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:

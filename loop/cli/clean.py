@@ -1,6 +1,7 @@
 """`loop clean`: lists and removes left-over worktrees, or caches, after asking."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from loop.base.locks import is_locked
 from loop.base.places import cache_folder, state_folder
 from loop.model.base import Model, Printed
 from loop.model.record import RESUMABLE
+from loop.report import format as say
 from loop.report.screen import Screen
 from loop.repository.worktree import Worktree, list_worktrees
 from loop.store.sessions import HEAD, LOCK, SessionFolder
@@ -37,7 +39,7 @@ class LeftItem(Model):
     """`left over`: can be removed. `waits`: a session needs it. `in use`: a process runs there."""
     why: str
     loses: str = ""
-    """Uncommitted edits that removal would destroy; empty for none."""
+    """Uncommitted edits that removal would destroy, in words; empty for none."""
     removed: bool = False
 
 
@@ -56,29 +58,30 @@ Removable = tuple[LeftItem, Callable[[], object]]
 """An item, and the function that removes it."""
 
 
-def worktrees() -> Iterator[Removable]:
+def removable_worktrees() -> Iterator[Removable]:
     """Yield all worktrees that loop made, each with its state and the function that removes it."""
     for tree in list_worktrees(state_folder() / "worktrees"):
         edits_text = ""
-        state, reason = _state(tree)
-        # File to changed lines; None: git cannot tell. Not asked where the worktree stays anyway.
-        edits = {} if state in ("in use", "waits") else tree.uncommitted_edits()
-        if edits is None:
+        state, reason = _worktree_state(tree)
+        # A worktree that is needed stays anyway, so git is not asked for its edits.
+        line_count_by_file = {} if state in ("in use", "waits") else tree.uncommitted_edits()
+        if line_count_by_file is None:  # Git cannot tell.
             edits_text = "edits: not known" if any(tree.root.iterdir()) else ""
-        elif edits:
-            files, lines = len(edits), sum(edits.values())
-            edits_text = f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}"
+        elif line_count_by_file:
+            lines = say.count(sum(line_count_by_file.values()), "line")
+            edits_text = f"edits: {say.count(len(line_count_by_file), 'file')}, {lines}"
         path, name = str(tree.root), tree.root.name
         item = LeftItem(kind="worktree", name=name, path=path, state=state, why=reason, loses=edits_text)
         yield item, tree.remove
 
 
-def _state(tree: Worktree) -> tuple[State, str]:
-    """The state of a worktree, from its bisection's process (`bisect-PID-...`) or its session; and the reason."""
-    parts = tree.root.name.split("-")
-    if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
-        is_alive = psutil.pid_exists(int(parts[1]))
-        return ("in use", f"process {parts[1]} bisects") if is_alive else ("left over", "its bisection was killed")
+def _worktree_state(tree: Worktree) -> tuple[State, str]:
+    """The state of a worktree, and the reason. A bisection's is named for its process
+    (`bisect-PID-...`); the owner of any other is a session."""
+    if bisection := re.match(r"bisect-(\d+)\b", tree.root.name):
+        if psutil.pid_exists(int(bisection[1])):
+            return "in use", f"process {bisection[1]} bisects"
+        return "left over", "its bisection was killed"
     owner = tree.owner
     if owner is None:
         return "unknown", "it does not say whose it is"
@@ -96,7 +99,7 @@ def _state(tree: Worktree) -> tuple[State, str]:
     return "left over", f"{session.id} has ended"
 
 
-def cached_items() -> Iterator[Removable]:
+def removable_caches() -> Iterator[Removable]:
     """Yield the cache's folders, each with the function that removes it. All can be made again."""
     for name, content in CACHE_FOLDERS.items():
         path = cache_folder() / name
@@ -113,7 +116,7 @@ def clean(
     """List worktrees (or caches), ask, and remove the left-over ones. Returns the exit code.
     `names`: remove only these, with their edits; empty: all left over without edits. The code is 1
     if some stay because of edits. Raises UsageError for an unknown or needed name."""
-    removables = list(cached_items() if cache else worktrees())
+    removables = list(removable_caches() if cache else removable_worktrees())
     items = {item.name: item for item, _ in removables}
     for name in names:
         if name not in items:

@@ -54,7 +54,7 @@ class RootGroup(TyperGroup):
     """`loop` itself. Its help fits 80 columns and 24 lines."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write help: the main commands with a line each, then the names of all others, then the options."""
+        """Write help: a line for each main command, the names of all others, and the options."""
         summaries = {command.words: command.summary for command in ALL}
         with formatter.section("Commands"):
             formatter.write_dl([(words, summaries[words]) for words in FIRST])
@@ -177,10 +177,10 @@ class Command:
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
-        """Run the command with these values and return the exit code. `screen`: None is the process's own.
-        The work gets the values that it has parameters for, and `json` also as `as_json`. For a
-        parameter `request`, a dataclass is made of the values that are its fields. The work returns
-        an exit code if it printed by itself, else a result, or a result and an exit code."""
+        """Run the command with these values and return the exit code. `screen`: None is the process's
+        own. `work` gets the values that it has parameters for, and `json` also as `as_json`. For its
+        parameter `request`, a dataclass is made of the values that are its fields. `work` returns an
+        exit code if it printed by itself, else a result to print, or a result and an exit code."""
         from loop.base.places import BUNDLED_TARGET, MANIFEST
 
         as_json, target = bool(values.get("json")), values.get("target")
@@ -252,19 +252,22 @@ def default_of(parameter: Parameter) -> Any:
 
 
 def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Target and variants made from a task in another format and its answers; empty if `path` is no task."""
+    """The values of `target` and of `variant` or `variants` that replace a task in another format
+    and the files of its answers; empty if `path` is no such task."""
     from loop.formats import table
 
     if not table.is_foreign(path):
         return {}
-    parameter = "variant" if "variant" in values else "variants"
-    answers = values.get(parameter) or ()
-    target, names = table.write_as_target(path, [answers] if isinstance(answers, str) else answers)
-    return {"target": target, **({parameter: names[0] if isinstance(answers, str) else names} if answers else {})}
+    if answer := values.get("variant"):
+        target, names = table.write_as_target(path, [answer])
+        return {"target": target, "variant": names[0]}
+    target, names = table.write_as_target(path, values.get("variants") or ())
+    return {"target": target, "variants": names} if names else {"target": target}
 
 
 def screen_for(as_json: bool = False) -> Any:
-    """A screen for output. With --json messages are hidden, unless stderr is a terminal or is recorded."""
+    """The process's own screen. With --json it hides messages, unless stderr is a terminal, or is kept
+    as a job's record (then a variable of the environment is set)."""
     from loop.report.screen import MESSAGES_VARIABLE, Screen
 
     return Screen(is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ)

@@ -424,7 +424,7 @@ def bisect(
     """
 
 
-@command("status", "cli.status:gather", mcp="reads")
+@command("status", "cli.status:gather_status", mcp="reads")
 def status(target: Target = None) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 

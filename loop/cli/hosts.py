@@ -4,7 +4,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.places import config_folder, find_project
-from loop.cli.on_host import connected, hosts_folder, still_costs, stop_machine
+from loop.cli.on_host import connection_to, hosts_folder, stop_machine, warn_of_cost
 from loop.jobs import executor, remote
 from loop.jobs import folder as folders
 from loop.jobs import hosts as machines
@@ -31,9 +31,10 @@ class JobAnswer(Printed):
 
 
 def run_job(folder: Path) -> tuple[JobAnswer, int]:
-    """Run the job in a folder. The exit code is its command's; 128 + N after signal N, as in a shell."""
+    """Run the job in a folder. Returns the job, and the exit code of its command: 128 + N if signal N
+    killed it, as in a shell."""
     job = JobFolder(folder.absolute())
-    code = executor.run_job(job)
+    code = executor.run_job(job)  # -N after signal N.
     return JobAnswer(job=job.run_record), code if code >= 0 else 128 - code
 
 
@@ -67,7 +68,7 @@ def list_jobs(limit: int) -> JobList:
     return JobList(jobs=tuple(jobs[-limit:]))
 
 
-class OneHost(Model):
+class HostRow(Model):
     """A machine of hosts.yaml."""
 
     name: str
@@ -81,7 +82,7 @@ class OneHost(Model):
     """What the machine lacks, with the remedy; filled by `loop hosts setup` only."""
 
     @classmethod
-    def from_listed(cls, listed: ListedHost, lacks: tuple[str, ...] = ()) -> "OneHost":
+    def from_listed(cls, listed: ListedHost, lacks: tuple[str, ...] = ()) -> "HostRow":
         """A machine of hosts.yaml, with its jobs. `lacks`: what `set_up` missed on it, a line each."""
         return cls(
             name=listed.name,
@@ -102,20 +103,20 @@ class OneHost(Model):
         if prices.on_demand == prices.spot:
             return say.usd(prices.usd_and_terms(None)[0])
         usd_by_terms = {"on demand": prices.on_demand, "spot": prices.spot}
-        return ", ".join(f"{say.usd(usd)} {terms}" for terms, usd in usd_by_terms.items() if usd is not None)
+        prices_known = {terms: usd for terms, usd in usd_by_terms.items() if usd is not None}
+        return ", ".join(f"{say.usd(usd)} {terms}" for terms, usd in prices_known.items())
 
 
 class HostList(Printed):
     """The machines of hosts.yaml."""
 
-    hosts: tuple[OneHost, ...]
+    hosts: tuple[HostRow, ...]
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
         if not self.hosts:
-            screen.say(
-                f"no hosts; write {config_folder() / HOSTS_FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}"
-            )
+            example = "format: 1, hosts: {gpu: {ssh: me@ADDRESS}}"
+            screen.say(f"no hosts; write {config_folder() / HOSTS_FILE}: {example}")
             return
         rows = [(row.name, row.ssh, row.price, ", ".join(row.jobs) or "-", row.file) for row in self.hosts]
         screen.table(("host", "ssh", "an hour", "jobs there", "file"), rows)
@@ -124,7 +125,7 @@ class HostList(Printed):
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
     listed = machines.read_hosts(hosts_folder(find_project(target, Path.cwd())))
-    return HostList(hosts=tuple(map(OneHost.from_listed, listed.values())))
+    return HostList(hosts=tuple(map(HostRow.from_listed, listed.values())))
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
@@ -136,23 +137,23 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     ready = []
     for listed in hosts:
         name = listed.name
-        with connected(listed, screen) as there:
-            facts = remote.ask_facts(there)
-            remote.refuse_unfit(there, facts)
-            if running := there.list_running():
+        with connection_to(listed, screen) as connection:
+            facts = remote.ask_facts(connection)
+            remote.refuse_unfit(connection, facts)
+            if running := connection.list_running():
                 hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
                 raise UsageError(f"{name}: job {running[0]} runs with the loop that is there", hint)
-            lacks = tuple(remote.list_missing_tools(there, facts))
+            lacks = tuple(remote.list_missing_tools(connection, facts))
             for line in lacks:
                 screen.say(f"{name}: {line}")
             wait = "" if facts["torch"] else "; torch takes minutes"
             screen.say(f"{name}: installing loop into ~/{remote.HOME}/venv, over Python {facts['python']}{wait}")
-            remote.install(there, facts)
+            remote.install(connection, facts)
             torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
             gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
             screen.say(f"{name}: ready, with {torch} and {gpus}")
             screen.say(f"  next: loop run session --on {name}")
-        ready.append(OneHost.from_listed(listed, lacks))
+        ready.append(HostRow.from_listed(listed, lacks))
     return HostList(hosts=tuple(ready))
 
 
@@ -162,6 +163,6 @@ def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     hosts = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
     for listed in hosts:
         if listed.host.stop is None:
-            raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
+            raise WorkFailed(warn_of_cost(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
         stop_machine(listed, str(here.target), screen)
-    return HostList(hosts=tuple(map(OneHost.from_listed, hosts)))
+    return HostList(hosts=tuple(map(HostRow.from_listed, hosts)))

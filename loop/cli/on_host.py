@@ -67,7 +67,7 @@ START_LIMIT_S = 600.0
 
 
 def parse_until(text: str | None, now: datetime.datetime) -> float | None:
-    """`16:00` today or tomorrow as seconds since 1970; None for None. Raises UsageError for other text."""
+    """The next `16:00` as seconds since 1970; None for None. Raises UsageError for other text."""
     if text is None:
         return None
     try:
@@ -79,7 +79,8 @@ def parse_until(text: str | None, now: datetime.datetime) -> float | None:
 
 
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
-    """Follow a job (id, prefix, `last`) to its end; `cancel`: end it first. Raises UsageError for no match."""
+    """Follow a job that was sent to another machine, as `follow` does; `cancel`: end it first.
+    `job`: an id, its beginning, or `last`. Raises UsageError unless exactly one matches."""
     folders = {folder.id: folder for folder, _ in sent_jobs.list_sent_jobs()}
     matches = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
     if len(matches) != 1:
@@ -88,20 +89,22 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     return follow(folders[matches[0]], screen, cancel=cancel)
 
 
-def follow(folder: JobFolder, screen: Screen, there: RemoteJobs | None = None, *, cancel: bool = False) -> int:
-    """Print the output of a job on another machine until it ends, fetch its results, return its exit code.
-    Ctrl-C stops following, not the job. `there`: an open connection. `cancel`: end the job
-    first."""
+def follow(
+    folder: JobFolder, screen: Screen, connection: RemoteJobs | None = None, *, cancel: bool = False
+) -> int:
+    """Print the output of a job on another machine until it ends, fetch its results, and return its exit
+    code. Ctrl-C stops following, not the job. `connection`: an open one, if there is one. `cancel`: end
+    the job first."""
     sent = sent_jobs.read_sent(folder)
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
     known_hosts = machines.read_hosts(Path(sent.project) if sent.project else None)
     (host, *_) = machines.choose_hosts(known_hosts, sent.host)
     with ExitStack() as stack:
-        if there is None:
-            there = stack.enter_context(RemoteJobs(host))
+        if connection is None:
+            connection = stack.enter_context(RemoteJobs(host))
         if cancel:
-            there.cancel(folder.id)
+            connection.cancel(folder.id)
         try:
             stack.enter_context(locked(folder.path / LOCK))
         except LockHeld as busy:
@@ -112,7 +115,7 @@ def follow(folder: JobFolder, screen: Screen, there: RemoteJobs | None = None, *
         if folder.exit_code is not None:
             raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         try:
-            last_state = _print_output(folder, sent, there, screen)
+            last_state = _print_output(folder, sent, connection, screen)
         except Stopped:
             price = host.host.prices
             cost = f", and {host.name} costs ${price.usd_and_terms(None)[0]:.2f} an hour" if price else ""
@@ -120,13 +123,13 @@ def follow(folder: JobFolder, screen: Screen, there: RemoteJobs | None = None, *
             screen.say(f"  follow it: loop jobs follow {folder.id}")
             screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
             raise
-        return _bring_back(folder, sent, host, there, last_state, screen)
+        return _bring_back(folder, sent, host, connection, last_state, screen)
 
 
-def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: Screen) -> PollResult:
+def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, screen: Screen) -> PollResult:
     """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
     paths = {OUT: folder.path / OUT, STDERR: folder.path / STDERR}
-    unfinished_line = {OUT: b"", STDERR: b""}  # Stream to the begin of a line whose end has not come.
+    partial_line = {OUT: b"", STDERR: b""}  # Stream to the beginning of a line that has not ended yet.
 
     def report_lost(reason: str) -> None:
         """Say that the machine does not answer: each reason once, for an outage can take hours."""
@@ -135,13 +138,13 @@ def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: S
 
     while True:
         sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
-        state = retry_unreachable(partial(there.poll, folder.id, *sizes), GIVE_UP_S, report_lost)
+        state = retry_unreachable(partial(connection.poll, folder.id, *sizes), GIVE_UP_S, report_lost)
         for stream, data in ((STDERR, state.stderr), (OUT, state.stdout)):
             with paths[stream].open("ab") as file:
                 file.write(data)
-            *lines, unfinished_line[stream] = (unfinished_line[stream] + data).split(b"\n")
-            if state.has_ended and unfinished_line[stream]:
-                lines.append(unfinished_line[stream])
+            *lines, partial_line[stream] = (partial_line[stream] + data).split(b"\n")
+            if state.has_ended and partial_line[stream]:
+                lines.append(partial_line[stream])
             for line in lines:
                 text = sent.make_local(line.decode(errors="replace"), folder.id)
                 (screen.data if stream == OUT else screen.say)(text)
@@ -152,13 +155,19 @@ def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: S
 
 
 def _bring_back(
-    folder: JobFolder, sent: SentJob, host: ListedHost, there: RemoteJobs, last_state: PollResult, screen: Screen
+    folder: JobFolder,
+    sent: SentJob,
+    host: ListedHost,
+    connection: RemoteJobs,
+    last_state: PollResult,
+    screen: Screen,
 ) -> int:
-    """Fetch an ended job's results, then keep or stop the machine. Raises MachineFailure for a lost job."""
-    sessions: list[Path] = []
+    """Fetch an ended job's results, then keep or stop the machine. Returns the exit code. Raises
+    MachineFailure for a lost job: one that has no exit code, or that a signal killed."""
+    session_folders: list[Path] = []
     try:
         if not last_state.is_gone:
-            sessions = _fetch_results(folder, sent, there, last_state, screen)
+            session_folders = _fetch_results(folder, sent, connection, last_state, screen)
     except LoopError:  # Do not stop the machine: its disk may hold the only copy.
         retry = f"its results are not here; try again: loop jobs follow {folder.id}"
         screen.say(f"{sent.host} STILL RUNS AND COSTS: {retry}")
@@ -166,16 +175,16 @@ def _bring_back(
         raise
     code = last_state.exit_code
     write_atomic(folder.path / RC, str(ExitCode.PAUSED if code is None else code))
-    there.remove(folder.id)
+    connection.remove(folder.id)
     has_stop_failed = False
     if sent.last:
         try:
-            keep_or_stop_machine(folder, sent, host, there, sessions, screen)
+            keep_or_stop_machine(folder, sent, host, connection, session_folders, screen)
         except LoopError as error:  # The command's own result is printed already.
             screen.fail(error)
             has_stop_failed = True
     if code is None or code < 0:  # Killed by a signal, or no exit code was written.
-        heads = [SessionFolder(session).head() for session in sessions if (session / HEAD).is_file()]
+        heads = [SessionFolder(session).head() for session in session_folders if (session / HEAD).is_file()]
         hint = heads[0].resume_command if heads else "run the same command again"
         reason = "its folder is not there any more" if last_state.is_gone else last_state.why
         reason = reason or "it was killed, as for lack of memory, or the machine was started again"
@@ -184,17 +193,18 @@ def _bring_back(
 
 
 def _fetch_results(
-    folder: JobFolder, sent: SentJob, there: RemoteJobs, last_state: PollResult, screen: Screen
+    folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
 ) -> list[Path]:
-    """Copy the job's sessions and git branches to this machine. Returns the sessions' folders. Repeatable."""
+    """Copy the job's sessions and git branches to this machine. Returns the sessions' folders. After
+    an error it can be called again."""
     if sent.root:
-        retry_unreachable(lambda: there.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
+        retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
     earlier_sessions = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
-    retry_unreachable(lambda: there.fetch_results(folder, BRANCHES, earlier=earlier_sessions), GIVE_UP_S)
+    retry_unreachable(lambda: connection.fetch_results(folder, BRANCHES, earlier=earlier_sessions), GIVE_UP_S)
     if last_state.state in ENDED:
         folder.verify_results(earlier_sessions)
-    sessions = sent_jobs.import_sessions(folder, sent)
-    for session in sessions:
+    session_folders = sent_jobs.import_sessions(folder, sent)
+    for session in session_folders:
         screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
     bundle = folder.path / BRANCHES
     if sent.root and bundle.exists():
@@ -205,24 +215,29 @@ def _fetch_results(
         else:
             if branches:
                 screen.say(f"branches from {sent.host}: {', '.join(branches)}")
-    return sessions
+    return session_folders
 
 
 def keep_or_stop_machine(
-    folder: JobFolder, sent: SentJob, host: ListedHost, there: RemoteJobs, sessions: list[Path], screen: Screen
+    folder: JobFolder,
+    sent: SentJob,
+    host: ListedHost,
+    connection: RemoteJobs,
+    session_folders: list[Path],
+    screen: Screen,
 ) -> None:
     """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
-    `sessions`: folders that the job brought. Raises WorkFailed if `stop:` fails: it goes on
-    costing."""
+    A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
+    sessions of the job. Raises WorkFailed if `stop:` fails, for the machine goes on costing."""
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
-    others = there.list_running()
+    other_jobs = connection.list_running()
     for job, _ in sent_jobs.list_sent_jobs(name):
-        if job.id != folder.id and (there.poll(job.id).state == "queued" or is_locked(job.path / LOCK)):
-            others.append(job.id)
-    if others:
-        screen.say(f"{name} stays: {others[0]} runs there")
+        if job.id != folder.id and (connection.poll(job.id).state == "queued" or is_locked(job.path / LOCK)):
+            other_jobs.append(job.id)
+    if other_jobs:
+        screen.say(f"{name} stays: {other_jobs[0]} runs there")
         return
     _, terms = read_terms(read_text(folder.path / TERMS))
     rate_usd, rate_name = prices.usd_and_terms(terms) if prices else (0.0, None)
@@ -235,7 +250,7 @@ def keep_or_stop_machine(
         rate_text = (rate_name or "unknown terms").replace("_", " ")
         screen.say(f"{name} costs ${rate_usd:.2f} an hour ({rate_text}) while it runs:")
         # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
-        device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
+        device: Device = SessionFolder(session_folders[-1]).head().device if session_folders else "cuda"
         rows = index.rows(Path(sent.sessions), last=index.RECENT_SESSIONS)
         measured = [row for row in rows if not row.recorded and row.device == device]
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
@@ -259,24 +274,25 @@ def stop_machine(host: ListedHost, target: str | None, screen: Screen) -> None:
     is_of_project = target is not None and host.path.parent == Path(target)
     if is_of_project and not is_trusted(find_project(host.path.parent, Path.cwd())):
         hint = f"look at it, then: loop trust {target}, and loop hosts stop {host.name}"
-        raise WorkFailed(still_costs(host, f"`{stop}` of a project has not been allowed"), hint)
+        raise WorkFailed(warn_of_cost(host, f"`{stop}` of a project has not been allowed"), hint)
     screen.say(f"stopping {host.name}: {stop}")
     try:
-        run_here(stop, host)
+        run_machine_command(stop, host)
     except LoopError as error:
-        raise WorkFailed(still_costs(host, error.message), f"stop it yourself: {stop}") from error
+        raise WorkFailed(warn_of_cost(host, error.message), f"stop it yourself: {stop}") from error
     screen.say(f"{host.name} is stopped")
 
 
-def still_costs(host: ListedHost, why: str) -> str:
-    """The error message for a machine that should be stopped and still runs."""
+def warn_of_cost(host: ListedHost, why: str) -> str:
+    """The error message for a machine that should be stopped and still runs. `why`: the reason."""
     prices = host.host.prices
     price = f" ${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else " money"
     return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
 
 
-def run_here(command: str, host: ListedHost) -> None:
-    """Run a machine's `start:` or `stop:` command on this machine. Raises WorkFailed if it fails."""
+def run_machine_command(command: str, host: ListedHost) -> None:
+    """Run a machine's `start:` or `stop:` command. It runs here, as the machine itself may be off.
+    Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not completed.succeeded:
         lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
@@ -285,9 +301,9 @@ def run_here(command: str, host: ListedHost) -> None:
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
-    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code.
-    `values`: parameter of the command to its value. Raises Busy while results of this project are
-    there."""
+    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit
+    code. `values`: parameter of the command to its value. A resumed session whose earlier job still
+    has results there fetches these instead; any other command raises Busy."""
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
     keep_until = parse_until(values.get("keep_until"), datetime.datetime.now().astimezone())
@@ -300,49 +316,49 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if values.get("resume"):  # The other machine trusts what is allowed here.
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
-    sending = _Sending.from_project(project, resumed)
-    if unfetched := unfetched_job(host, project.sessions, sending.tree, resumed):
+    shipment = _Shipment.from_project(project, resumed)
+    if unfetched := unfetched_job(host, project.sessions, shipment.tree, resumed):
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
             raise Busy(host.name, unfetched.id)
         screen.say(f"job {unfetched.id} has not been brought back from {host.name} yet")
         return follow(unfetched, screen)
     lock_folder = state_folder() / "trees"
     lock_folder.mkdir(parents=True, exist_ok=True)
-    with connected(host, screen) as there:
+    with connection_to(host, screen) as connection:
         # Two commands must not send the same project to one machine at a time.
-        with locked(lock_folder / f"{host.name}-{sending.tree}"):
-            folder = _send_job(command, values, sending, host, there, keep_until)
+        with locked(lock_folder / f"{host.name}-{shipment.tree}"):
+            folder = _send_job(command, values, shipment, host, connection, keep_until)
         screen.say(f"on {host.name}: job {folder.id}")
-        return follow(folder, screen, there)
+        return follow(folder, screen, connection)
 
 
 def _send_job(
     command: Command,
     values: Mapping[str, Any],
-    sending: "_Sending",
+    shipment: "_Shipment",
     host: ListedHost,
-    there: RemoteJobs,
+    connection: RemoteJobs,
     keep_until: float | None,
 ) -> JobFolder:
     """Send the project and its sessions, and start the command there as a job. Raises UsageError
     without disk space, Busy while a job of this project runs. `keep_until`: seconds since 1970."""
-    home, free_kb = there.check_ready(sending.tree)
-    needed_kb = sending.kilobytes + SPARE_KB
+    home, free_kb = connection.check_ready(shipment.tree)
+    needed_kb = shipment.kilobytes + SPARE_KB
     if free_kb < needed_kb:
-        message = f"{there.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-        raise UsageError(message, f"free some there: {there.ssh_command} 'du -sh {HOME}/*'")
-    project, past, root = sending.project, sending.past_sessions, sending.root or PACKAGE
-    git_config = git_config_to_send(sending.root) if sending.root else ""
+        message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+        raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {HOME}/*'")
+    project, past, root = shipment.project, shipment.past_sessions, shipment.root or PACKAGE
+    git_config = git_config_to_send(shipment.root) if shipment.root else ""
     paths = (path for name in past for path in (project.sessions / name).rglob("*"))
     past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
-    retry_unreachable(lambda: there.send_past(sending.tree, project.sessions, past_files, past))
-    retry_unreachable(lambda: there.send_tree(sending.tree, root, sending.file_names, git_config))
+    retry_unreachable(lambda: connection.send_past(shipment.tree, project.sessions, past_files, past))
+    retry_unreachable(lambda: connection.send_tree(shipment.tree, root, shipment.file_names, git_config))
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
-    project_there = f"{home}/{HOME}/trees/{sending.tree}"
-    if sending.target is not None:
-        options["target"] = f"{project_there}/{sending.target}"
-    resumed_id = sending.resumed.id if sending.resumed else ""
+    project_there = f"{home}/{HOME}/trees/{shipment.tree}"
+    if shipment.target is not None:
+        options["target"] = f"{project_there}/{shipment.target}"
+    resumed_id = shipment.resumed.id if shipment.resumed else ""
     if resumed_id:
         options["resume"] = resumed_id
     minutes = options.get("budget_minutes") or options.get("max_minutes")
@@ -350,15 +366,15 @@ def _send_job(
         id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
         words=tuple(command.command_line(options)),
         title=title,
-        folder=f"{project_there}/{sending.cwd}",
+        folder=f"{project_there}/{shipment.cwd}",
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )
     sent = SentJob(
         host=host.name,
         project=None if project.bundled else str(project.target),
         sessions=str(project.sessions),
-        root=str(sending.root or ""),
-        tree=sending.tree,
+        root=str(shipment.root or ""),
+        tree=shipment.tree,
         home=home,
         resumed=resumed_id,
         past=tuple(name for name in past if name != resumed_id),
@@ -366,18 +382,21 @@ def _send_job(
         last=command.words != CHECK_COMMAND and not options.get("dry_run"),
         keep_until=keep_until,
     )
-    variables = _job_variables(host, sending)
+    variables = _job_variables(host, shipment)
     folder = create_job(job)
     with locked(folder.path / LOCK):  # Nobody follows it before it is there.
         write_sealed(folder.path / SENT, sent)
-        retry_unreachable(lambda: there.submit(folder, variables, sending.tree))
+        retry_unreachable(lambda: connection.submit(folder, variables, shipment.tree))
     return folder
 
 
 def unfetched_job(host: ListedHost, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
-    """A job, if any, whose results must be fetched first: of checkout `tree`; to resume, of the same `root`."""
+    """A job on this host whose results must be fetched before another is sent; None without one. That is
+    a job of the same checkout (`tree`), whose folder there holds git branches; for a session that is
+    to be resumed, a job of any session below `root`: it may be the session's own."""
     for folder, sent in sent_jobs.list_sent_jobs(host.name):
-        if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
+        has_branches = bool(sent.root) and sent.tree == tree
+        if has_branches or (resumed is not None and sent.sessions == str(root)):
             return folder
     return None
 
@@ -388,23 +407,25 @@ def hosts_folder(project: Project) -> Path | None:
 
 
 @contextlib.contextmanager
-def connected(host: ListedHost, screen: Screen) -> Iterator[RemoteJobs]:
-    """Connect to a machine; if it does not answer, run its `start:` command first, if it has one."""
-    with RemoteJobs(host) as there:
+def connection_to(host: ListedHost, screen: Screen) -> Iterator[RemoteJobs]:
+    """An open connection to a machine. One that does not answer is started by its `start:` command;
+    without such a command, Unreachable is raised."""
+    with RemoteJobs(host) as connection:
         try:
-            there.connect()
+            connection.connect()
         except Unreachable:
             if host.host.start is None:
                 raise
             screen.say(f"{host.name} does not answer; starting it: {host.host.start}")
-            run_here(host.host.start, host)
-            retry_unreachable(there.connect, START_LIMIT_S, screen.status)
-        yield there
+            run_machine_command(host.host.start, host)
+            retry_unreachable(connection.connect, START_LIMIT_S, screen.status)
+        yield connection
 
 
 @dataclass(frozen=True)
-class _Sending:
-    """The files to send: the git checkout around a project, else its folder; none for the bundled target."""
+class _Shipment:
+    """What is sent with a job: the git checkout around a project, else its folder; none for the bundled
+    target, which the other machine has."""
 
     project: Project
     resumed: SessionFolder | None
@@ -419,7 +440,7 @@ class _Sending:
     """Name of the folder on the other machine: the same for every command of this checkout."""
 
     @classmethod
-    def from_project(cls, project: Project, resumed: SessionFolder | None) -> "_Sending":
+    def from_project(cls, project: Project, resumed: SessionFolder | None) -> "_Shipment":
         """The files of a project. Raises UsageError if they exceed `LARGEST_BYTES`."""
         here = Path.cwd().resolve()
         # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
@@ -427,20 +448,23 @@ class _Sending:
         root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(here)
         if root is None:
             return cls(project, resumed, None, None, ".", (), "none")
-        session_folders = [head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")]
-        # Sessions are sent apart.
-        names = [n for n in list_files_to_send(root) if not any(map((root / n).is_relative_to, session_folders))]
+        session_folders = {head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")}
+        names = []
+        for name in list_files_to_send(root):
+            if session_folders.isdisjoint((root / name).parents):  # Sessions are sent separately.
+                names.append(name)
         cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
         target = project.target.resolve().relative_to(root).as_posix() if is_sent else None
         safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
         # Two machines that send to the same host use different folders there.
-        machine = next(filter(None, (read_text(Path(file)).strip() for file in MACHINE_IDS)), os.uname().nodename)
+        machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
+        machine = next(filter(None, machine_ids), os.uname().nodename)
         tree = f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
-        sending = cls(project, resumed, root, target, cwd, tuple(names), tree)
-        if sending.kilobytes << 10 > LARGEST_BYTES:
-            size = f"{sending.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
+        shipment = cls(project, resumed, root, target, cwd, tuple(names), tree)
+        if shipment.kilobytes << 10 > LARGEST_BYTES:
+            size = f"{shipment.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
             raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
-        return sending
+        return shipment
 
     @property
     def kilobytes(self) -> int:
@@ -449,17 +473,18 @@ class _Sending:
 
     @property
     def past_sessions(self) -> list[str]:
-        """Sessions to send: the resumed one, the newest, and those whose results these build on."""
+        """Ids of the sessions to send: the resumed one, the newest, and those whose results these use."""
         root = self.project.sessions
         newest = [session.id for session in sessions.list_sessions(root)[-SENT_SESSIONS:]]
         names = {*sessions_needed(root), *newest} | ({self.resumed.id} if self.resumed else set())
         return sorted(name for name in names if sent_jobs.SESSION.fullmatch(name))
 
 
-def _job_variables(host: ListedHost, sending: _Sending) -> dict[str, str]:
-    """Environment variables of the job: the machine's prices, hashes the user trusts, and visible GPUs."""
-    project, resumed = sending.project, sending.resumed
-    trusted_hashes = [] if sending.target is None else [trust.definition_hash(project)]
+def _job_variables(host: ListedHost, shipment: _Shipment) -> dict[str, str]:
+    """Environment variables of the job: what this machine says of price and trust (`Sender`), and the
+    GPUs that it may use."""
+    project, resumed = shipment.project, shipment.resumed
+    trusted_hashes = [] if shipment.target is None else [trust.definition_hash(project)]
     if resumed:
         trusted_hashes.append(trust.digest_of(trust.session_commands(resumed.head())))
     hosted = Sender(

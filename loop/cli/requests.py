@@ -65,36 +65,41 @@ def start_session(
 def start_campaign(
     *, target: Path | None, plan: str, proposer: str, resume: str | None, screen: Screen, **values: Any
 ) -> int:
-    """`loop optimize`: begin or resume a campaign. Returns the exit code. `values`: the other options by name."""
+    """`loop optimize`: begin or resume a campaign. Returns the exit code. `values`: the other options
+    by name; those that `Campaign` has a field for go into it. The tuner has a plan of its own."""
     options = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
     limits = {field: values[option] for field, option in options.items() if option in values}
+    new_plan = "tune" if proposer == TUNER else plan
     request = make_request(
         SessionRequest,
         values,
         target=target,
-        plan=None if resume else "tune" if proposer == TUNER else plan,
+        plan=None if resume else new_plan,
         campaign=make_campaign(**limits, proposer=proposer),
     )
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
 def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
-    """The foreign evaluator to ask, from --evaluator or LOOP_EVALUATOR_PYTHON; None if neither names one.
-    Raises UsageError for loop's own targets, which have no other evaluator."""
+    """Where the evaluator of a task's own format is: its checkout (--evaluator) and its interpreter
+    (LOOP_EVALUATOR_PYTHON). None if the user names neither; the variable alone counts for tasks
+    only. Raises UsageError for a checkout with loop's own targets, which have no other evaluator."""
     python = os.environ.get("LOOP_EVALUATOR_PYTHON")
     is_task = target is not None and find_origin(target) is not None
-    if evaluator is None and not (python and is_task):
-        return None
+    if evaluator is None:
+        return EvaluatorTerms(evaluator_python=python) if python and is_task else None
     if not is_task:
-        raise UsageError("--evaluator: the target is no task of another format", hint="loop targets inspect PATH")
-    if evaluator is not None and not evaluator.is_dir():
+        hint = "loop targets inspect PATH"
+        raise UsageError("--evaluator: the target is no task of another format", hint=hint)
+    if not evaluator.is_dir():
         hint = "--evaluator is a checkout of the format's evaluator"
         raise UsageError(f"{evaluator}: no such folder", hint=hint)
-    return EvaluatorTerms(evaluator=str(evaluator.absolute()) if evaluator else None, evaluator_python=python)
+    return EvaluatorTerms(evaluator=str(evaluator.absolute()), evaluator_python=python)
 
 
 def make_campaign(**fields: Any) -> Campaign:
-    """A campaign from options; None means the default. Raises UsageError that names the wrong option."""
+    """A campaign from its fields; None means the default. Raises UsageError for the first wrong value,
+    which names the option as the user wrote it."""
     if fields.get("executor"):
         executors.check(fields["executor"])
     try:
@@ -125,7 +130,8 @@ class TrustGranted(Printed):
 
 
 def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
-    """Trust all commands of a project or stored session. `variants`: answers to a task."""
+    """Trust all that a project or a stored session would run. `target`: its folder; a session's is
+    known by its head. `variants`: answers to a task, which are variants of the project made of it."""
     if target is not None and (target / sessions.HEAD).is_file():
         session = SessionFolder(target.resolve())
         trusted_folder, trusted_commands = session.path, trust.session_commands(session.head())

@@ -23,6 +23,7 @@ from loop.store.rows import compute_row
 from loop.store.sessions import LOCK
 
 MOST_SESSIONS = len(LETTERS)
+"""Most sessions to compare: the table names each by a letter."""
 MOST_NAMED = 5
 """Most damaged folders that are named below the list; `--json` has all."""
 
@@ -72,11 +73,12 @@ class SessionList(Printed):
 def list_sessions(target: Path | None) -> SessionList:
     """All sessions of a project, oldest first."""
     root = find_project(target, Path.cwd()).sessions
-    return SessionList(sessions=tuple(_row(entry, root) for entry in index.entries(root)))
+    return SessionList(sessions=tuple(_list_line(entry, root) for entry in index.entries(root)))
 
 
-def _row(entry: IndexEntry, root: Path) -> SessionLine:
-    """The row of one session folder. `root`: the folder of all sessions."""
+def _list_line(entry: IndexEntry, root: Path) -> SessionLine:
+    """The row of one session folder. `root`: the folder of all sessions. Results are known of a session
+    that has ended, and of one that was imported (`recorded`)."""
     row = entry.row
     line: SessionLine = {
         "id": entry.folder,
@@ -92,7 +94,8 @@ def _row(entry: IndexEntry, root: Path) -> SessionLine:
     if row is not None and row.recorded:
         line["status"], line["recorded"] = "recorded", True
     elif row is not None:
-        line["status"] = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
+        is_running = row.status is None and is_locked(root / entry.folder / LOCK)
+        line["status"] = row.status or ("running" if is_running else "open")
     if row is not None and (row.recorded or row.status is not None):
         line["grade"], line["seconds"], line["fastest"] = row.grade or None, row.seconds, row.fastest
         # The report of an imported session may state no cost.
@@ -118,7 +121,7 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
     if not 2 <= len(names) <= MOST_SESSIONS:
         hint = "loop sessions compare last~1 last"
         raise UsageError(f"{len(names)} sessions named: expected 2 to {MOST_SESSIONS}", hint=hint)
-    compared = [_find(root, name) for name in names]
+    compared = [_compared_session(root, name) for name in names]
     ids = [session.id for session in compared]
     if len(set(ids)) < len(ids):
         message = f"a session is named twice: {', '.join(ids)}"
@@ -126,8 +129,9 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
     return compare(compared)
 
 
-def _find(root: Path, name: str) -> ComparedSession:
-    """A session by id, prefix, `last` or `last~1`. Raises LoopError for a damaged one."""
+def _compared_session(root: Path, name: str) -> ComparedSession:
+    """What a comparison shows of a session: facts of its environment, and its verdicts against the
+    baseline. `name`: id, prefix, `last` or `last~1`. Raises LoopError for a damaged session."""
     folder = find_own_session(root, name)
     row, problem = compute_row(folder.path)
     if row is None:

@@ -46,11 +46,15 @@ class Running:
     since: datetime.datetime | None
     """When the step began, UTC; None between two steps."""
     step_s: float
+    """Seconds since the step began; 0 between two steps."""
     step_budget_s: float
     note: str
+    """What the step is doing, from its last tick."""
     done: int
     of: int
+    """Number of steps in the plan, of which `done` have ended."""
     seconds: float
+    """Seconds that the session has run, without pauses."""
     budget_s: float
     usd: float
     """The session's cost so far; AI is added only at the session's end."""
@@ -63,10 +67,8 @@ class Running:
         last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
         since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
         seconds = sessions.running_seconds(lines) + max(0.0, since_s)
-        note = ""
-        for tick in read_ticks(folder.path / TICKS):
-            if step and tick.step == step.step:
-                note = tick.note
+        ticks = read_ticks(folder.path / TICKS)
+        notes = [tick.note for tick in ticks if step and tick.step == step.step]
         return cls(
             id=head.id,
             plan=plan.plan.name,
@@ -75,7 +77,7 @@ class Running:
             since=last_line_at if step else None,
             step_s=since_s if step else 0.0,
             step_budget_s=step.budget_s if step else 0.0,
-            note=note,
+            note=notes[-1] if notes else "",
             done=len(latest_attempts(finished)),
             of=sum(len(plan.find_pattern(name).pattern.steps) for name in plan.plan.patterns),
             seconds=seconds,
@@ -108,7 +110,8 @@ class WaitingSession:
 
     @classmethod
     def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
-        """Read why a session waits. Unreadable files become the reason. `root`: the folder of all sessions."""
+        """Read why a session waits, and what it cost so far. Unreadable files become the reason.
+        `root`: the folder of all sessions; `card`: prices."""
         folder, status = SessionFolder(root / row.id), row.status or "open"
         try:
             head, record, lines = folder.head(), folder.record(), folder.lines()
@@ -144,7 +147,7 @@ class Status(Printed):
     more_waiting: int
     """Number of older sessions that can be resumed and are not listed."""
     left: tuple[str, ...]
-    """Problems such as damaged folders, each with a command."""
+    """What is left for the user to look at, as damaged folders, each with the command to see more."""
     gpu: dict[Literal["decision", "why"], str]
     """Whether to keep an idle GPU: `keep`, `stop`, `in use` or `unknown`; and why."""
     sessions: int
@@ -179,8 +182,9 @@ def next_session(target: Path | None) -> NextSession:
     return propose_next(read_setting(target), ["--target", str(target)] if target else [])
 
 
-def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
-    """Collect the status of a project. A mistake in a definition replaces the proposal of a next session."""
+def gather_status(target: Path | None, now: datetime.datetime | None = None) -> Status:
+    """Collect the status of a project. Where a definition has a mistake, `no_milestone` says so in place
+    of a proposed next session (`milestone`). `now`: for tests."""
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
     card = rates(here)
@@ -252,6 +256,6 @@ def _advise_on_gpu(
 
 
 def _time_of_budget(seconds: float, budget_s: float) -> str:
-    """A duration against its budget in words, `3.4 s of 60 s`."""
+    """A duration against its budget in words: `90 s of 60 s, 1.5 times its budget`."""
     excess = f", {seconds / budget_s:.1f} times its budget" if budget_s and seconds > budget_s else ""
     return f"{say.seconds(seconds)} of {say.seconds(budget_s)}{excess}"

@@ -109,7 +109,8 @@ class TwoVerdicts(Printed):
 
 
 def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
-    """Judge each answer by loop and by the format's evaluator. The exit code is loop's."""
+    """Judge each answer by loop and by the format's evaluator. Returns both verdicts on each, and the
+    exit code of loop's verdict."""
     if not request.answers:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load_task(request.path.absolute(), request.format_name)
@@ -169,14 +170,14 @@ class Audited(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a row per control, then how many mistakes each judge accepts."""
-        verdict_words, rows = {"right": "passes", "wrong": "found"}, []
+        words, rows = {"right": "passes", "wrong": "found"}, []
         for control in self.controls:
             if control.kind != "idle":
                 # Their reason; else a cause of the disagreement; else why loop gave no verdict.
                 our_reason = control.ours_why if control.ours not in VERDICTS else ""
                 reason = control.why or next(iter(control.causes), our_reason)
-                verdicts = [verdict_words.get(verdict, verdict) for verdict in (control.ours, control.theirs)]
-                rows.append((control.control, *verdicts, reason))
+                ours, theirs = control.ours, control.theirs
+                rows.append((control.control, words.get(ours, ours), words.get(theirs, theirs), reason))
         screen.table(("control", "ours", "theirs", "why"), rows)
         screen.prose(f"theirs: {self.theirs}")
         mistakes = [control for control in self.controls if control.kind == "mistake"]
@@ -195,7 +196,8 @@ class Audited(Printed):
 
 
 def audit(request: TaskRequest, screen: Screen) -> Audited:
-    """Judge controls by both judges, and look for weak points of the task. Raises UsageError if it cannot."""
+    """Have both judges judge controls, answers known to be right or wrong, and look for weak points of
+    the task. Raises UsageError for a task without floating-point inputs and outputs."""
     task = table.load_task(request.path.absolute(), request.format_name)
     folder, _ = write_as_target(request.path, (), request.format_name)
     task_audit = Audit(request, task, trusted_setting(folder, screen))
@@ -203,8 +205,8 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     interface = task_audit.apply_stated_rule(())
     if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    controls = list(chosen_controls(interface["inputs"], interface["outputs"][0], task_audit.device))
-    rows, no_evaluator = task_audit.judge_controls(controls_named(controls, request.controls), screen)
+    controls = list(choose_controls(interface["inputs"], interface["outputs"][0], task_audit.device))
+    rows, no_evaluator = task_audit.judge_controls(select_controls(controls, request.controls), screen)
     # FlashInfer's evaluator is slow, so it judges only some cases.
     is_partial = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
     part = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_partial else ""
@@ -218,7 +220,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     return Audited(task=task.name, format=task.format, theirs=judge_text, findings=tuple(findings), controls=rows)
 
 
-def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
+def select_controls(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
     """The controls with these short names (none: all), and the honest ones. Raises UsageError for
     a name that no control of this task has."""
     makes = [control.make for control in chosen]
@@ -229,7 +231,7 @@ def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Cont
     return [control for control in chosen if not names or control.make in names or control.theme == "honest"]
 
 
-def chosen_controls(
+def choose_controls(
     inputs: Sequence[Sequence[int]], output: Sequence[int], device: Device = "cpu"
 ) -> Iterator[Control]:
     """One control of each kind that loop's verification must reject, and honest ones that it must accept.
@@ -280,7 +282,8 @@ class Audit:
         return replace(self, setting=with_answers), dict(zip(names, pairs, strict=True))
 
     def judge_controls(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
-        """Both verdicts on each control; and why the evaluator gave none, empty if it did."""
+        """Both verdicts on each control. Second: why the format's evaluator could not be asked, so that
+        its stated rule gave the verdicts; empty if it was asked."""
         with_answers, answers = self.with_answers(controls)
         screen.status("our verification")
         our_verdicts = with_answers.judge_by_loop("verify", [*answers])
@@ -300,10 +303,14 @@ class Audit:
         rows = []
         for name, (control, path) in answers.items():
             our_verdict, by_rule = our_verdicts[name], rule_verdicts.get(name, {})
-            stated = None if their_verdicts else Verdict(status=by_rule["status"], why=by_rule["why"])
-            their_verdict = stated or their_verdicts[name]
-            kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
-            if kind == "mistake" and our_verdict.is_right and by_rule.get("same", False):
+            if no_evaluator:
+                their_verdict = Verdict(status=by_rule["status"], why=by_rule["why"])
+            else:
+                their_verdict = their_verdicts[name]
+            kind: Literal["honest", "idle", "mistake"] = "mistake"
+            if control.theme == "honest":
+                kind = "honest"
+            elif our_verdict.is_right and by_rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
             rows.append(
                 JudgedControl(
@@ -322,7 +329,8 @@ class Audit:
         return tuple(rows), no_evaluator
 
     def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
-        """loop's verdict on each answer, on `MOST_CASES` workloads at most; by `verify` or `measure`."""
+        """loop's verdict on each answer, by `subcommand`: `verify`, or `measure`, which also checks timed
+        calls. At most `MOST_CASES` workloads are judged."""
         request, target = self.request, self.setting.target
         sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])

@@ -168,13 +168,13 @@ def read_state(job: JobFolder) -> JobState:
     for part in text.splitlines() if "--events" in job.task.words else [text]:
         with contextlib.suppress(ValueError):  # Not written completely yet.
             events.append(json.loads(part))
-    kinds = [event.get("happening", "SessionEnded") for event in events]  # A plain result ends a command.
-    session = str(events[kinds.index("SessionBegan")]["session"]) if "SessionBegan" in kinds else ""
+    event_names = [event.get("happening", "SessionEnded") for event in events]  # A plain result ends a command.
+    session = str(events[event_names.index("SessionBegan")]["session"]) if "SessionBegan" in event_names else ""
     result: dict[str, Any] = {}
-    if events and not is_running and kinds[-1] == "SessionEnded":  # Any other last event: it was killed.
+    if events and not is_running and event_names[-1] == "SessionEnded":  # Any other last event: it was killed.
         result = {name: value for name, value in events[-1].items() if name != "happening"}
     doing = folders.last_line(job.path / folders.STDERR)
-    for event, kind in zip(events, kinds, strict=True):
+    for event, kind in zip(events, event_names, strict=True):
         if kind in ("StepBegan", "Ticked", "StepEnded"):
             progress = event.get("message") or event.get("note") or event.get("title", "")
             doing = f"{event['pattern']}/{event['step']}: {progress}"

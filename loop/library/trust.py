@@ -218,7 +218,7 @@ class Grants(RootModel[dict[_Folder, _Digest]]):
         return {}
 
 
-def file_to_name(project: Project) -> str:
+def name_for_messages(project: Project) -> str:
     """The file to name in messages: the task that the user gave, else the manifest."""
     origin = read_origin(project.target)
     return origin.task if origin and origin.format is None else str(project.manifest)
@@ -229,7 +229,7 @@ def untrusted_error(project: Project) -> LoopError:
     was_allowed = str(project.target) in Grants.read()
     reason = "what they run has changed since it was allowed" if was_allowed else "they have not been allowed yet"
     return Untrusted(
-        f"{file_to_name(project)}: these definitions run commands and code, and {reason}",
+        f"{name_for_messages(project)}: these definitions run commands and code, and {reason}",
         hint=f"look at them, then `{shlex.join(['loop', 'trust', *command_words(project.target)])}`",
     )
 

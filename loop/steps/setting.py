@@ -52,7 +52,7 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
     """Ask the user before a project's code runs for the first time, and store a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
         digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
-        heading = f"{trust.file_to_name(project)} would run:"
+        heading = f"{trust.name_for_messages(project)} would run:"
         if not _confirm(screen, heading, what_runs(project), "Allow it, until what they run changes?"):
             raise trust.untrusted_error(project)
         trust.grant(project, digest, machines)

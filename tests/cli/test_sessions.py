@@ -30,7 +30,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: str | None, fo
     name = make_session(tmp_path / "sessions", folder, status)
     target = make_project(tmp_path / "project")
     listed, shown = io.StringIO(), io.StringIO()
-    standing.gather(target).show(Screen(listed, io.StringIO()))
+    standing.gather_status(target).show(Screen(listed, io.StringIO()))
     browse.show_session(name, target).show(Screen(shown, io.StringIO()))
     return name, listed.getvalue(), shown.getvalue()
 

@@ -34,13 +34,13 @@ def project(tmp_path: Path) -> Path:
 def said(project: Path) -> str:
     """What `loop status` prints."""
     out = io.StringIO()
-    status.gather(project).show(Screen(out, io.StringIO()))
+    status.gather_status(project).show(Screen(out, io.StringIO()))
     return out.getvalue()
 
 
 def fields(project: Path) -> dict[str, Any]:
     """What `--json` prints."""
-    return status.gather(project).model_dump(mode="json")
+    return status.gather_status(project).model_dump(mode="json")
 
 
 def test_a_project_without_sessions(project: Path) -> None:
@@ -116,7 +116,7 @@ def test_keep_or_stop_by_how_long_it_has_stood(
     monkeypatch.setattr(status.index, "rows", lambda root, **which: [make_gpu_row(1, 0.0)])
     monkeypatch.setattr(status, "rates", lambda here: make_card())
     now = NOON + datetime.timedelta(hours=hours, seconds=360)
-    gpu = status.gather(project, now).gpu
+    gpu = status.gather_status(project, now).gpu
     assert decision == gpu["decision"]
     assert "NVIDIA L4" in gpu["why"]
     assert f"${0.72 * hours:.2f}" in gpu["why"]

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from loop.cli import app
-from loop.cli.tasks import chosen_controls
+from loop.cli.tasks import choose_controls
 from loop.formats.table import write_as_target
 from loop.mistakes import functions
 from loop.workers.stated import StatedTask
@@ -31,7 +31,7 @@ RULE = {
 
 def test_each_kind_of_mistake_once() -> None:
     """Those that verification has to find; mistakes that these shapes do not allow are left out."""
-    makes = [one.make for one in chosen_controls([[8, 16], [16]], [8, 16])]
+    makes = [one.make for one in choose_controls([[8, 16], [16]], [8, 16])]
     assert len(set(makes)) == len(makes)
     assert {"none", "zeros", "mean", "stale", "by_address", "round_inputs", "other_type", "write_input"} <= {
         *makes
