@@ -17,8 +17,8 @@ from loop.model.record import Finished, Machine, Revision, SessionHead, SessionR
 from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.session.course import View
 from loop.session.page import render_session
+from loop.session.view import View
 
 NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 

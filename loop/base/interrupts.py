@@ -20,7 +20,7 @@ _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_re
 """`number`: of the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: as Stopped."""
 
 
-def note_signal(number: int) -> None:
+def store_signal_number(number: int) -> None:
     """Store a signal, for `raise_if_signalled`."""
     _signal_state.number = number
 

@@ -21,7 +21,7 @@ def plain_ratio(value: float, decimals: int = 2) -> str:
     return f"{value:,.{decimals}f}" if value >= 0.1 else significant(value, decimals)
 
 
-def times(value: float, decimals: int = 2) -> str:
+def speedup_text(value: float, decimals: int = 2) -> str:
     """Format a speedup: `1.62x`, `0.0033x`."""
     return f"{plain_ratio(value, decimals)}x"
 

@@ -17,7 +17,7 @@ from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
-from loop.model.workloads import count_operations, entry_of, format_entry
+from loop.model.workloads import count_operations, format_entry, make_entry
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.store.judgements import wrong_builds
 from loop.timing.against_known_good import CompareOutput
@@ -176,5 +176,5 @@ def _bisect_command(context: Context, regression: Regression, good: str) -> str:
     """The `loop bisect` command line that searches for a regression. `good`: revision."""
     options = ["--variant", regression.variant, "--metric", regression.metric]
     for workload in regression.workloads:
-        options += ["--workloads", format_entry(entry_of(context.bench.target.signature, workload))]
+        options += ["--workloads", format_entry(make_entry(context.bench.target.signature, workload))]
     return context.command("bisect", *options, "--seed", str(context.task.seed), "--good", good)

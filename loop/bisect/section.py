@@ -42,7 +42,7 @@ def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
 def basis_lines(answer: BisectAnswer) -> Iterator[str]:
     """The basis of an answer: the culprit's step, workloads, observations, skipped commits."""
     if answer.ratio is not None:
-        yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
+        yield f"Its parent's time over its own: {say.speedup_text(answer.ratio)}, in fresh pairs"
     if answer.workloads and answer.probes:
         scope = say.count(len(answer.workloads), "workload")
         scope += f" ({', '.join(answer.workloads)})" if len(answer.workloads) <= MOST_NAMED_WORKLOADS else ""

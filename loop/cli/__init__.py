@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import typer
 
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
-from loop.base.interrupts import SIGNALS, note_signal, raise_if_signalled
+from loop.base.interrupts import SIGNALS, raise_if_signalled, store_signal_number
 from loop.base.places import make_folder_variables_absolute
 from loop.cli import commands
 from loop.cli.command import ALL, build_app, screen_for
@@ -140,7 +140,7 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
 def _stop_on_signal(number: int, frame: FrameType | None) -> None:
     """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception.
     So may pydantic, which then calls a valid file invalid: the noted signal tells that it is not."""
-    note_signal(number)
+    store_signal_number(number)
     while frame is not None and WORKERS not in sys.modules:  # So far no process was started.
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(ExitCode.INTERRUPTED)

@@ -21,7 +21,7 @@ from loop.report.screen import Screen
 from loop.session.bounds import SessionLimits
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session
-from loop.steps.setting import read_setting, what_runs
+from loop.steps.setting import list_what_runs, read_setting
 from loop.store import sessions
 from loop.store.sessions import SessionFolder
 from loop.timing.theirs import EvaluatorTerms
@@ -57,7 +57,7 @@ def start_session(
         evaluator=evaluator_terms(evaluator, target),
         campaign=make_campaign(usd=max_usd, executor=executor, width=width),
     )
-    if request.decline and resume is None:
+    if request.declines_change and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
@@ -143,7 +143,7 @@ def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
             message = f"{unknown[0]}: no answer to a task of another format"
             raise UsageError(message, hint=f"loop trust {target}")
         project = setting.project
-        trusted_folder, trusted_commands = project.target, tuple(what_runs(project))
+        trusted_folder, trusted_commands = project.target, tuple(list_what_runs(project))
         note = "it ships with loop: always trusted"
         if not project.bundled:
             note = "allowed, until what these definitions run changes"

@@ -97,7 +97,7 @@ def _list_line(entry: IndexEntry, root: Path) -> SessionLine:
         is_running = row.status is None and is_locked(root / entry.folder / LOCK)
         line["status"] = row.status or ("running" if is_running else "open")
     if row is not None and (row.recorded or row.status is not None):
-        line["grade"], line["seconds"], line["fastest"] = row.grade or None, row.seconds, row.fastest
+        line["grade"], line["seconds"], line["fastest"] = row.grade or None, row.seconds, row.fastest_text
         # The report of an imported session may state no cost.
         line["usd"] = row.usd if row.charges or not row.recorded else None
     if entry.problem:

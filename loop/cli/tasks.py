@@ -30,7 +30,7 @@ from loop.model.dtypes import Device
 from loop.model.output import GateVerdict, MeasureOutput, gate_verdict_on, outputs_of
 from loop.model.record import Finished
 from loop.model.target import PythonVariant
-from loop.model.workloads import entry_of, expand_sets, format_entry
+from loop.model.workloads import expand_sets, format_entry, make_entry
 from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
@@ -337,7 +337,7 @@ class Audit:
         texts: list[str] = []  # Empty: all workloads of the target.
         if len(workloads) > MOST_CASES or len(sets) < len(target.workloads):
             for workload in spread_evenly(workloads, MOST_CASES):
-                texts.append(format_entry(entry_of(target.signature, workload)))
+                texts.append(format_entry(make_entry(target.signature, workload)))
         bench = BenchRequest(subcommand, names, self.setting.project.target, request.device, texts)
         bench = replace(bench, threads=request.threads, seed=request.seed, rounds=ROUNDS, first_failure_only=True)
         finished, _ = _run_steps(bench, Screen(is_quiet=True))

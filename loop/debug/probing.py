@@ -17,7 +17,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.output import ChecksOutput, outputs_of
 from loop.model.signature import Signature
 from loop.model.target import Component, Scalar, Workload
-from loop.model.workloads import entry_of, expand_sets, format_entry, make_workload, reason_unsupported
+from loop.model.workloads import expand_sets, explain_unsupported, format_entry, make_entry, make_workload
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
 from loop.workers.judge_messages import Compare
@@ -147,7 +147,7 @@ class FailureProber:
         self.bench, self.failing, self.side = context.bench, failing, side
         self.deadline = time.monotonic() + limit_s
         self.start, self.signature = failing.start, context.bench.target.signature
-        self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
+        self.entry, self.seed = make_entry(self.signature, self.start.workload), self.start.workload.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
         start_key = (*workload_key(self.start.workload), self.start.inputs)
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {start_key: "fails"}
@@ -191,7 +191,7 @@ class FailureProber:
 
     def check(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
         """Check a workload now, without the cache or the budget."""
-        inputs, why = inputs or self.start.inputs, reason_unsupported(self.side, workload)
+        inputs, why = inputs or self.start.inputs, explain_unsupported(self.side, workload)
         self.probe_count += 1
         check = Check(workload=workload, inputs=inputs, status="refused", message=why)
         if not why:
@@ -293,7 +293,7 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
         variant=prober.failing.variant,
         check=check,
         began=prober.start.workload.name,
-        words=format_entry(entry_of(prober.signature, check.workload)),
+        words=format_entry(make_entry(prober.signature, check.workload)),
         seed=prober.seed,
         probes=probes,
         minimal=is_minimal and is_confirmed,

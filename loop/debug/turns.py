@@ -19,7 +19,7 @@ def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOu
         """Whether an earlier try used the same build, or without a build the same files."""
         build_id = build_ids[attempt.variant]
         if attempt.build_id is None:
-            return build_id is None and bool(task.ground) and attempt.ground == task.ground
+            return build_id is None and bool(task.sources_hash) and attempt.ground == task.sources_hash
         return attempt.build_id == build_id
 
     wrong = [attempt for attempt in tries if not attempt.right]

@@ -15,13 +15,13 @@ from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import evaluate_work
 from loop.steps.context import Context, Result, RunningAction
-from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
+from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 
 MOST_FLOPS = 1e9
 """Most operations of an emulated workload; a scalar kernel takes several seconds for this."""
 
 
-def emulate(context: Context, arguments: Lasting) -> RunningAction[VerifyOutput]:
+def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[VerifyOutput]:
     """Verify the emulated variants on the plan's workloads in GPU types, against float64."""
     bench, timed_sets, selected = context.bench, context.task.plan.workloads, context.task.emulated
     if not selected:

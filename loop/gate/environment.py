@@ -148,7 +148,7 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
     """Report the machine's cloud; fails if the cloud is about to take the machine away."""
-    watch, started_s = context.watch, time.monotonic()
+    watch, started_s = context.preemption_watch, time.monotonic()
     while watch is not None and not watch.is_settled and time.monotonic() - started_s < ANSWER_LIMIT_S:
         yield Tick("asking for the cloud's metadata server")
         time.sleep(0.02)

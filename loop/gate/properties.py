@@ -13,10 +13,10 @@ from loop.model.measurement import PropertyCheck
 from loop.model.signature import Signature
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import count_operations, is_supported, reason_unsupported
+from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.report import format as say
 from loop.steps.context import Context, Result, RunningAction
-from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
+from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import AdvanceProperty
 from loop.workers.messages import Compute
@@ -29,7 +29,7 @@ MOST_WORK = 4e9
 A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (H100, 16 cores)."""
 
 
-def properties(context: Context, arguments: Lasting) -> RunningAction[PropertiesOutput]:
+def properties(context: Context, arguments: ResultLifetime) -> RunningAction[PropertiesOutput]:
     """Try the target's properties on every selected variant, or on emulated ones if none runs here. A
     property relates a variant's own outputs, as in "rows sum to 1". Workloads: the timed ones, and one of
     each other element type."""
@@ -129,7 +129,7 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
             finding = answer
             break
         workload_of_call = workload_of_property_call(bench.target.signature, workload, answer)
-        if reason_unsupported(side, workload_of_call):
+        if explain_unsupported(side, workload_of_call):
             return "inapplicable", f"asks for {workload_of_call.name}, which is not supported"
         computed = yield from worker.ask(
             Compute(answer), limit_s=CALL_LIMIT_S, note=note, first_call_s=bench.first_call_s

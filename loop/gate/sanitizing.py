@@ -19,10 +19,10 @@ from loop.model.resources import short_name
 from loop.model.sanitizing import Kind, SanitizeOutput, SanitizerReport, SanitizerRun, SanitizerTool
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import entry_of, evaluate_work, format_entry, is_supported, tensor_bytes
+from loop.model.workloads import evaluate_work, format_entry, is_supported, make_entry, tensor_bytes
 from loop.report.format import listed_words
 from loop.steps.context import Context, Result, RunningAction
-from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
+from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Observe
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
@@ -189,7 +189,7 @@ def version() -> str:
     return lines[0].removeprefix("Version").split("(")[0].strip() if lines else "unknown"
 
 
-class SanitizeTerms(Lasting):
+class SanitizeTerms(ResultLifetime):
     """Arguments of `kernel.sanitize`."""
 
     wrong: bool = False
@@ -378,7 +378,7 @@ def _replay_hint(context: Context, run: SanitizerRun, workloads: Sequence[Worklo
     words = ["verify", run.variant, "--sanitize", "--device", "cuda"]
     blamed = [workload for workload in workloads if workload.name == run.workload]
     for workload in blamed or workloads:
-        entry = entry_of(context.bench.target.signature, workload)
+        entry = make_entry(context.bench.target.signature, workload)
         words += ["--workloads", format_entry(entry)]
     words += ["--seed", str(context.task.seed)]
     hint = f"again: {context.command('kernels', *words)}"

@@ -10,7 +10,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import reason_unsupported
+from loop.model.workloads import explain_unsupported
 from loop.steps.context import Context
 from loop.workers.bench import UNJUDGED_HINT, Side
 
@@ -145,7 +145,7 @@ def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tup
     for workload in workloads:
         if workload.dtype not in side.dtypes:
             dtype_by_name[workload.name] = workload.dtype
-        elif reason := reason_unsupported(side, workload):
+        elif reason := explain_unsupported(side, workload):
             reason_by_name[workload.name] = reason
     texts = []
     for names in filter(None, (dtype_by_name, reason_by_name)):

@@ -17,7 +17,7 @@ from loop.model.causes import Cause
 from loop.model.dtypes import Layout, is_floating
 from loop.model.measurement import BASELINE, Check, Fault, VariantChecks
 from loop.model.target import Target, Workload
-from loop.model.workloads import count_operations, is_supported, reason_unsupported
+from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
 from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
@@ -426,7 +426,7 @@ class SideChecker:
         status. `once`: one call is enough if it is slow."""
         fields: dict[str, object] = {"workload": workload, "inputs": layout}
         place = _describe_place(workload, layout)
-        if beyond := reason_unsupported(self.side, workload, layout):
+        if beyond := explain_unsupported(self.side, workload, layout):
             message = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
             return Check.model_validate({**fields, "status": "unsupported", "message": message, "beyond": beyond})
         try:

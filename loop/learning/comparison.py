@@ -180,7 +180,7 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
                 has_vague = has_vague or cell.vague
                 text = say.ratio(cell.ratio, cell.interval)
             texts.append(text)
-        change = f"{say.times(row.change)} {moved_words[row.moved]}" if row.change and row.moved else "-"
+        change = f"{say.speedup_text(row.change)} {moved_words[row.moved]}" if row.change and row.moved else "-"
         table_rows.append((row.workload, *texts, change))
     kept_lines, verdict_lines = [], []
     for place, (letter, session) in enumerate(zip(letters, sessions, strict=True)):
@@ -217,6 +217,6 @@ def _mean_row(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     if len(common) < 2 or len(timed) < 2:
         return []
     means = {place: geometric_mean([ratios[place] for ratios in common]) for place in timed}
-    cells_text = [say.times(means[place]) if place in means else "-" for place in sessions]
+    cells_text = [say.speedup_text(means[place]) if place in means else "-" for place in sessions]
     change = means[timed[-1]] / means[timed[0]]
-    return [(f"geometric mean of {len(common)}", *cells_text, say.times(change))]
+    return [(f"geometric mean of {len(common)}", *cells_text, say.speedup_text(change))]

@@ -297,7 +297,7 @@ def _estimate_saving(
         gain = math.sqrt(math.prod(promise.stated)) if promise else max(1.0, AHEAD / ratio)
         source = f"advice on {promise.advice} promises" if promise else f"{AHEAD}x the baseline would be"
         takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
-        why = f"{takes}, and {source} {say.times(gain)} there"
+        why = f"{takes}, and {source} {say.speedup_text(gain)} there"
         options.append((time_share_won(ratio, share, gain), why))
     return (math.exp(mean_log), *max(options))
 

@@ -24,7 +24,7 @@ from loop.model.target import (
     Variant,
     literal_text,
 )
-from loop.model.workloads import VALUES, WorkloadError, expand_sets, reason_unsupported
+from loop.model.workloads import VALUE_KINDS, WorkloadError, expand_sets, explain_unsupported
 
 SKIPPED_FOLDERS = ("__pycache__", "node_modules", "build")
 COMPILED_ENDINGS = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
@@ -168,8 +168,8 @@ class _ManifestChecker:
         """Complain about kinds of values that name an unknown input or dimension."""
         inputs = target.signature.inputs
         for name, fill_by_tensor in target.values.items():
-            if name in VALUES:
-                expected = f"a name of its own ({', '.join(VALUES)} are there always)"
+            if name in VALUE_KINDS:
+                expected = f"a name of its own ({', '.join(VALUE_KINDS)} are there always)"
                 self.complain((*place, name), expected, repr(name), key=True)
             for tensor, fill in fill_by_tensor.items():
                 fill_place = (*place, name, tensor)
@@ -231,7 +231,7 @@ class _ManifestChecker:
             return  # `check_workloads` complains about it.
         for workload in workloads:
             try:
-                reason_unsupported(variant, workload)
+                explain_unsupported(variant, workload)
             except ExpressionError as error:
                 got = f"{error.got} on {workload.name}"
                 self.complain(place, error.expected, got, "a condition such as D % 8 == 0")

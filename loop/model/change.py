@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from loop.base.stats import plain_ratio, times
+from loop.base.stats import plain_ratio, speedup_text
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.jobs import HostUse, JobRun
@@ -185,12 +185,14 @@ class Confirmed(Model):
     def speedup_text(self) -> str:
         """As text: `is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
         low, high = self.interval
-        speed = f"is {times(self.ratio, 3)} [{plain_ratio(low, 3)}, {plain_ratio(high, 3)}] the start's speed"
+        speed = (
+            f"is {speedup_text(self.ratio, 3)} [{plain_ratio(low, 3)}, {plain_ratio(high, 3)}] the start's speed"
+        )
         ratios = [ratio for _low, ratio, _high in self.held_out.values()]
         if not ratios:
             return f"{speed}; no workload was held out"
         noun = "workload" if len(ratios) == 1 else "workloads"
-        span = " to ".join(dict.fromkeys(map(times, (min(ratios), max(ratios)))))
+        span = " to ".join(dict.fromkeys(map(speedup_text, (min(ratios), max(ratios)))))
         return f"{speed}; on {len(ratios)} {noun} held out {span}"
 
 

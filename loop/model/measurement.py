@@ -5,7 +5,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from loop.base.stats import plain_ratio, times
+from loop.base.stats import plain_ratio, speedup_text
 from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
@@ -295,7 +295,7 @@ class Measurement(Model):
     def speed_text(self) -> str:
         """Ratio and interval as text: `1.62x [1.55, 1.70]`."""
         low, high = self.interval
-        return f"{times(self.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
+        return f"{speedup_text(self.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
 
 
 class PropertyCheck(Model):

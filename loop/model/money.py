@@ -73,7 +73,7 @@ class HourPrices(Model):
     """US dollars per hour of a spot machine. The price may change daily."""
 
     @model_validator(mode="after")
-    def _has_a_price(self) -> "HourPrices":
+    def _refuse_no_price(self) -> "HourPrices":
         if self.on_demand is None and self.spot is None:
             raise ValueError("expected on_demand, spot or both, got neither")
         return self

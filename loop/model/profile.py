@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.stats import times
+from loop.base.stats import speedup_text
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.plan import Text
@@ -139,7 +139,7 @@ class Promise(Model):
     @property
     def text(self) -> str:
         """The promised interval as text: `1.1x to 1.2x`."""
-        return " to ".join(map(times, self.stated))
+        return " to ".join(map(speedup_text, self.stated))
 
 
 class Promised(Model):

@@ -7,7 +7,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.target import Workload
 
-Three = tuple[int, int, int]
+Dim3 = tuple[int, int, int]
 
 
 class KernelResources(Model):
@@ -53,8 +53,8 @@ class KernelLaunch(Model):
     """One kernel launch that a variant's host code made in a dry run."""
 
     kernel: str
-    grid: Three
-    block: Three
+    grid: Dim3
+    block: Dim3
     shared: Annotated[int, Field(ge=0)]
     shared_static: Annotated[int, Field(ge=0)] = 0
     """Bytes of static shared memory per block, as the emulator knows; the compiler reports them exactly."""

@@ -118,7 +118,7 @@ class Instances(Model):
     """Line of that file that instantiates one, with the same placeholders."""
 
     @model_validator(mode="after")
-    def _placeholders_agree(self) -> "Instances":
+    def _refuse_other_placeholders(self) -> "Instances":
         """Refuse a `symbol` or `line` whose `{placeholders}` are not exactly the names in `over`."""
         for field, text in (("symbol", self.symbol), ("line", self.line)):
             used = set(PLACEHOLDER.findall(text))
@@ -154,7 +154,7 @@ SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 ARCH, TUNED = "{arch}", "{tuned}"
 """Placeholders in flags: the GPU's compute capability, and the macros of the tuned values."""
-WHOLE_ARCH = {"sm_90": ("-gencode=arch=compute_90a,code=sm_90a",)}
+ARCH_WITH_ALL_INSTRUCTIONS = {"sm_90": ("-gencode=arch=compute_90a,code=sm_90a",)}
 """Replacement of `-arch={arch}` for GPUs with instructions that later GPUs lack, as Hopper's `wgmma`."""
 
 
@@ -306,7 +306,7 @@ class Component(Model):
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _has_an_output(self) -> "Component":
+    def _refuse_both_or_neither_output(self) -> "Component":
         """Refuse a component with both or neither: `output` is short for a signature with the target's inputs."""
         if (self.signature is None) == (self.output is None):
             raise ValueError("expected either `signature` or `output`")
@@ -426,7 +426,7 @@ class Target(Model):
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
         flags_by_placeholder = {
-            f"-arch={ARCH}": WHOLE_ARCH.get(architecture, (f"-arch={architecture}",)),
+            f"-arch={ARCH}": ARCH_WITH_ALL_INSTRUCTIONS.get(architecture, (f"-arch={architecture}",)),
             ARCH: (architecture,),
             TUNED: self.tuning_macros("cpu" if variant.device == "cpu" else architecture),
         }

@@ -14,10 +14,10 @@ from loop.model.dtypes import ITEM_SIZES, Dtype, Layout
 from loop.model.signature import ANY, Signature
 from loop.model.target import Scalar, Target, Workload
 
-VALUES = ("normal", "wide", "constant")
+VALUE_KINDS = ("normal", "wide", "constant")
 """Kinds of values that every target has. `normal*0.001` also works: standard deviation 0.001."""
-SCALED = re.compile(r"normal\*([0-9.]+(?:e[+-]?[0-9]+)?)")
-RESERVED = ("dtype", "values", "weight")
+SCALED_NORMAL = re.compile(r"normal\*([0-9.]+(?:e[+-]?[0-9]+)?)")
+RESERVED_KEYS = ("dtype", "values", "weight")
 Attributes = Mapping[str, Scalar | None]
 
 
@@ -63,21 +63,21 @@ def make_workload(target: Target, entry: Mapping[str, Scalar], default_dtype: Dt
     for key, attribute in signature.attributes_and_parameters.items():
         attributes[key] = value = entry.get(key, attribute.default_value)
         if key in entry and not attribute.admits(value):
-            words = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
-            raise WorkloadError(key, words, repr(value))
+            expected = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
+            raise WorkloadError(key, expected, repr(value))
     dtype = entry.get("dtype", default_dtype)
     if dtype not in ITEM_SIZES:
         raise WorkloadError("dtype", f"one of {', '.join(ITEM_SIZES)}", repr(dtype))
-    values, kinds = entry.get("values", "normal"), (*VALUES, *target.values)
-    if values not in kinds and parse_scale(str(values)) is None:
-        raise WorkloadError("values", f"one of {', '.join(kinds)}", repr(values))
+    value_kind, known_kinds = entry.get("values", "normal"), (*VALUE_KINDS, *target.values)
+    if value_kind not in known_kinds and parse_scale(str(value_kind)) is None:
+        raise WorkloadError("values", f"one of {', '.join(known_kinds)}", repr(value_kind))
     # A signature may use the name for a size or an attribute: then the workload has no weight.
     is_taken = "weight" in (*signature.attributes_and_parameters, *signature.dimensions)
     weight = 1.0 if is_taken else entry.get("weight", 1.0)
     if isinstance(weight, bool | str) or not 0 < weight < math.inf:
         raise WorkloadError("weight", "a number above 0", repr(weight))
-    name = _workload_name(signature, sizes, attributes, str(dtype), str(values))
-    fields = {"sizes": sizes, "attributes": attributes, "dtype": dtype, "values": values, "weight": weight}
+    name = _workload_name(signature, sizes, attributes, str(dtype), str(value_kind))
+    fields = {"sizes": sizes, "attributes": attributes, "dtype": dtype, "values": value_kind, "weight": weight}
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
 
 
@@ -89,8 +89,13 @@ def _expand_sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str
         if names and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise WorkloadError(key, "a size of 0 or more", repr(value))
         sizes |= {name: int(value) for name in names}
-        if not names and key not in signature.attributes_and_parameters and key not in RESERVED:
-            known = [*signature.shorthand, *signature.dimensions, *signature.attributes_and_parameters, *RESERVED]
+        if not names and key not in signature.attributes_and_parameters and key not in RESERVED_KEYS:
+            known = [
+                *signature.shorthand,
+                *signature.dimensions,
+                *signature.attributes_and_parameters,
+                *RESERVED_KEYS,
+            ]
             raise WorkloadError(key, f"one of {', '.join(known)}", "an unknown name", known=known)
     for name in signature.dimensions:
         if name not in sizes:
@@ -111,9 +116,11 @@ def _workload_name(
             words.append(name if value else f"{name}=no")
         elif isinstance(value, str):
             # A choice stands alone if nothing else in the name can be the same word.
-            others = {other: attribute for other, attribute in attribute_by_name.items() if other != name}
-            choices = {word for attribute in others.values() for word in attribute.choices}
-            is_unique = value not in {*others, *choices, *VALUES, *ITEM_SIZES}
+            other_attributes = {
+                other: attribute for other, attribute in attribute_by_name.items() if other != name
+            }
+            other_choices = {word for attribute in other_attributes.values() for word in attribute.choices}
+            is_unique = value not in {*other_attributes, *other_choices, *VALUE_KINDS, *ITEM_SIZES}
             words.append(value if is_unique else f"{name}={value}")
         else:
             short_text = f"{value:g}"
@@ -126,13 +133,13 @@ def _shorten_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int
     """Sizes, with each shorthand in place of its dimensions if these are equal."""
     short_sizes = dict(sizes)
     for shorthand, names in signature.shorthand.items():
-        values = {short_sizes.get(name) for name in names}
-        if len(values) == 1 and None not in values:
-            first, *others = names
+        distinct_sizes = {short_sizes.get(name) for name in names}
+        if len(distinct_sizes) == 1 and None not in distinct_sizes:
+            first, *other_names = names
             short_sizes = {
                 (shorthand if name == first else name): size
                 for name, size in short_sizes.items()
-                if name not in others
+                if name not in other_names
             }
     return short_sizes
 
@@ -151,29 +158,29 @@ def count_operations(target: Target, workload: Workload) -> float:
 
 def is_supported(variant: CallConditions, workload: Workload) -> bool:
     """Whether a variant supports a workload, by its element types and its `takes` condition."""
-    return workload.dtype in variant.dtypes and not reason_unsupported(variant, workload)
+    return workload.dtype in variant.dtypes and not explain_unsupported(variant, workload)
 
 
-def reason_unsupported(variant: CallConditions, workload: Workload, layout: Layout = "contiguous") -> str:
+def explain_unsupported(variant: CallConditions, workload: Workload, layout: Layout = "contiguous") -> str:
     """Why `takes` excludes a workload, as in `D=250`, or empty. Raises ExpressionError if it has no value."""
     if variant.takes is None:
         return ""
     values = {"layout": layout, **workload.formula_values, "dtype": workload.dtype}
     for part in Expression.parse(variant.takes).parts:
         if not part.evaluate_bool(values):
-            texts = [f"{name}={_text(value)}" for name, value in values.items() if name in part.names]
+            texts = [f"{name}={_value_text(value)}" for name, value in values.items() if name in part.names]
             return ", ".join(texts) or variant.takes
     return ""
 
 
-def _text(value: object) -> str:
+def _value_text(value: object) -> str:
     """A value of a workload as the command line takes it: text as it is, others as JSON (`true`)."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def parse_scale(values: str) -> float | None:
+def parse_scale(value_kind: str) -> float | None:
     """Standard deviation of a kind such as `normal*0.001`; None for other kinds of values."""
-    match = SCALED.fullmatch(values)
+    match = SCALED_NORMAL.fullmatch(value_kind)
     with contextlib.suppress(ValueError):
         scale = float(match[1]) if match else 0.0
         return scale if 0 < scale < math.inf else None
@@ -190,7 +197,7 @@ def workload_weights(target: Target, dtype: Dtype) -> dict[str, float]:
     return weight_by_name
 
 
-def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
+def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
     """A workload as a manifest entry, with shorthands and without default values."""
     attributes = {
         name: value
@@ -203,7 +210,7 @@ def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
 
 def format_entry(entry: Mapping[str, Scalar]) -> str:
     """An entry as command-line words: `B=1 S=65 causal=true dtype=float16`."""
-    return " ".join(f"{key}={_text(value)}" for key, value in entry.items())
+    return " ".join(f"{key}={_value_text(value)}" for key, value in entry.items())
 
 
 def parse_entry(text: str) -> dict[str, Scalar]:

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Literal
 
 from loop.base.errors import UsageError
-from loop.base.stats import sum_if_all_known, times
+from loop.base.stats import speedup_text, sum_if_all_known
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.base import Model
@@ -264,8 +264,8 @@ def _describe_progress(earlier: Sequence[SessionRow], latest: SessionRow) -> Ite
         timed = [row for row in past if variant in row.ratios and variant not in row.inconclusive]
         best = max((row.ratios[variant] for row in timed), default=0.0)
         if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
-            before = f", its best before was {times(best)}" if best else ""
-            yield f"{variant} at {times(ratio)}{before}"
+            before = f", its best before was {speedup_text(best)}" if best else ""
+            yield f"{variant} at {speedup_text(ratio)}{before}"
 
 
 def check_budget(rows: Sequence[SessionRow], budget_s: float | None, used_s: float | None) -> StopRule:

@@ -59,7 +59,7 @@ def render_brief(templates: Path, brief: Brief) -> str:
         facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
 
     def last_cells(change: TriedChange) -> tuple[str, str, str]:
-        return say.times(change.gain) if change.gain else "not timed", change.reason, change.patch
+        return say.speedup_text(change.gain) if change.gain else "not timed", change.reason, change.patch
 
     tried, reverted = [], []
     for change in brief.tried[-MOST_TRIED:]:
@@ -112,7 +112,7 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
 def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Worktree]:
     """Create the session's worktree. Raises WorkFailed if the variant does not compile there."""
     workshop = workshop_of(context)
-    tree = worktree.make_from_checkout(context.task.folder, workshop.tree)
+    tree = worktree.make_from_checkout(context.task.folder, workshop.worktree)
     error = yield from compiler_errors(context, name, tree)
     if error:
         tree.remove()
@@ -120,7 +120,7 @@ def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Workt
             f"{name} cannot be edited in a worktree: {error.splitlines()[0]}",
             hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
         )
-    tree.note_owner(workshop.notes.parent)
+    tree.note_owner(workshop.briefs_folder.parent)
     return tree
 
 
@@ -195,12 +195,12 @@ def _write_brief(
         tried=changes.judged_changes,
         fell=tuple(endings.values())[-MOST_ENDINGS:],
         lost=tuple(change for change in context.past.reverted_changes if change.variant == name),
-        resume=workshop.resume,
-        decline=f"{workshop.resume} --decline",
+        resume=workshop.resume_command,
+        decline=f"{workshop.resume_command} --decline",
     )
-    workshop.notes.mkdir(parents=True, exist_ok=True)
-    write_atomic(brief_path(workshop.notes, brief), render_brief(shipped("templates"), brief))
-    write_atomic(brief_path(workshop.notes, brief).with_suffix(".json"), to_json(brief))
+    workshop.briefs_folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(brief_path(workshop.briefs_folder, brief), render_brief(shipped("templates"), brief))
+    write_atomic(brief_path(workshop.briefs_folder, brief).with_suffix(".json"), to_json(brief))
     return brief
 
 
@@ -250,7 +250,7 @@ def keeping_rule(gain: float) -> str:
 def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """The edit in the worktree, if it may be judged; else pauses the session and says why not."""
     workshop, lines_by_file, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
-    page = brief_path(workshop.notes, brief)
+    page = brief_path(workshop.briefs_folder, brief)
     if not lines_by_file:
         return _pause(brief, f"one change to {brief.variant} is asked for: {page}")
     for file in lines_by_file:
@@ -262,7 +262,7 @@ def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[Brief
             return _pause(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
     edit = save_edit(workshop, brief, tree)
     for reverted in brief.lost:
-        if reverted.digest == edit.digest and not context.task.again:
+        if reverted.digest == edit.digest and not context.task.retries_lost_changes:
             why = f"{reverted.session}: {reverted.reason} (--again judges it anew)"
             return _pause(brief, f"this very change was taken back in {why}")
     return Result(edit)

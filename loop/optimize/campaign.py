@@ -42,7 +42,7 @@ class ProposalRound:
 
     def run_proposers(self, first_number: int) -> Generator[Tick, None, None]:
         """Run the proposers, numbered from `first_number`; save each proposal when it ends."""
-        session_tree = workshop_of(self.context).tree
+        session_tree = workshop_of(self.context).worktree
         for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
             shutil.rmtree(leftover, ignore_errors=True)
         numbers = range(first_number, first_number + self.context.task.campaign.width)
@@ -57,13 +57,13 @@ class ProposalRound:
     def _run_candidate(self, number: int, head: str) -> Generator[Tick, None, None]:
         """Run one proposer in a worktree of its own, and save its proposal; `interrupted` after a kill."""
         context, workshop = self.context, workshop_of(self.context)
-        proposal_file = workshop.notes / "candidates" / f"{number:04}.json"
+        proposal_file = workshop.briefs_folder / "candidates" / f"{number:04}.json"
         proposal_file.parent.mkdir(parents=True, exist_ok=True)
         sums.write_sealed(proposal_file, Proposal(number=number, ended="interrupted"))
-        place = workshop.tree.with_name(f"{workshop.tree.name}.{number}")
+        place = workshop.worktree.with_name(f"{workshop.worktree.name}.{number}")
         try:
             copy = worktree.copy_worktree(self.tree, place)
-            copy.note_owner(workshop.notes.parent)
+            copy.note_owner(workshop.briefs_folder.parent)
             # Own cache, shared locks: a proposer cannot edit the builds that the gate judges.
             locks, builds = context.bench.cache / "locks", copy.root / CACHE / "builds"
             locks.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class ProposalRound:
         `copy`: worktree of candidate `number`. `head`: commit of the incumbent. Only a proposal that
         compiles (`ended` is `edited`) has a patch.
         """
-        context, notes = self.context, workshop_of(self.context).notes
+        context, notes = self.context, workshop_of(self.context).briefs_folder
         page = notes / "candidates" / f"{number:04}-brief.md"
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = brief_path(notes, self.brief).with_suffix(suffix).read_text()
@@ -185,7 +185,10 @@ class CampaignSpent:
 
 def sum_spending(context: Context) -> CampaignSpent:
     """What the campaign has spent and gained so far."""
-    changes, proposals = SessionChanges(context.finished), read_proposals(workshop_of(context).notes.parent)
+    changes, proposals = (
+        SessionChanges(context.finished),
+        read_proposals(workshop_of(context).briefs_folder.parent),
+    )
     use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
     is_unattended = context.task.campaign.is_unattended
     seconds = sum(record.seconds for record in context.finished)
@@ -210,7 +213,7 @@ def unjudged_edits(context: Context) -> list[Proposal]:
     settled_numbers = {record.output.get("candidate") for record in context.finished}
     recorded = SessionChanges(context.finished).proposals
     settled_numbers |= {proposal.number for proposal in recorded if proposal.ended != "edited"}
-    proposals = read_proposals(workshop_of(context).notes.parent)
+    proposals = read_proposals(workshop_of(context).briefs_folder.parent)
     edits = [proposal for proposal in proposals if proposal.ended == "edited"]
     return [edit for edit in edits if edit.number not in settled_numbers]
 
@@ -222,14 +225,17 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
     """
     changes, workshop, terms = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
-    first_new = len(read_proposals(workshop.notes.parent)) + 1
+    first_new = len(read_proposals(workshop.briefs_folder.parent)) + 1
     if not unjudged_edits(context):
         spent = sum_spending(context)
         remaining_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
         limit_s = min(terms.proposer_minutes * 60, remaining_s)
         usd = max(0.01, terms.usd - spent.usd) / terms.width if terms.usd else None
         yield from ProposalRound(context, brief, tree, limit_s, usd).run_proposers(first_new)
-    saved, recorded = read_proposals(workshop.notes.parent), {proposal.number for proposal in changes.proposals}
+    saved, recorded = (
+        read_proposals(workshop.briefs_folder.parent),
+        {proposal.number for proposal in changes.proposals},
+    )
     # Number to proposal, of those that no step has reported yet.
     unreported = {proposal.number: proposal for proposal in saved if proposal.number not in recorded}
     ordered, jobs = yield from order_by_gain(context, tree, unjudged_edits(context))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from loop.base.documents import write_atomic
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.base.stats import times
+from loop.base.stats import speedup_text
 from loop.builds.build import find_build_by_id
 from loop.builds.resources import is_same_build
 from loop.gate import kernel
@@ -137,12 +137,12 @@ def decide_on_change(
         return "reverted", f"{untimed.variant} is {untimed.verdict}: {untimed.reason}", gain
     if gain is None:
         return "reverted", "it was not compared with the incumbent", None
-    outcomes, speed = [speed.verdict for speed in speeds], f"{times(gain, 3)} the incumbent's speed"
+    outcomes, speed = [speed.verdict for speed in speeds], f"{speedup_text(gain, 3)} the incumbent's speed"
     slower = [speed for speed in speeds if speed.verdict == "slower"]
     if slower:
         worst = min(slower, key=lambda speed: speed.ratio)
         where = f"slower on {len(slower)} of {len(speeds)} workloads"
-        return "reverted", f"{where}: {times(worst.ratio, 3)} on {worst.workload}", gain
+        return "reverted", f"{where}: {speedup_text(worst.ratio, 3)} on {worst.workload}", gain
     if "faster" not in outcomes:
         unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
         why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
@@ -181,7 +181,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
 
     Safe to repeat: a session killed in between continues from the state it finds.
     """
-    at_hand, notes = change_at_hand(context), workshop_of(context).notes
+    at_hand, notes = change_at_hand(context), workshop_of(context).briefs_folder
     changes = SessionChanges(context.finished)
     yield Tick("deciding")
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief

@@ -23,7 +23,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST, Project
 from loop.base.processes import Tick
-from loop.base.stats import ratio_interval, times
+from loop.base.stats import ratio_interval, speedup_text
 from loop.builds.build import buildable_variants, find_build_by_id
 from loop.gate import kernel
 from loop.gate.verify import Job, TimeAllowance, verify
@@ -143,7 +143,9 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
                 missing.append(f"speed of {correct_build.variant}: {error}")
     message = "right; no speed"
     if speeds:
-        texts = [f"{speed.variant} {times(speed.ratio)} {speed.against} on {speed.workload}" for speed in speeds]
+        texts = [
+            f"{speed.variant} {speedup_text(speed.ratio)} {speed.against} on {speed.workload}" for speed in speeds
+        ]
         message = f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
     return Result(CheckOutput(ok=True, message=message, **fields))

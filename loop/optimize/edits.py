@@ -102,7 +102,7 @@ def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     """The current edit, saved as a patch next to the brief."""
     lines_by_file, patch = tree.changed_lines(), tree.patch()
     lines, digest = sum(lines_by_file.values()), content_hash(patch)
-    path = workshop.notes / f"{brief.number}-{digest[:8]}.patch"
+    path = workshop.briefs_folder / f"{brief.number}-{digest[:8]}.patch"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, patch)
     return BriefOutput(

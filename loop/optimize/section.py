@@ -57,8 +57,8 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
             for verdict in output.verdicts:
                 if isinstance(verdict, SpeedVerdict) and verdict.variant == change.variant:
                     ratios.append(verdict.ratio)
-        against_incumbent = say.times(change.gain) if change.gain else "not timed"
-        against_baseline = say.times(geometric_mean(ratios)) if ratios else "not timed"
+        against_incumbent = say.speedup_text(change.gain) if change.gain else "not timed"
+        against_baseline = say.speedup_text(geometric_mean(ratios)) if ratios else "not timed"
         promised = "no interval"
         if change.promised:
             promised = f"{outcome_text(change.promised)} on {change.promised.workload}"
@@ -114,7 +114,7 @@ def tuning_section(trials: Sequence[TriedPoint]) -> Section:
     """The fastest points of a tuning search first, then why the others were not timed."""
     rows = []
     for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
-        ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
+        ratios = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
         values = ", ".join(f"{name} {literal_text(value)}" for name, value in trial.values.items())
         rows.append((values, trial.outcome, *ratios, trial.reason))
     hidden = len(trials) - len(rows)

@@ -165,12 +165,14 @@ def workshop_of(context: Context) -> Workshop:
 
 def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
     """The session's worktree; None if it is gone, or never became complete (then leftovers are deleted)."""
-    tree = worktree.find_worktree(context.task.folder, workshop.tree)
-    has_brief = any(str(workshop.tree) in page.read_text() for page in workshop.notes.glob("*-brief.json"))
+    tree = worktree.find_worktree(context.task.folder, workshop.worktree)
+    has_brief = any(
+        str(workshop.worktree) in page.read_text() for page in workshop.briefs_folder.glob("*-brief.json")
+    )
     if has_brief or (tree is not None and tree.owner is not None):  # A brief is written to a complete tree.
         return tree
-    if workshop.tree.exists():
-        Worktree(workshop.tree, workshop.tree, worktree.repository_of(context.task.folder)).remove()
+    if workshop.worktree.exists():
+        Worktree(workshop.worktree, workshop.worktree, worktree.repository_of(context.task.folder)).remove()
     return None
 
 
@@ -181,9 +183,9 @@ def change_at_hand(context: Context) -> ChangeAtHand:
     if brief is None or not brief.edited:
         raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
     workshop = workshop_of(context)
-    tree = worktree.find_worktree(context.task.folder, workshop.tree)
+    tree = worktree.find_worktree(context.task.folder, workshop.worktree)
     if tree is None:
-        raise WorkFailed(f"{workshop.tree}: the worktree with the edit is gone", hint="run the session anew")
+        raise WorkFailed(f"{workshop.worktree}: the worktree with the edit is gone", hint="run the session anew")
     return ChangeAtHand(context, run, brief, tree)
 
 

@@ -18,7 +18,7 @@ from pydantic import Field
 from loop.base.documents import content_hash
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, run_side_by_side
-from loop.base.stats import times
+from loop.base.stats import speedup_text
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.gate.kernel import planned_check_sets
@@ -132,7 +132,9 @@ class PointSearch:
             digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
             self.sources_hash = content_hash("\0".join([digest, *names]))[:32]
-        searches = [] if context.task.again else context.past.searches  # `--again` tries lost points, too.
+        searches = (
+            [] if context.task.retries_lost_changes else context.past.searches
+        )  # `--again` tries lost points, too.
         for label, values in self.points.items():
             reason = explain_loss(values, searches, self.name, self.sources_hash)
             if reason and label != INCUMBENT:
@@ -222,7 +224,7 @@ class PointSearch:
             ratios = [trial.ratio for trial in timed if trial.ratio is not None]
             best_text = "and no round of them was sound"
             if ratios:
-                best_text = f"the best of them at {times(max(ratios), 3)}"
+                best_text = f"the best of them at {speedup_text(max(ratios), 3)}"
             parts.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {best_text}")
         others = len(self.tuning.points) - (self.incumbent in self.tuning.points)
         return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
@@ -247,8 +249,10 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
         hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
-    tree = session_worktree(context, workshop) or worktree.make_from_checkout(context.task.folder, workshop.tree)
-    tree.note_owner(workshop.notes.parent)
+    tree = session_worktree(context, workshop) or worktree.make_from_checkout(
+        context.task.folder, workshop.worktree
+    )
+    tree.note_owner(workshop.briefs_folder.parent)
     edited_target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         search = PointSearch(context, bench, name, edited_target.tuning[name], device_name)
@@ -287,12 +291,12 @@ def _propose_best(
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in search.workloads),
         checks=(*context.task.plan.workloads, *planned_check_sets(context)),
-        resume=workshop.resume,
-        decline=f"{workshop.resume} --decline",
+        resume=workshop.resume_command,
+        decline=f"{workshop.resume_command} --decline",
         tuning=search.name,
     )
     edit = save_edit(workshop, brief, tree)
-    best_text = f"{point_label(best.values)} looks {times(best.ratio, 3)} as fast as now"
+    best_text = f"{point_label(best.values)} looks {speedup_text(best.ratio, 3)} as fast as now"
     fields["message"] = f"{search.name}: {best_text}; {search.describe_points()}"
     return BriefOutput(**{**dict(edit), **fields})
 
@@ -320,6 +324,6 @@ def explain_loss(values: Values, searches: Iterable[PastSearch], tuning: str, gr
             elif trial in reverted:
                 reason = f"taken back in session {search.session}: {search.taken_back}"
             elif trial.ratio is not None and trial.ratio * (1 + LOSING_MARGIN) < best_ratio:
-                speeds = f"{times(trial.ratio, 3)} where the best had {times(best_ratio, 3)}"
+                speeds = f"{speedup_text(trial.ratio, 3)} where the best had {speedup_text(best_ratio, 3)}"
                 reason = f"{speeds} (session {search.session})"
     return reason

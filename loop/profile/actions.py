@@ -36,7 +36,7 @@ ON_GPU = (*SHARES, "stall")
 def leaf_words(profile: Profile) -> tuple[Profile, str]:
     """A profile with display text for its leaf and gain, and the workload with its figures."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
-    figures = [say.times(ratio)] if isinstance(ratio, float) else []
+    figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
     promised = f" ({profile.promise.text})" if profile.promise else ""
     words = {

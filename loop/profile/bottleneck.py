@@ -48,7 +48,7 @@ def list_outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
 
 def outcome_text(outcome: GainOutcome) -> str:
     """Promised and actual gain: `1.1x to 1.2x: 1.14x, inside`."""
-    return f"{outcome.promise.text}: {say.times(outcome.actual)}, {outcome.side_of_promise}"
+    return f"{outcome.promise.text}: {say.speedup_text(outcome.actual)}, {outcome.side_of_promise}"
 
 
 def first_match(

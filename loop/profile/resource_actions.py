@@ -23,7 +23,7 @@ from loop.report import format as say
 from loop.report.markdown import Table
 from loop.report.sections import Section
 from loop.steps.context import Context, Result, RunningAction
-from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
+from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 
 FEWER = "take a smaller tile, more warps or fewer registers"
 ALLOW = f"{FEWER}; or allow it under `budgets` in target.yaml"
@@ -34,7 +34,7 @@ NAMESPACE = re.compile(r"\w+::")
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
-class ResourceTerms(Lasting):
+class ResourceTerms(ResultLifetime):
     """Parameters of `kernel.resources`."""
 
     device: Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")] | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from time import monotonic
 
-from loop.base.stats import plain_ratio, times
+from loop.base.stats import plain_ratio, speedup_text
 from loop.gate.kernel import build_selected, unjudged_workload_names
 from loop.gate.model import PropertiesOutput
 from loop.model.measurement import NullControl
@@ -19,7 +19,7 @@ from loop.proving.prove import ZEROS_CONTROL, GateOutput, Proof
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
-from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
+from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Side
 
@@ -27,7 +27,7 @@ PROOF_SHARE = 0.5
 """Share of the step's kill time after which controls stop; the untried ones are reported."""
 
 
-class ProofTerms(Lasting):
+class ProofTerms(ResultLifetime):
     """Arguments of `kernel.prove_gate`."""
 
     python: bool = False
@@ -39,7 +39,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     variants are tried if `arguments.python`, or if none is compiled. The output names those without time."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled_variants(variants)
-    sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
+    sources = context.task.sources_hash if in_python else ""  # A Python variant may compile files of its own.
     inputs_digest = dependency_hash(context, "kernel.prove_gate", sources)
     stored_output = reuse_result(context, GateOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session proved the same.
@@ -214,6 +214,6 @@ def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
         evidence, value = "", verdict.e_value
         if value is not None:
             evidence = f"{value:,.0f} : 1" if value < 1e6 else "over 1,000,000 : 1"
-        ratio = f"{times(verdict.ratio, 3)} [{interval}]"
+        ratio = f"{speedup_text(verdict.ratio, 3)} [{interval}]"
         rows.append((verdict.variant, verdict.workload, ratio, evidence, verdict.verdict))
     return drop_empty_columns(heads, tuple(rows))

@@ -164,7 +164,7 @@ def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
 def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
     """`geometric mean 1.63x`; empty if `trusted_mean` gives none."""
     mean = trusted_mean(verdicts)
-    return "" if mean is None else f"geometric mean {say.times(mean)}"
+    return "" if mean is None else f"geometric mean {say.speedup_text(mean)}"
 
 
 def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
@@ -177,7 +177,7 @@ def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
 def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:
     """A workload's row of the table of speeds. `roof`: peak rates; None: unknown."""
     clock_note = "" if timing.timed_by == "loop" else " (its own clock)"
-    too_few_text = f"{say.times(verdict.ratio)}, too few rounds"
+    too_few_text = f"{say.speedup_text(verdict.ratio)}, too few rounds"
     share = None if roof is None else roof.share(timing.flops_per_s, timing.bytes_per_s)
     return (
         timing.workload.name,

@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Sequence
 
 from loop.base.stats import significant as significant
-from loop.base.stats import times as times
+from loop.base.stats import speedup_text as speedup_text
 from loop.model.change import KeptChange
 from loop.model.verdict import Interval
 
@@ -26,14 +26,14 @@ def seconds(value: float) -> str:
 
 def ratio(value: float, interval: Interval) -> str:
     """`1.62x [1.58, 1.66]`: ratio and interval, whose ends are printed as `<0.001` and `>1000` at most."""
-    return f"{times(value)} [{_interval_end(interval[0])}, {_interval_end(interval[1])}]"
+    return f"{speedup_text(value)} [{_interval_end(interval[0])}, {_interval_end(interval[1])}]"
 
 
 def _interval_end(value: float) -> str:
     """One end of an interval, limited to `<0.001` and `>1000`."""
     if value < 0.001:
         return "<0.001"
-    return ">1000" if value > 1000 else times(value).removesuffix("x")
+    return ">1000" if value > 1000 else speedup_text(value).removesuffix("x")
 
 
 def gain_text(kept: KeptChange) -> str:
@@ -43,7 +43,7 @@ def gain_text(kept: KeptChange) -> str:
     workloads = count(len(kept.workloads), "workload")
     faster_count = sum(low > 1 for low, _, _ in kept.workloads.values())
     faster_text = f", faster on {faster_count} of {workloads}" if kept.workloads else ""
-    return f"{times(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
+    return f"{speedup_text(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
 
 
 def memory(size: int | None) -> str:

@@ -12,17 +12,17 @@ from typing import IO, Any, Literal
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, remove_escapes
 
-Kind = Literal["good", "bad", "wait", "soft"]
+ColourKind = Literal["good", "bad", "wait", "soft"]
 
 
-COLOURS: dict[Kind, dict[str, str]] = {
+COLOURS: dict[ColourKind, dict[str, str]] = {
     "good": {"terminal": "32", "light": "#00705a", "dark": "#2cc295"},
     "bad": {"terminal": "31", "light": "#b34700", "dark": "#ff9b50"},
     "wait": {"terminal": "35", "light": "#8f3d78", "dark": "#e69ac9"},
     "soft": {"terminal": "0", "light": "#59636e", "dark": "#9198a1"},
 }
 """Colours of a kind (Okabe and Ito 2008): terminal code, and hex for a light and a dark page."""
-KINDS: dict[str, Kind] = {
+KIND_BY_WORD: dict[str, ColourKind] = {
     **dict.fromkeys(("passed", "faster", "kept", "right", "yes", "validated"), "good"),
     **dict.fromkeys(
         ("failed", "aborted", "slower", "incorrect", "invalid", "wrong", "doubtful", "retired"), "bad"
@@ -35,7 +35,7 @@ KINDS: dict[str, Kind] = {
 
 def colour_class(text: str) -> str:
     """The kind (colour class) of a text's first word, as `bad` for `slower: 0.80x`; else empty."""
-    return KINDS.get(text.partition(" ")[0].rstrip(",:;"), "")
+    return KIND_BY_WORD.get(text.partition(" ")[0].rstrip(",:;"), "")
 
 
 def style_sheet() -> str:
@@ -129,7 +129,7 @@ class Screen:
     def outcome(self, status: str, text: str, *, prefix: str = "", status_columns: int = 0) -> None:
         """Print a message that starts with a coloured status, padded to `status_columns` characters."""
         if not self.is_quiet:
-            colour = COLOURS[KINDS.get(status, "soft")]["terminal"]
+            colour = COLOURS[KIND_BY_WORD.get(status, "soft")]["terminal"]
             self._print_message(f"{prefix}{status.ljust(status_columns)}{text}", status, colour)
 
     def _print_message(self, text: str, coloured_word: str = "", colour: str = "") -> None:

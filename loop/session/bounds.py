@@ -40,7 +40,7 @@ class Ending:
     not_reached: str = "the session did not get there"
     is_mid_step: bool = False
     """Whether the walk was interrupted while a step was running."""
-    watch_gaps: tuple[str, ...] = ()
+    unwatched_sentences: tuple[str, ...] = ()
     """Sentences for the report: why the machine was not watched for preemption."""
     repair: str = ""
     """What the user has to repair before the session can resume; empty for nothing."""
@@ -75,11 +75,11 @@ class Bounds:
     """Seconds that all walks of a session (the first and each resume) may take together."""
     limit_text: str = ""
     """The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`."""
-    spent_s: float = 0.0
+    earlier_walks_s: float = 0.0
     """Seconds that earlier walks of the session took."""
     expected_by_step: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     """(pattern, step) to its expected seconds and where they come from: `measured` or `prior`."""
-    watch: Watch | None = None
+    preemption_watch: Watch | None = None
     """Asks the cloud whether it will take the machine away; None: no watch."""
     reserve: Path | None = None
     """A file that only occupies disk space. Deleting it makes room for the last journal lines."""
@@ -93,10 +93,10 @@ class Bounds:
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
         """Raise Stopped at this event when the cloud takes the machine away or the time limit is reached.
         `walked_s`: seconds of this walk so far. A step that is expected to exceed the limit does not begin."""
-        if self.watch is not None and self.watch.notice:
-            raise Stopped(self.watch.notice, ExitCode.PAUSED)
+        if self.preemption_watch is not None and self.preemption_watch.notice:
+            raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
-        remaining_s = self.limit_s - report_s - self.spent_s - walked_s
+        remaining_s = self.limit_s - report_s - self.earlier_walks_s - walked_s
         budget = f"its budget of {self.limit_text}"
         if isinstance(event, StepBegan | Ticked) and remaining_s <= 0:
             raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
@@ -113,10 +113,10 @@ class Bounds:
 
     def end_watch(self, ending: Ending) -> Ending:
         """Stop the preemption watch. Returns the ending, with what the watch could not observe."""
-        if self.watch is None:
+        if self.preemption_watch is None:
             return ending
-        self.watch.close()
-        return replace(ending, watch_gaps=self.watch.explain_unwatched())
+        self.preemption_watch.close()
+        return replace(ending, unwatched_sentences=self.preemption_watch.explain_unwatched())
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:

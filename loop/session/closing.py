@@ -25,13 +25,12 @@ from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
 from loop.report.screen import Screen, table_lines, terminal_columns
 from loop.report.sections import print_sections, section_fields
-from loop.session import course
 from loop.session.bounds import Ending
-from loop.session.course import View
 from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal_text
-from loop.session.objective import judge_objective, session_facts, skipped_if_nothing_judged
+from loop.session.objective import compute_session_values, judge_objective, skipped_if_nothing_judged
 from loop.session.page import render_session, sections_by_fold
+from loop.session.view import View, grade_session, seconds_between_steps
 from loop.steps.setting import Setting, architecture_mismatch
 from loop.store import index, journal
 from loop.store.sessions import CHANGES, SessionFolder
@@ -49,7 +48,7 @@ def make_record(
     finished = journal.finished_steps(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.
     steps_s = sum(attempt.seconds for attempt in attempts)
-    between_s = course.seconds_between_steps(seconds, steps_s)
+    between_s = seconds_between_steps(seconds, steps_s)
     seconds = steps_s + between_s
     verdicts = learnings.session_verdicts(finished)
     status, reason = learnings.session_status(finished, verdicts)
@@ -58,9 +57,9 @@ def make_record(
     card = rates(setting.project).with_waiting_person(head.attended)
     objective = None
     if status in ("passed", "failed"):
-        objective = judge_objective(head, finished, session_facts(card, head, finished))
+        objective = judge_objective(head, finished, compute_session_values(card, head, finished))
     status, reason = skipped_if_nothing_judged(head, finished, status, reason)
-    letter, grade_reason = course.grade(head.plan.plan, status, reason, finished, objective, seconds)
+    letter, grade_reason = grade_session(head.plan.plan, status, reason, finished, objective, seconds)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]  # Not imported ones.
     ai, why_no_ai = proposing.read_session_use(folder)
@@ -86,7 +85,7 @@ def make_record(
             *dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.not_exercised),
             *sentences_on_missed_steps(head.plan, finished, ending),
             *sentences_on_untested(setting, head),
-            *ending.watch_gaps,
+            *ending.unwatched_sentences,
         ),
         proposal="",
         lines=len(lines),

@@ -12,7 +12,7 @@ from loop.machine.failures import find_machine_failure
 from loop.model.record import Finished, Started, StepTick
 from loop.report.screen import Screen, seconds_text
 from loop.session.bounds import Bounds, Ending, make_interrupted_ending
-from loop.session.course import RecallLines
+from loop.session.view import RecallLines
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
 from loop.steps.ticks import TICKS, TickFile
 from loop.store.journal import Journal
@@ -124,13 +124,13 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
         bounds.free_reserve()
         return make_interrupted_ending(walk.failure)
     if walk.is_paused:
-        return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
+        return Ending("paused", walk.stop_reason or "", ExitCode.PAUSED)
     code = ExitCode.BUG if walk.has_bug else ExitCode.OK
     if not walk.is_stop_reached:
-        return Ending(None, walk.stopped or "", code)
+        return Ending(None, walk.stop_reason or "", code)
     stop_text = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
     show.screen.say(f"no further step is begun: {stop_text}")
-    return Ending(None, walk.stopped or "", code, stop_text)
+    return Ending(None, walk.stop_reason or "", code, stop_text)
 
 
 def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Ending) -> Finished:
@@ -139,7 +139,7 @@ def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Endi
     steps = walk.resolved.find_pattern(started.pattern).pattern.steps
     (action,) = [step.action for step in steps if step.id == started.step]
     status = ending.status or "aborted"
-    hint = f"{ending.resume_phrase}: {workshop.resume}" if workshop and status == "paused" else None
+    hint = f"{ending.resume_phrase}: {workshop.resume_command}" if workshop and status == "paused" else None
     seconds = event.seconds if isinstance(event, Ticked) else 0.0
     return Finished.of(started, action, status, ending.reason, hint=hint, seconds=seconds)
 

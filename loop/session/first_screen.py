@@ -21,9 +21,8 @@ from loop.report.bills import money_line
 from loop.report.findings import mean_text, speed_verdicts, trusted_mean
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, shortened
 from loop.report.sections import Section, SizeLimit, sections_as_markdown
-from loop.session import course
-from loop.session.course import View
 from loop.session.objective import is_anything_judged, objective_text
+from loop.session.view import View, device_text, failed_step_sections, step_name
 from loop.timing.against_known_good import CompareOutput
 
 MOST_WRONG_VARIANTS = 2
@@ -217,12 +216,12 @@ def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished])
     return [(variant, label, text) for _rank, variant, label, text in ranked]
 
 
-def not_exercised(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
+def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
     """Sentences on what was not run, and why. Steps that judge a change count only if there was a change."""
     sentences = list(record.not_exercised)
     for step in latest_attempts(finished):
         if step.status == "skipped" and not skips_judging(step, finished):
-            sentences.append(f"step {course.step_name(step)} was skipped: {step.skipped_because}")
+            sentences.append(f"step {step_name(step)} was skipped: {step.skipped_because}")
     return tuple(dict.fromkeys(sentences))
 
 
@@ -322,12 +321,12 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
     planned = say.seconds(60 * head.plan.plan.budget.minutes)
     yield f"Time: {say.seconds(record.seconds)} of {planned} planned."
     yield money_line(record.bill, record.seconds)
-    if sentences := not_exercised(record, finished):
+    if sentences := not_exercised_sentences(record, finished):
         texts = [shortened(text.replace("`", ""), LONGEST_LISTED) for text in sentences[:MOST_LISTED]]
         if len(sentences) > MOST_LISTED:
             texts.append(f"and {len(sentences) - MOST_LISTED} more, which the report lists")
         yield f"Not exercised: {'; '.join(texts)}."
-    yield f"Session {head.id} on {course.device_text(head)}; begun {say.day(head.started)}."
+    yield f"Session {head.id} on {device_text(head)}; begun {say.day(head.started)}."
 
 
 DEFAULT_LIMIT_BYTES = 65_536
@@ -351,12 +350,12 @@ def markdown_summary(
     headline = without_mentions(escape_prose(summary.headline))
     # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
     comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', target)[:80].strip('-')} -->"
-    title = escape_prose(f"`{target}` on {course.device_text(record.head)}")
+    title = escape_prose(f"`{target}` on {device_text(record.head)}")
     begin = f"{comment_mark}\n### {title}\n\n**{headline}**\n"
     whole_report = inline_code(record.head.report_command) + (f", or [here](<{link}>)" if link else "")
     end = f"\nThe whole report: {whole_report}.\n"
-    failed_steps = course.failed_step_sections(View(record, finished))
-    sections = [*summary.sections[:FIRST_SECTIONS], *failed_steps, *summary.sections[FIRST_SECTIONS:]]
+    step_sections = failed_step_sections(View(record, finished))
+    sections = [*summary.sections[:FIRST_SECTIONS], *step_sections, *summary.sections[FIRST_SECTIONS:]]
     note = ""
     for size in SUMMARY_SIZES:
         body = without_mentions(sections_as_markdown(sections, size))

@@ -19,19 +19,21 @@ from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
 from loop.report.sections import Line, Section
-from loop.session.course import View
+from loop.session.view import View
 from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
 
 
-def session_facts(card: RateCard, head: SessionHead, finished: Sequence[Finished]) -> Mapping[str, object]:
+def compute_session_values(
+    card: RateCard, head: SessionHead, finished: Sequence[Finished]
+) -> Mapping[str, object]:
     """The values that expressions read as `session.*` after these steps. `card`: prices."""
     minutes = sum(record.seconds for record in finished) / 60
     outputs = [output for record in finished if (output := read_output(record, Output))]
     verdicts = [verdict for output in outputs for verdict in output.verdicts]
     ratios = [v.ratio for v in verdicts if v.against == "baseline" and v.ratio is not None]
     against_known_good = {v.verdict for v in verdicts if v.against == "known_good"}
-    verified = outputs_by_action(finished, "kernel.verify")
-    emulated = outputs_by_action(finished, "kernel.emulate")
+    verified = verifications_of(finished, "kernel.verify")
+    emulated = verifications_of(finished, "kernel.emulate")
     return {
         "minutes": minutes,
         "usd": minutes / 60 * hourly_usd(card, head),
@@ -44,7 +46,7 @@ def session_facts(card: RateCard, head: SessionHead, finished: Sequence[Finished
     }
 
 
-def outputs_by_action(finished: Sequence[Finished], action: str) -> list[VerifyOutput]:
+def verifications_of(finished: Sequence[Finished], action: str) -> list[VerifyOutput]:
     """Results of all attempts of the verification `action`: `kernel.verify` or `kernel.emulate`."""
     records = (record for record in finished if record.action == action)
     return [output for record in records if (output := read_output(record, VerifyOutput))]
@@ -207,7 +209,7 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
     if "gain" in objective.success:
         ratio = findings["gain"]
-    return f"{objective_in_words}: reached{f' ({say.times(ratio)})' if isinstance(ratio, float) else ''}"
+    return f"{objective_in_words}: reached{f' ({say.speedup_text(ratio)})' if isinstance(ratio, float) else ''}"
 
 
 GOAL_PHRASES = {

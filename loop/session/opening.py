@@ -23,9 +23,9 @@ from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.optimize.edits import may_edit_variant
 from loop.repository.reading import read_revision
-from loop.session import course
 from loop.session.bounds import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
+from loop.session.view import device_text
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 from loop.timing import theirs
 from loop.timing.theirs import EvaluatorTerms
@@ -142,15 +142,15 @@ class SessionRequest:
     attended: bool = False
     """Whether an engineer watches the session, so that engineer time is charged."""
     hypothesis: str = ""
-    decline: bool = False
+    declines_change: bool = False
     """Whether to end a session that waits for a code change, without that change."""
-    again: bool = False
+    retries_lost_changes: bool = False
     """Whether to try a change again that lost in an earlier session."""
     evaluator: EvaluatorTerms | None = None
     """The evaluator of another task format that judges at the end, too; None: only loop judges."""
     dry_run: bool = False
-    json: bool = False
-    events: bool = False
+    as_json: bool = False
+    as_events: bool = False
 
 
 def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
@@ -250,7 +250,7 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
 def announcement_text(head: SessionHead) -> str:
     """The first lines that a session prints: target, device, expected time, goal."""
     plan = head.plan.plan
-    place = f"{course.device_text(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
+    place = f"{device_text(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     lines = [
         f"session {head.id}: {plan.title}",
         f"  target {head.target}{in_parentheses(head.variants)} on {place}; about {predicted_time_text(head)}",

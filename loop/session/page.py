@@ -26,10 +26,16 @@ from loop.report.figures.roofline import draw_roofline, find_roof
 from loop.report.figures.svg import Figure
 from loop.report.sections import Line, Section
 from loop.report.templates import markdown_environment
-from loop.session import course
-from loop.session.course import GRADE_RULES, View
-from loop.session.first_screen import first_screen, not_exercised
+from loop.session.first_screen import first_screen, not_exercised_sentences
 from loop.session.objective import goal_section
+from loop.session.view import (
+    GRADE_RULES,
+    View,
+    environment_section,
+    failed_step_sections,
+    step_name,
+    steps_section,
+)
 from loop.timing.against_baseline import call_lines, sensor_lines
 
 
@@ -59,19 +65,19 @@ def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
         )
 
 
-def correctness(view: View) -> Iterator[Section]:
+def correctness_sections(view: View) -> Iterator[Section]:
     """The checks of each variant against the float64 reference."""
     has_verified_change = changing.has_change(view.finished, "verified")
     note_if_empty = "Only changes were verified." if has_verified_change else "Nothing was verified."
     return findings.correctness_sections(view.finished, note_if_empty)
 
 
-def speed(view: View) -> Iterator[Section]:
+def speed_sections(view: View) -> Iterator[Section]:
     """Every timed variant against the baseline, and how it was timed; or why nothing was timed."""
     finished, baseline = view.finished, view.head.baseline
     roof = find_roof(view.profiles)
-    speed_sections = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
-    yield from speed_sections or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
+    tables = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
+    yield from tables or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
     call_texts = tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output))
     if call_texts:
         note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
@@ -100,7 +106,7 @@ def _why_not_timed(finished: Sequence[Finished]) -> str:
     return f"Nothing was measured: {reason}."
 
 
-def known_good(view: View) -> Iterator[Section]:
+def known_good_section(view: View) -> Iterator[Section]:
     """Each variant's speed against its last known-good build."""
     note = (
         "Against the last build with which all gates passed, in fresh processes of both, block after block until "
@@ -121,7 +127,7 @@ def sections_of_actions(view: View, *, modelled: bool = False) -> Iterator[Secti
                 yield section
 
 
-def modelled_gpus(view: View) -> Iterator[Section]:
+def modelled_gpu_sections(view: View) -> Iterator[Section]:
     """Estimates for GPUs that this machine does not have."""
     parts = list(sections_of_actions(view, modelled=True))
     yield from parts or [Section(note="Nothing is modelled: no variant was compiled for a GPU.")]
@@ -132,13 +138,13 @@ def lines_or_note(title: str, lines: Sequence[Line], note: str) -> list[Section]
     return [Section(title, note="" if lines else note, lines=tuple(lines))]
 
 
-def not_run(view: View) -> list[Section]:
+def not_run_section(view: View) -> list[Section]:
     """Steps, variants and checks that were not run, with the reason."""
-    lines = not_exercised(view.record, view.finished)
+    lines = not_exercised_sentences(view.record, view.finished)
     return lines_or_note("Not exercised", lines, "Everything that was planned was run.")
 
 
-def jobs(view: View) -> Iterator[Section]:
+def jobs_section(view: View) -> Iterator[Section]:
     """The groups of equal devices that ran jobs."""
     lines = []
     for name, device_jobs in group_devices(jobs_of(view.finished)).items():
@@ -149,7 +155,7 @@ def jobs(view: View) -> Iterator[Section]:
         yield Section(note=note, lines=tuple(lines))
 
 
-def bottleneck(view: View) -> Iterator[Section]:
+def bottleneck_sections(view: View) -> Iterator[Section]:
     """Each variant's worst workload, its bottleneck, and the profile behind that. `leaf`: the rule of the
     decision tree that a profile matched, with its tool, fix and expected gain."""
     profiles = view.profiles
@@ -177,7 +183,7 @@ def bottleneck(view: View) -> Iterator[Section]:
         yield Section(note=note, table=parallelism)
 
 
-def predictions(view: View) -> Iterator[Section]:
+def predictions_section(view: View) -> Iterator[Section]:
     """Predicted time and cost of the session, next to the actual values."""
     note = (
         "What was expected when the session began, from the sessions before it; from its authors' estimates where "
@@ -189,19 +195,19 @@ def predictions(view: View) -> Iterator[Section]:
     yield Section("Predicted and actual", note=note, table=table, after=after)
 
 
-def learnings(view: View) -> list[Section]:
+def learnings_section(view: View) -> list[Section]:
     """The session's learnings: facts that later sessions can use."""
     return lines_or_note("Learnings", view.record.learnings, "The records show nothing worth keeping.")
 
 
-def grade(view: View) -> Iterator[Section]:
+def grade_section(view: View) -> Iterator[Section]:
     """The grade, its reason, and the rule of all grades."""
     rule_lines = tuple(f"`{letter}`: {meaning}" for letter, meaning in GRADE_RULES)
     note = f"{view.record.grade_reason}. The rule; the lowest letter that applies is given:"
     yield Section(f"Grade {view.record.grade}", note=note, lines=rule_lines)
 
 
-def how_to_repeat(view: View) -> Iterator[Section]:
+def repeat_sections(view: View) -> Iterator[Section]:
     """The commands that repeat the session and its report, and where the raw records are."""
     head = view.head
     if view.record.status in ("aborted", "paused"):
@@ -213,27 +219,27 @@ def how_to_repeat(view: View) -> Iterator[Section]:
     for record in latest_attempts(view.finished):
         if record.artifacts:
             names = ", ".join(f"`{name}`" for name in record.artifacts)
-            lines.append(f"Raw samples of `{course.step_name(record)}`: {names}")
+            lines.append(f"Raw samples of `{step_name(record)}`: {names}")
     yield Section(lines=tuple(lines))
 
 
 FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "Evidence": (
-        correctness,
-        speed,
-        known_good,
+        correctness_sections,
+        speed_sections,
+        known_good_section,
         sections_of_actions,
         lambda view: bisecting.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),
-    "Steps": (goal_section, course.steps_section, course.failed_step_sections, not_run),
-    "Environment": (course.environment_section,),
+    "Steps": (goal_section, steps_section, failed_step_sections, not_run_section),
+    "Environment": (environment_section,),
     "Controls": (lambda view: lines_or_note("", trust_sentences(view.finished), "No control was run."),),
-    "Jobs": (jobs,),
-    "Bottleneck": (bottleneck,),
-    "Model of the GPU": (modelled_gpus,),
+    "Jobs": (jobs_section,),
+    "Bottleneck": (bottleneck_sections,),
+    "Model of the GPU": (modelled_gpu_sections,),
     "Money": (lambda view: spending.sections(view.record.bill, view.record.seconds, view.finished),),
-    "Memory": (predictions, learnings),
-    "How to have each number again": (grade, how_to_repeat),
+    "Memory": (predictions_section, learnings_section),
+    "How to have each number again": (grade_section, repeat_sections),
 }
 """Title of each fold of the report to the functions that yield its sections."""

@@ -31,7 +31,7 @@ from loop.session import closing, opening
 from loop.session.bounds import Ending
 from loop.session.drive import Show, drive, make_store
 from loop.session.next_session import with_failing_seed
-from loop.session.objective import refuse_unmet_requirement, session_facts
+from loop.session.objective import compute_session_values, refuse_unmet_requirement
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
@@ -55,7 +55,9 @@ class Session:
     def workshop(self) -> Workshop:
         """Where changes of the target are made: a git worktree, and a folder for briefs and patches."""
         tree, notes = worktree_path(self.head, self.folder), self.folder.path / CHANGES
-        return Workshop(tree, notes, resume=self.head.resume_command, is_declined=self.request.decline)
+        return Workshop(
+            tree, notes, resume_command=self.head.resume_command, is_declined=self.request.declines_change
+        )
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
@@ -79,7 +81,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
         require_named_target(request.target, Path.cwd(), "change")
     opening.refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
-        return show_plan(head, rates(setting.project), screen, as_json=request.json)
+        return show_plan(head, rates(setting.project), screen, as_json=request.as_json)
     refuse_unmet_requirement(head)
     if seed_note:
         screen.say(seed_note)
@@ -88,7 +90,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
         with folder.locked_with_head(head):
-            return run_to_end(Session(request, setting, head, folder, screen), fresh=False)
+            return run_to_end(Session(request, setting, head, folder, screen), repeat_all=False)
 
 
 def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -> int:
@@ -104,7 +106,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         last_close = last_close_event(folder.lines())
         if record is not None and last_close is not None and last_close.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
-            return closing.print_outcome(setting, record, folder, screen, as_json=request.json)
+            return closing.print_outcome(setting, record, folder, screen, as_json=request.as_json)
         if head.target != setting.target.name:
             message = f"{folder.id} is a session of target {head.target}, not of {setting.target.name}"
             raise UsageError(message, hint=f"--target {head.target_folder}")
@@ -118,7 +120,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         revision, attended = read_revision(setting.project.target), head.attended or request.attended
         head = head.model_copy(update={"revision": revision, "attended": attended, **hashes})
         folder.write_head(head)
-        return run_to_end(replace(session, head=head), fresh=is_changed)
+        return run_to_end(replace(session, head=head), repeat_all=is_changed)
 
 
 def sources_hash_to_resume(session: Session) -> str:
@@ -126,21 +128,21 @@ def sources_hash_to_resume(session: Session) -> str:
     end. Raises UsageError if the target's files changed while the session's worktree may hold an edit, too."""
     head, target, workshop = session.head, session.setting.project.target, session.workshop
     present_hash = targets.sources_hash(session.setting.project)
-    if present_hash == head.ground or worktree.find_worktree(target, workshop.tree) is None:
+    if present_hash == head.ground or worktree.find_worktree(target, workshop.worktree) is None:
         return present_hash
-    if session.request.decline:
+    if session.request.declines_change:
         return head.ground
     raise UsageError(
-        f"{target} was edited since {head.id} began: its changes, in {workshop.tree}, stand on what was",
+        f"{target} was edited since {head.id} began: its changes, in {workshop.worktree}, stand on what was",
         hint=f"put that back and resume, or end it: {head.resume_command} --decline",
     )
 
 
-def run_to_end(session: Session, *, fresh: bool) -> int:
+def run_to_end(session: Session, *, repeat_all: bool) -> int:
     """Walk the remaining steps (`fresh`: all) and close. A LoopError gets the resume command as its hint."""
     try:
         with errors_as_machine_failures(session.setting, f"go on with: {session.head.resume_command}"):
-            journal, ending = run_remaining_steps(session, fresh=fresh)
+            journal, ending = run_remaining_steps(session, repeat_all=repeat_all)
             return close_session(session, journal, ending)
     except MachineFailure:
         raise
@@ -164,7 +166,7 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
         raise failure.with_instruction(instruction) from error
 
 
-def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
+def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal, Ending]:
     """Run the steps that have not run yet (`fresh`: all). Returns the journal and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
@@ -172,9 +174,9 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     proposing.save_stated_cost(folder, request.stated_ai_usd)
     card = rates(setting.project)
     bounds = request.limits.make_bounds(head, card, journal.lines, proposing.read_session_use(folder)[0])
-    journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
+    journal.append(Opened(resumed=bool(journal.lines), fresh=repeat_all, pid=os.getpid()))
     session.screen.say(opening.announcement_text(head))
-    if request.events:
+    if request.as_events:
         begin = {"happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
         session.screen.data(to_json({"schema_version": 1, **begin}, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
@@ -187,11 +189,11 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
         seed=head.seed,
         folder=setting.project.target,
         session=head.id,
-        ground=head.ground,
-        harness=head.harness,
+        sources_hash=head.ground,
+        uncompiled_hash=head.harness,
         hypothesis=head.hypothesis,
         patterns=tuple(planned.pattern for planned in head.plan.patterns),
-        again=request.again,
+        retries_lost_changes=request.retries_lost_changes,
         usd_per_hour=hourly_usd(card, head),
         campaign=head.campaign,
         workshop=session.workshop,
@@ -203,7 +205,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
         reverted_changes=reverted_changes(root, head) if task.has_change_steps else (),
         searches=tuning_searches(root, head) if task.has_change_steps else (),
         sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
-        steps_of=lambda name: SessionFolder(root / name).finished(),
+        read_steps=lambda name: SessionFolder(root / name).finished(),
     )
     steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
     with open_bench(setting, head.device, head.threads) as bench:
@@ -211,14 +213,14 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
             bench.warm_up()  # torch is imported while the compiler works
         walk = Walk(
             resolved=head.plan,
-            context=Context(bench, task, past, bounds.watch),
-            session_values=partial(session_facts, card, head),
+            context=Context(bench, task, past, bounds.preemption_watch),
+            session_values=partial(compute_session_values, card, head),
             head=head,
-            earlier=finished_steps(journal.lines),
-            begun_steps=[line.event for line in journal.lines if isinstance(line.event, Started)],
+            earlier_records=finished_steps(journal.lines),
+            begun_attempts=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=Folders.of(root, setting.project.target),
         )
-        show = Show(session.screen, request.events, FailureHistory(setting.project, head.id).describe_failures)
+        show = Show(session.screen, request.as_events, FailureHistory(setting.project, head.id).describe_failures)
         ending = drive(walk, show, make_store(folder, journal), bounds)
     bounds.free_reserve()
     return journal, bounds.end_watch(ending)
@@ -233,13 +235,13 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     folder.write_report(text, {figure.path: figure.file for figure in figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
-    tree = worktree.find_worktree(setting.project.target, session.workshop.tree)
+    tree = worktree.find_worktree(setting.project.target, session.workshop.worktree)
     if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
         tree.remove()
-    if session.request.events:
+    if session.request.as_events:
         outcome = closing.outcome_as_json(setting, record, folder)
         screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
-    gate_exit_code = closing.print_outcome(setting, record, folder, screen, as_json=session.request.json)
+    gate_exit_code = closing.print_outcome(setting, record, folder, screen, as_json=session.request.as_json)
     if ending.status is not None and not closing.pending_user_task(folder.finished()):
         screen.say(f"{ending.resume_phrase}: {head.resume_command}")
     return ending.exit_code or gate_exit_code

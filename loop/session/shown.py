@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from loop.base.stats import plain_ratio, times
+from loop.base.stats import plain_ratio, speedup_text
 from loop.model.debugging import DebugOutput
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
 from loop.model.record import Finished
@@ -98,7 +98,7 @@ def _timing_lines(output: MeasureOutput, screen: Screen) -> Iterator[str]:
         clock = "" if timing.timed_by == "loop" else " (its own clock)"
         verdict = verdicts.get((timing.variant, name), "") + clock
         times_us = f"{timing.reference_us:.1f}", f"{timing.candidate_us:.1f}"
-        rows.append((timing.variant, name, *times_us, times(timing.ratio), interval, verdict))
+        rows.append((timing.variant, name, *times_us, speedup_text(timing.ratio), interval, verdict))
     if rows:
         heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
         screen.table(heads, rows, wrap=1)

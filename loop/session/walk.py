@@ -139,9 +139,9 @@ class PatternState:
     outputs: dict[str, Any] = field(default_factory=dict)
     status: Status = "passed"
     seconds: float = 0.0
-    stopped: str | None = None
+    stop_reason: str | None = None
     """Why the whole walk ends here; None if it goes on."""
-    leaves_pattern: bool = False
+    skips_other_steps: bool = False
     """Whether the remaining steps of this pattern are left out."""
 
     def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
@@ -149,11 +149,11 @@ class PatternState:
         self.outputs[step.id] = record.output
         self.seconds += record.seconds
         if record.status == "paused":
-            self.status, self.stopped, self.leaves_pattern = "paused", record.message, True
+            self.status, self.stop_reason, self.skips_other_steps = "paused", record.message, True
         elif record.status == "failed":
-            self.status, self.leaves_pattern = "failed", step.on_fail != "continue"  # Else: the pattern.
+            self.status, self.skips_other_steps = "failed", step.on_fail != "continue"  # Else: the pattern.
             if step.on_fail == "stop":
-                self.stopped = f"{pattern.name}/{step.id}: {record.message}"
+                self.stop_reason = f"{pattern.name}/{step.id}: {record.message}"
 
 
 @dataclass
@@ -163,14 +163,14 @@ class Walk:
     resolved: ResolvedPlan
     context: Context
     session_values: SessionValues
-    earlier: Sequence[Finished] = ()
-    begun_steps: Sequence[Started] = ()
+    earlier_records: Sequence[Finished] = ()
+    begun_attempts: Sequence[Started] = ()
     """Steps begun before the resume, whether or not they ended: they number the attempts."""
     clock: Callable[[], float] = time.monotonic
     finished: list[Finished] = field(default_factory=list)
     head: SessionHead | None = None
     """The session, whose plan has `stop_if` and `success`; None for commands without a session."""
-    stopped: str | None = None
+    stop_reason: str | None = None
     is_stop_reached: bool = False
     """Whether the plan's `stop_if` is true."""
     is_paused: bool = False
@@ -181,17 +181,17 @@ class Walk:
     folders: Folders = field(default_factory=Folders)
     reusable: dict[Key, Finished] = field(init=False)
     """Earlier records that this walk reuses instead of running the step again."""
-    visits: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
+    answer_counts: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
     """(pattern, answering pattern) to how often that answer was chosen; `visits` limits it."""
 
     def __post_init__(self) -> None:
-        self.reusable = reusable_records(self.earlier)
+        self.reusable = reusable_records(self.earlier_records)
 
     def events(self) -> Generator[WalkEvent, None, None]:
         """Run the plan's patterns in order. A pattern that answers an outcome runs next, once.
         A pattern's steps run in order, until one leaves the pattern or stops the walk."""
         pending_names, run = list(self.resolved.plan.patterns), 0
-        while pending_names and self.stopped is None and not self.is_stop_reached:
+        while pending_names and self.stop_reason is None and not self.is_stop_reached:
             run += 1
             name = pending_names.pop(0)
             pattern, state = self.resolved.find_pattern(name).pattern, PatternState()
@@ -203,15 +203,15 @@ class Walk:
                 if self.head is not None:
                     session_values = self.session_values(self.finished)
                     self.is_stop_reached = is_stop_reached(self.head, self.finished, session_values)
-                if state.leaves_pattern or self.is_stop_reached:
+                if state.skips_other_steps or self.is_stop_reached:
                     break
-            self.stopped, self.is_paused = state.stopped, state.status == "paused"
+            self.stop_reason, self.is_paused = state.stop_reason, state.status == "paused"
             answering_name = None if self.is_stop_reached else self._answering_pattern(pattern, state)
             yield PatternEnded(run, name, state.status, state.seconds, answering_name)
             if answering_name is not None:
-                self.stopped = None
+                self.stop_reason = None
                 pending_names = [answering_name, *(other for other in pending_names if other != answering_name)]
-            if not pending_names and self.stopped is None:
+            if not pending_names and self.stop_reason is None:
                 pending_names = self._fallback_patterns()
 
     def _fallback_patterns(self) -> list[str]:
@@ -242,7 +242,7 @@ class Walk:
             run=run,
             pattern=pattern.name,
             step=step.id,
-            attempt=sum(before.key == key for before in self.begun_steps) + 1,
+            attempt=sum(before.key == key for before in self.begun_attempts) + 1,
             title=step.title,
             index=index,
             of=len(pattern.steps),
@@ -293,7 +293,7 @@ class Walk:
         self.failure = failure or folder_watch.failure(has_failed=has_failed, messages=messages)
         if self.failure is not None:
             workshop = self.context.task.workshop
-            instruction = f"go on with: {workshop.resume}" if workshop else "run the same command again"
+            instruction = f"go on with: {workshop.resume_command}" if workshop else "run the same command again"
             status, message, fields, samples = "paused", self.failure.message, {}, {}
             hint = self.failure.with_instruction(instruction).hint
         seconds, silence_s = timer.end()
@@ -371,8 +371,8 @@ class Walk:
                 continue
             if applies:
                 visit = pattern.name, rule.pattern
-                self.visits[visit] += 1
-                return rule.pattern if self.visits[visit] <= rule.visits else None
+                self.answer_counts[visit] += 1
+                return rule.pattern if self.answer_counts[visit] <= rule.visits else None
         return None
 
 

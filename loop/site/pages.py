@@ -223,7 +223,7 @@ def site_environment(templates: Path) -> Environment:
         "billed": say.billed_usd,
         "seconds": say.seconds,
         "minutes": say.minutes,
-        "times": say.times,
+        "times": say.speedup_text,
         "day": say.day,
         "stem": stem,
         "status": status_of,

@@ -21,7 +21,7 @@ from loop.formats.model import WORKLOAD_NAME
 from loop.formats.python_text import read_text
 from loop.model.base import Printed
 from loop.model.dtypes import ITEM_SIZES
-from loop.model.workloads import RESERVED
+from loop.model.workloads import RESERVED_KEYS
 from loop.report.screen import Screen
 from loop.starting.manifest import manifest
 from loop.starting.model import Likes, TensorSpec, TrialResult, TrialTerms
@@ -188,7 +188,7 @@ def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
         path, _, shape = (part.strip() for part in text.partition("="))
         match = LIKE.fullmatch(shape.replace(" ", ""))
         dims = match["dims"].split(",") if match else [""]
-        is_reserved = not {*dims}.isdisjoint((*RESERVED, *GENERATOR_NAMES))
+        is_reserved = not {*dims}.isdisjoint((*RESERVED_KEYS, *GENERATOR_NAMES))
         is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
         if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"

@@ -27,11 +27,11 @@ from loop.workers.bench import Bench
 class Workshop:
     """Where a session edits its target: apart from the user's checkout."""
 
-    tree: Path
+    worktree: Path
     """Path of the git worktree, which may not exist yet."""
-    notes: Path
+    briefs_folder: Path
     """Folder for briefs and patches, inside the session's folder."""
-    resume: str
+    resume_command: str
     is_declined: bool = False
 
 
@@ -49,15 +49,15 @@ class Task:
     emulated: tuple[str, ...] = ()
     """Variants made for a GPU that are verified under the emulator instead."""
     session: str = ""
-    ground: str = ""
-    harness: str = ""
+    sources_hash: str = ""
+    uncompiled_hash: str = ""
     """Hash of the target's files that no compiler reads: manifest, reference, baseline, inputs."""
     hypothesis: str = ""
     workshop: Workshop | None = None
     """Where the target may be edited; None outside a session."""
     patterns: tuple[Pattern, ...] = ()
     """All patterns that the session can reach."""
-    again: bool = False
+    retries_lost_changes: bool = False
     card: RateCard | None = None
     usd_per_hour: float = 0.0
     """Cost of one hour of the session in dollars, without AI."""
@@ -88,7 +88,7 @@ class Past:
     """Parameter searches of earlier sessions in the same environment, oldest first."""
     sessions: tuple[SessionRow, ...] = ()
     """Earlier sessions of the target, oldest first."""
-    steps_of: Callable[[str], Sequence[Finished]] = lambda session: ()
+    read_steps: Callable[[str], Sequence[Finished]] = lambda session: ()
     """Takes the id of an earlier session; returns its finished steps."""
 
 
@@ -100,7 +100,7 @@ class Context:
     """Processes that run and judge variants."""
     task: Task
     past: Past = field(default_factory=Past)
-    watch: Watch | None = None
+    preemption_watch: Watch | None = None
     """A thread that polls the cloud for a preemption notice; None: no watch."""
     finished: Sequence[Finished] = ()
     """The steps of this session that have ended."""

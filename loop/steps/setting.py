@@ -15,7 +15,7 @@ from loop.model.dtypes import Device
 from loop.model.plan import Pattern, Plan
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, Entry, Target
-from loop.model.workloads import WorkloadError, entry_of, expand_sets, format_entry, parse_entry
+from loop.model.workloads import WorkloadError, expand_sets, format_entry, make_entry, parse_entry
 from loop.report.screen import Screen
 from loop.workers.bench import Bench
 
@@ -53,7 +53,7 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
     if not trust.is_trusted(project):
         digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
         heading = f"{trust.name_for_messages(project)} would run:"
-        if not _confirm(screen, heading, what_runs(project), "Allow it, until what they run changes?"):
+        if not _confirm(screen, heading, list_what_runs(project), "Allow it, until what they run changes?"):
             raise trust.untrusted_error(project)
         trust.grant(project, digest, machines)
 
@@ -76,7 +76,7 @@ def _confirm(screen: Screen, heading: str, lines: Sequence[str], question: str) 
     return screen.confirm(question)
 
 
-def what_runs(project: Project) -> list[str]:
+def list_what_runs(project: Project) -> list[str]:
     """Every command, code file and remote machine that the project's own definitions use."""
     return [*trust.what_runs(project), *(() if project.bundled else describe_project_hosts(project.target))]
 
@@ -178,7 +178,7 @@ def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
             if workload.dtype not in target.tolerance:
                 raise WorkloadError("dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype))
         except WorkloadError as error:
-            example = format_entry(entry_of(target.signature, expand_sets(target, target.workloads, dtype)[0]))
+            example = format_entry(make_entry(target.signature, expand_sets(target, target.workloads, dtype)[0]))
             hint = did_you_mean(error.key, error.known) or f"as in --workloads {example!r}"
             raise UsageError(f"--workloads {text!r}: {error}", hint) from error
     return replace(setting, target=target.model_copy(update={"workloads": sets}))

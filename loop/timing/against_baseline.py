@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.stats import times
+from loop.base.stats import speedup_text
 from loop.gate.kernel import workloads
 from loop.gate.verification import describe_untaken_workloads
 from loop.model.base import Model
@@ -156,7 +156,7 @@ def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
     summaries = []
     for variant, speeds in speeds_by_variant.items():
         is_clear = all(speed.verdict != "inconclusive" for speed in speeds)
-        mean = times(geometric_mean([speed.ratio for speed in speeds]))
+        mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]))
         ratio = f", {mean} the baseline's speed" if is_clear else ""
         summaries.append(f"{variant} {tally_words(speeds)} of {len(speeds)}{ratio}")
     return "; ".join(summaries)

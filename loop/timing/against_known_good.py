@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.base.stats import times, winsorise
+from loop.base.stats import speedup_text, winsorise
 from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
@@ -379,6 +379,6 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
         parts.append(f"{positive.slowdown:.0%} slowdown {'seen' if positive.verdict == 'slower' else 'not seen'}")
     speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
-        mean = times(geometric_mean([speed.ratio for speed in speeds]), 3)
+        mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)
         parts.append(f"against the known good {verdicts.tally_words(speeds)}, {mean}")
     return f"{contest.candidate.name} {'; '.join(parts)}"

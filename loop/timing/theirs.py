@@ -8,7 +8,7 @@ from pathlib import Path
 from loop.base.errors import UsageError
 from loop.base.places import shipped
 from loop.base.processes import Tick
-from loop.base.stats import times
+from loop.base.stats import speedup_text
 from loop.formats.model import ForeignTask
 from loop.formats.table import find_origin
 from loop.formats.theirs import (
@@ -132,8 +132,8 @@ HEADS = ("answer", "ours", "theirs", "agree")
 
 def verdict_row(pair: VerdictPair) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
-    ratio = f", {times(pair.ratio)}" if pair.ratio is not None else ""
-    speedup = f", {times(pair.theirs.speedup)}" if pair.theirs.speedup is not None else ""
+    ratio = f", {speedup_text(pair.ratio)}" if pair.ratio is not None else ""
+    speedup = f", {speedup_text(pair.theirs.speedup)}" if pair.theirs.speedup is not None else ""
     same = {True: "yes", False: "no", None: ""}[pair.same]
     return pair.answer, pair.ours + ratio, pair.theirs.status + speedup, same
 

@@ -40,7 +40,16 @@ from dataclasses import dataclass
 from statistics import median, stdev
 from typing import Literal
 
-from loop.base.stats import CONFIDENCE, MIN_VALUES, Clipped, ratio_interval, significant, t_cdf, times, winsorise
+from loop.base.stats import (
+    CONFIDENCE,
+    MIN_VALUES,
+    Clipped,
+    ratio_interval,
+    significant,
+    speedup_text,
+    t_cdf,
+    winsorise,
+)
 from loop.model.causes import Cause
 from loop.model.measurement import Measurement
 from loop.model.target import Target, Workload
@@ -172,7 +181,7 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
     if measurement.held_back:  # A sentence: the GPU slowed one side.
         reason = measurement.held_back
     elif measurement.ranged and rounds < MIN_VALUES:  # `ranged`: `interval` is only the rounds' range.
-        range_ = f"they gave {times(low)} to {times(high)}"
+        range_ = f"they gave {speedup_text(low)} to {speedup_text(high)}"
         reason = f"{rounds} rounds are too few for an interval, {range_}: allow the step more time"
     elif measurement.ranged or is_vague(measurement.interval):
         remedy = "end what else runs on the machine, and measure again"

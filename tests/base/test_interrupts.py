@@ -11,7 +11,7 @@ import pytest
 
 from loop.base import interrupts
 from loop.base.errors import ExitCode, Stopped
-from loop.base.interrupts import SIGNALS, note_signal, raise_if_signalled, signals_as_flags
+from loop.base.interrupts import SIGNALS, raise_if_signalled, signals_as_flags, store_signal_number
 from tests.conftest import ROOT
 
 
@@ -101,7 +101,7 @@ cli.main()
 
 def test_a_signal_noted_before_the_work_keeps_it_from_beginning() -> None:
     """Else a session would start although it was told to end."""
-    note_signal(signal.SIGTERM)
+    store_signal_number(signal.SIGTERM)
     begun = []
     with pytest.raises(Stopped), signals_as_flags():
         begun.append("work")

@@ -15,7 +15,7 @@ from loop.model.bisect import BisectOutput, Metric
 from loop.model.index import SessionRow
 from loop.model.record import Finished
 from loop.steps.context import Context, NoArguments
-from loop.steps.taken_over import Lasting
+from loop.steps.reused_results import ResultLifetime
 from loop.workers.bench import Bench
 from tests.gate.test_emulating import SCALE, emulated
 from tests.makers import make_finished
@@ -55,7 +55,7 @@ def right_at(sources: str | None, **fields: Any) -> SessionRow:
 def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ()) -> Context:
     """A session that has checked the variant."""
     before = make_context(bench, "ours", emulated=("gpu",) if gpu else ())
-    working = emulate(before, Lasting()) if gpu else verify(before, VerifyTerms(seeds=1))
+    working = emulate(before, ResultLifetime()) if gpu else verify(before, VerifyTerms(seeds=1))
     step = "emulate" if gpu else "verify"
     record: Finished = make_finished(step, output=run_to_end(working).output)
     return make_context(bench, "ours", emulated=before.task.emulated, finished=(record,), sessions=tuple(sessions))

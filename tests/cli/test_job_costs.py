@@ -29,7 +29,7 @@ def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(
         ran(0, 3600, 2.0, "h100"),
         ran(0, 9, None, "x"),
     ]
-    monkeypatch.setattr(campaign, "workshop_of", lambda context: SimpleNamespace(notes=tmp_path / "notes"))
+    monkeypatch.setattr(campaign, "workshop_of", lambda context: SimpleNamespace(briefs_folder=tmp_path / "notes"))
     monkeypatch.setattr(change, "jobs_of", lambda finished: jobs)
     task = SimpleNamespace(campaign=Campaign(), usd_per_hour=5.0)
     context = cast(Any, SimpleNamespace(finished=(), task=task, bench=SimpleNamespace(device="cuda")))

@@ -10,7 +10,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.gate.emulating import emulate
 from loop.model.output import VerifyOutput
-from loop.steps.taken_over import Lasting
+from loop.steps.reused_results import ResultLifetime
 from loop.workers.bench import Bench
 from tests.targets import compiled, make_context, open_bench, write_target
 
@@ -84,7 +84,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 
 def found(bench: Bench, *names: str, **fields: Any) -> VerifyOutput:
     """What emulating these variants finds."""
-    output = run_to_end(emulate(make_context(bench, "ours", emulated=names, **fields), Lasting())).output
+    output = run_to_end(emulate(make_context(bench, "ours", emulated=names, **fields), ResultLifetime())).output
     assert isinstance(output, VerifyOutput)
     return output
 

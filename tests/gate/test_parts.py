@@ -14,7 +14,7 @@ from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.signature import PythonFunction
 from loop.model.workloads import expand_sets
-from loop.steps.taken_over import Lasting
+from loop.steps.reused_results import ResultLifetime
 from loop.workers.bench import Bench
 from tests.targets import compiled, make_builds, make_context, open_bench, write_target
 from tests.two_stage import open_two_stage
@@ -83,6 +83,6 @@ def test_properties_that_hold_are_counted(
     named = [f"tiny_functions:{name}" for name in names]
     target = write_target(tmp_path, {"right": compiled()}, properties=named)
     with open_bench(tmp_path, target, build_cache) as bench:
-        output = run_to_end(properties(make_context(bench, "right"), Lasting())).output
+        output = run_to_end(properties(make_context(bench, "right"), ResultLifetime())).output
     assert isinstance(output, PropertiesOutput)
     assert (True, expected) == (output.ok, output.message)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.target import Target, Workload
-from loop.model.workloads import WorkloadError, entry_of, expand_sets, format_entry, make_workload, parse_entry
+from loop.model.workloads import WorkloadError, expand_sets, format_entry, make_entry, make_workload, parse_entry
 
 SIGNATURE: dict[str, Any] = {
     "inputs": {"x": "B N", "y": "B M"},
@@ -109,7 +109,7 @@ def test_a_workload_is_had_again_by_its_words(entry: dict[str, Any]) -> None:
     for kind in ({}, {"values": "wide", "dtype": "float16", "side": "right"}):
         (one,) = expanded({**entry, **kind}, seed=7)
         target = make_target({"B": 1, "S": 1})
-        words = format_entry(entry_of(target.signature, one))
+        words = format_entry(make_entry(target.signature, one))
         assert one == make_workload(target, parse_entry(words), "float64", one.base_seed)
         assert 7 == one.base_seed
 

@@ -71,7 +71,7 @@ def test_stop_rules_are_held_against_the_session_under_way(bench: Bench, tmp_pat
 
 def preemption(bench: Bench, watch: Watch | None) -> PreemptionOutput:
     """What is said of the machine."""
-    found = output(bench, "session.preemption", {}, watch=watch)
+    found = output(bench, "session.preemption", {}, preemption_watch=watch)
     assert isinstance(found, PreemptionOutput)
     return found
 

@@ -12,8 +12,8 @@ from markdown_it.token import Token
 from loop.base.places import shipped
 from loop.report.figures.svg import Figure
 from loop.report.html import render_inline, render_page
-from loop.session.course import View
 from loop.session.page import render_session
+from loop.session.view import View
 from tests.makers import (
     make_check,
     make_finished,

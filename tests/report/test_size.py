@@ -1,8 +1,8 @@
 """A report has no endless lines and figures, whatever a session printed."""
 
 from loop.base.places import shipped
-from loop.session.course import View
 from loop.session.page import render_session
+from loop.session.view import View
 from tests.makers import (
     make_check,
     make_finished,

@@ -143,17 +143,17 @@ def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> Non
     """It has no note of its session: nobody was asked for an edit in it. One that somebody was asked for stays."""
     context = cast(Context, SimpleNamespace(task=SimpleNamespace(folder=target)))
     shop = Workshop(tmp_path / "tree", tmp_path / "session" / "changes", "loop run session --resume last")
-    shop.notes.mkdir(parents=True)
-    half = make_from_checkout(target, shop.tree)
+    shop.briefs_folder.mkdir(parents=True)
+    half = make_from_checkout(target, shop.worktree)
     (half.target / "kernel.cpp").unlink()
     assert session_worktree(context, shop) is None
-    assert not shop.tree.exists()
-    whole = make_from_checkout(target, shop.tree)
-    whole.note_owner(shop.notes.parent)
+    assert not shop.worktree.exists()
+    whole = make_from_checkout(target, shop.worktree)
+    whole.note_owner(shop.briefs_folder.parent)
     assert whole == session_worktree(context, shop)
     old = make_from_checkout(target, tmp_path / "old")
-    (shop.notes / "1-brief.json").write_text(f'{{"folder": "{old.root}"}}')
-    assert old == session_worktree(context, replace(shop, tree=old.root))
+    (shop.briefs_folder / "1-brief.json").write_text(f'{{"folder": "{old.root}"}}')
+    assert old == session_worktree(context, replace(shop, worktree=old.root))
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.model.plan import Reached
 from loop.model.record import Status
-from loop.session.course import grade as graded
+from loop.session.view import grade_session as graded
 from tests.makers import make_finished, make_plan
 
 STEPS = (make_finished("verify"), make_finished("measure"))

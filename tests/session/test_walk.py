@@ -44,7 +44,7 @@ def test_a_failed_step_stops_the_chain(context: Context) -> None:
     one = pattern("one", make_step("a", "echo no; exit 3"), make_step("b"))
     walked = walk(context, one, pattern("two", make_step("c")))
     assert ["a failed"] == walked.steps
-    assert "one/a: exit 3: no" == walked.walk.stopped
+    assert "one/a: exit 3: no" == walked.walk.stop_reason
 
 
 def test_a_step_is_skipped_when_its_condition_is_false(context: Context) -> None:
@@ -76,7 +76,7 @@ def test_an_answer_comes_next(context: Context) -> None:
     walked = walk(context, *patterns, listed=("one", "two"))
     assert ["one", "cure", "two"] == walked.chain
     assert ["cure", None, None] == [e.answered_by for e in walked.events if isinstance(e, PatternEnded)]
-    assert walked.walk.stopped is None
+    assert walked.walk.stop_reason is None
 
 
 def test_a_chain_that_returns_to_itself_ends(context: Context) -> None:
@@ -151,7 +151,7 @@ def test_stop_if_ends_the_walk_after_the_step_that_makes_it_true(context: Contex
     loud = pattern("loud", make_step("a"), make_step("b"), answers=[{"when": "passed", "pattern": "quiet"}])
     walked = aimed(context, loud, pattern("quiet", make_step("c")), stop_if="session.minutes >= 0")
     assert ["a passed"] == walked.steps
-    assert (True, None) == (walked.walk.is_stop_reached, walked.walk.stopped)
+    assert (True, None) == (walked.walk.is_stop_reached, walked.walk.stop_reason)
 
 
 def test_a_pattern_answers_a_missed_objective_once_at_the_end(context: Context) -> None:

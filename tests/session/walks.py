@@ -101,10 +101,10 @@ class Walked:
             replace(
                 walk,
                 context=context or walk.context,
-                earlier=[*walk.earlier, *written],
-                begun_steps=[*walk.begun_steps, *begun],
+                earlier_records=[*walk.earlier_records, *written],
+                begun_attempts=[*walk.begun_attempts, *begun],
                 finished=[],
-                stopped=None,
+                stop_reason=None,
             )
         )
 

@@ -71,10 +71,10 @@ def test_an_open_comparison_with_the_known_good_leaves_the_fastest_variant(tmp_p
     same_build = make_speed("w1", "inconclusive", ratio=1.0, against="known_good")
     folder.write_record(make_record(folder.head(), [faster, same_build]))
     (row,) = index.rows(tmp_path)
-    assert (f"{faster.variant} 2.00x", ()) == (row.fastest, row.inconclusive)
+    assert (f"{faster.variant} 2.00x", ()) == (row.fastest_text, row.inconclusive)
     folder.write_record(make_record(folder.head(), [faster, make_speed("w2", "inconclusive", ratio=1.0)]))
     (row,) = index.rows(tmp_path)
-    assert (None, (faster.variant,)) == (row.fastest, row.inconclusive)
+    assert (None, (faster.variant,)) == (row.fastest_text, row.inconclusive)
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

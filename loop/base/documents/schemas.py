@@ -58,16 +58,20 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return {"$schema": DRAFT_URL, **schema}
 
 
-def schema_of_all(kinds: Mapping[str, Any]) -> dict[str, Any]:
+def schema_of_all(type_by_name: Mapping[str, Any]) -> dict[str, Any]:
     """One JSON schema of an object whose properties are `kinds` (name to type). Allows unknown fields."""
-    adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in kinds.items()]
+    adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in type_by_name.items()]
     schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
-    models = [model for kind in kinds.values() for model in find_models(kind)]
+    models = [model for kind in type_by_name.values() for model in find_models(kind)]
     for model in collect_models(*models):
         _add_descriptions(model, schema["$defs"].get(model.__name__, {}).get("properties", {}))
     for definition in schema["$defs"].values():
         definition.pop("additionalProperties", None)
-    return {"$schema": DRAFT_URL, **schema, "properties": {name: schemas[name, "serialization"] for name in kinds}}
+    return {
+        "$schema": DRAFT_URL,
+        **schema,
+        "properties": {name: schemas[name, "serialization"] for name in type_by_name},
+    }
 
 
 def collect_models(*models: type[BaseModel]) -> list[type[BaseModel]]:
@@ -87,18 +91,18 @@ def find_models(annotation: Any) -> list[type[BaseModel]]:
 
 
 @functools.cache
-def places_of_fields(model: type[BaseModel]) -> dict[str, list[str]]:
+def enclosing_fields(model: type[BaseModel]) -> dict[str, list[str]]:
     """Each field name (or alias) of a model and of all models inside it, as files write it, to the fields
     whose values may have it: `when` of a pattern to `steps` and `next`. Empty for a field of `model` alone."""
-    places: dict[str, list[str]] = {}
+    parents_by_key: dict[str, list[str]] = {}
     parents: dict[type[BaseModel], list[str]] = {}
     for inner in collect_models(model):
         for name, info in inner.model_fields.items():
             key = info.alias or name
-            places.setdefault(key, []).extend(parents.get(inner, ()))
+            parents_by_key.setdefault(key, []).extend(parents.get(inner, ()))
             for child in find_models(info.annotation):
                 parents.setdefault(child, []).append(key)
-    return places
+    return parents_by_key
 
 
 def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ EXPECTED_AND_GOT = re.compile(r"(?:Input should be|(?:Value error, )?expected) (
 CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
 WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
 """Error types that concern a whole value, besides `*_type`."""
-MISSING_ERRORS = ("missing", "union_tag_not_found")
+MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
 
 
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
@@ -61,15 +61,17 @@ def _make_complaints(
         groups.setdefault((_place_of_mistake(data, mistake), location), []).append(mistake)
     enclosing_places = {place[:end] for place, _ in groups for end in range(len(place))}
     located = []
-    for (place, location), items in groups.items():
+    for (place, location), same_place_mistakes in groups.items():
         if location is None and place in enclosing_places:
             continue
-        is_key = items[0]["type"] == "extra_forbidden" or items[0]["loc"][-1:] == ("[key]",)
+        is_key = same_place_mistakes[0]["type"] == "extra_forbidden" or same_place_mistakes[0]["loc"][-1:] == (
+            "[key]",
+        )
         full_place = (*start, *place)
-        located.append((document.position(full_place, key=is_key), full_place, is_key, items))
+        located.append((document.position(full_place, key=is_key), full_place, is_key, same_place_mistakes))
     complaints: list[Complaint] = []
-    for _, place, is_key, items in sorted(located, key=lambda group: group[0]):
-        expected, got, wrong_word, choices = _describe_mistakes(model, items)
+    for _, place, is_key, same_place_mistakes in sorted(located, key=lambda group: group[0]):
+        expected, got, wrong_word, choices = _describe_mistakes(model, same_place_mistakes)
         needs_hint = len(complaints) < DefinitionError.MAX_SHOWN and isinstance(wrong_word, str)
         hint = _hint_at_name(wrong_word, choices) if needs_hint else None
         complaints.append(complain(document, place, expected, got, hint, key=is_key))
@@ -101,24 +103,26 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
     return tuple(place)
 
 
-def _describe_mistakes(model: type[T], items: list[Any]) -> tuple[str, str, Any, Mapping[str, list[str]]]:
+def _describe_mistakes(
+    model: type[T], same_place_mistakes: list[Any]
+) -> tuple[str, str, Any, Mapping[str, list[str]]]:
     """(expected, got, wrong word, possible words) for the pydantic errors (`items`) of one place. The last
     two are for a hint: None and empty where there can be none. A field name has the fields that have it."""
-    from loop.base.documents.schemas import places_of_fields
+    from loop.base.documents.schemas import enclosing_fields
 
-    first = items[0]
+    first = same_place_mistakes[0]
     kind, value = first["type"], first["input"]
-    if kind in MISSING_ERRORS:
+    if kind in MISSING_VALUE_ERRORS:
         name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
         return f"a value for {name}", "nothing", None, {}
     if kind == "extra_forbidden":
         name = str(first["loc"][-1])
-        return "a known name", quote(name), name, places_of_fields(model)
+        return "a known name", quote(name), name, enclosing_fields(model)
     if kind == "union_tag_invalid":
         value, expected = first["ctx"]["tag"], first["ctx"]["expected_tags"]
         return f"one of {expected}", quote(value), value, {key: [] for key in re.findall(r"'([^']*)'", expected)}
     choices, matches = list[str](), list[re.Match[str]]()
-    for item in items:
+    for item in same_place_mistakes:
         if item["type"] in CHOICE_ERRORS:
             choices += re.findall(r"'([^']*)'", item["ctx"]["expected"])
         if match := EXPECTED_AND_GOT.fullmatch(item["msg"]):

@@ -48,8 +48,8 @@ def load_yaml(source: Path | str, name: str | None = None) -> Document:
     else:
         name, text = name or "<text>", source.removeprefix("\ufeff")
     if bad_character := FORBIDDEN_CHARACTERS.search(text):
-        place = _position_after(text[: bad_character.start()])
-        raise _definition_error(name, place, "printable text", f"the character U+{ord(bad_character[0]):04X}")
+        position = _position_after(text[: bad_character.start()])
+        raise _definition_error(name, position, "printable text", f"the character U+{ord(bad_character[0]):04X}")
     return _Builder(name, text).document()
 
 
@@ -76,8 +76,8 @@ def _read(path: Path, name: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        place = _position_after(data[: error.start].decode(errors="replace"))
-        raise _definition_error(name, place, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
+        position = _position_after(data[: error.start].decode(errors="replace"))
+        raise _definition_error(name, position, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
 
 
 def _position_after(text: str) -> Position:
@@ -101,8 +101,8 @@ def _events(name: str, text: str) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         if error.context_mark and "quoted" in str(error.context):
             mark = error.context_mark  # An open quote is noticed at the end of the file.
-        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise _definition_error(name, place, "YAML", error.problem or "a mistake in it") from error
+        position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise _definition_error(name, position, "YAML", error.problem or "a mistake in it") from error
     except (ValueError, LookupError, RecursionError, OverflowError, yaml.YAMLError) as error:
         raise _definition_error(name, (1, 1), "YAML", f"{type(error).__name__}: {error}"[:80]) from error
 

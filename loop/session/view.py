@@ -169,7 +169,7 @@ GRADE_RULES: tuple[tuple[str, str], ...] = (
 """Grade and its condition; the lowest grade that applies is given. Without an objective: gates and time."""
 
 
-def grade(
+def grade_session(
     plan: Plan,
     status: Status,
     reason: str,

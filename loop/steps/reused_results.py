@@ -19,7 +19,7 @@ IRRELEVANT_FIELDS = {"name", "load"}
 """Fields of a machine on which no result depends."""
 
 
-class Lasting(Model):
+class ResultLifetime(Model):
     """For how long a result of an earlier session is reused."""
 
     lasts_h: Annotated[float, Field(ge=0, le=24 * 30)] = 0
@@ -31,18 +31,18 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
     """Hash of everything that a step's result depends on, but the seed; empty outside a session.
     `build_ids`: ids of the builds that the step looks at, if any."""
     task, bench = context.task, context.bench
-    if not task.harness:
+    if not task.uncompiled_hash:
         return ""
     words = [f"variant {name}" for name in task.variants] + [f"emulated {name}" for name in task.emulated]
     words += [f"workloads {name}" for name in task.plan.workloads]
     words += [f"checks {name}" for name in task.plan.checks]
     machine_text = task.machine.model_dump_json(exclude=IRRELEVANT_FIELDS)
-    texts = [action, _hash_of_loop(), task.harness, machine_text, bench.device, str(bench.threads)]
+    texts = [action, _hash_of_loop(), task.uncompiled_hash, machine_text, bench.device, str(bench.threads)]
     return content_hash([*texts, *words, *build_ids])
 
 
 def reuse_result(
-    context: Context, kind: type[OutputType], dependencies_hash: str, lifetime: Lasting
+    context: Context, output_class: type[OutputType], dependencies_hash: str, lifetime: ResultLifetime
 ) -> OutputType | None:
     """The result (of class `kind`) of the last session whose step had this `dependencies_hash` (empty: none);
     None if it failed, is older than `lifetime`, or there is none. Raises LoopError for that session's damage."""
@@ -51,7 +51,7 @@ def reuse_result(
     row = rows[-1] if dependencies_hash and rows else None
     if row is None or not row.lasting[dependencies_hash] or row.started is None or row.started < oldest:
         return None
-    outputs = outputs_of(context.past.steps_of(row.id), kind)
+    outputs = outputs_of(context.past.read_steps(row.id), output_class)
     outputs = [output for output in outputs if output.rests_on == dependencies_hash]
     if not outputs:
         return None

@@ -10,7 +10,7 @@ import pytest
 from loop.model.index import SessionRow
 from loop.proving.prove import GateOutput
 from loop.steps.context import Context
-from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
+from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.store.rows import session_row
 from tests.makers import make_finished, make_machine, make_session_head
 from tests.targets import compiled, make_context, open_bench, write_target
@@ -32,7 +32,7 @@ def context(folder: Path, *variants: str, device: str = "cpu", **fields: Any) ->
     target = write_target(folder, {"right": compiled()})
     bench = open_bench(folder, target, folder / "cache")
     bench.device = device
-    return make_context(bench, *(variants or ("right",)), **{"harness": "h", **fields})
+    return make_context(bench, *(variants or ("right",)), **{"uncompiled_hash": "h", **fields})
 
 
 def ground(folder: Path, *more: str, **fields: Any) -> str:
@@ -49,8 +49,8 @@ def found(
     steps = (make_finished("controls", action="kernel.prove_gate", output=said),)
     head = make_session_head(id=EARLIER, started=NOW - datetime.timedelta(hours=hours))
     earlier = session_row(head, None, []).model_copy(update={"lasting": {"g": True}})
-    now = context(folder, sessions=(earlier, *later), steps_of=lambda session: steps if session == EARLIER else ())
-    return reuse_result(now, GateOutput, "g", Lasting(lasts_h=lasts_h))
+    now = context(folder, sessions=(earlier, *later), read_steps=lambda session: steps if session == EARLIER else ())
+    return reuse_result(now, GateOutput, "g", ResultLifetime(lasts_h=lasts_h))
 
 
 def test_what_an_earlier_session_found_is_taken_over_with_its_name(folder: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_later_session_that_found_it_wrong_stands(folder: Path) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"harness": "another"},
+        {"uncompiled_hash": "another"},
         {"machine": make_machine(torch="9.9")},
         {"machine": make_machine(compiler="another")},
         {"device": "cuda"},
