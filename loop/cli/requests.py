@@ -57,7 +57,7 @@ def start_session(
         evaluator=evaluator_terms(evaluator, target),
         campaign=make_campaign(usd=max_usd, executor=executor, width=width),
     )
-    if request.declines_change and resume is None:
+    if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 

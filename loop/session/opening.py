@@ -142,15 +142,15 @@ class SessionRequest:
     attended: bool = False
     """Whether an engineer watches the session, so that engineer time is charged."""
     hypothesis: str = ""
-    declines_change: bool = False
+    decline: bool = False
     """Whether to end a session that waits for a code change, without that change."""
-    retries_lost_changes: bool = False
+    again: bool = False
     """Whether to try a change again that lost in an earlier session."""
     evaluator: EvaluatorTerms | None = None
     """The evaluator of another task format that judges at the end, too; None: only loop judges."""
     dry_run: bool = False
-    as_json: bool = False
-    as_events: bool = False
+    json: bool = False
+    events: bool = False
 
 
 def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:

@@ -55,9 +55,7 @@ class Session:
     def workshop(self) -> Workshop:
         """Where changes of the target are made: a git worktree, and a folder for briefs and patches."""
         tree, notes = worktree_path(self.head, self.folder), self.folder.path / CHANGES
-        return Workshop(
-            tree, notes, resume_command=self.head.resume_command, is_declined=self.request.declines_change
-        )
+        return Workshop(tree, notes, resume_command=self.head.resume_command, is_declined=self.request.decline)
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
@@ -81,7 +79,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
         require_named_target(request.target, Path.cwd(), "change")
     opening.refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
-        return show_plan(head, rates(setting.project), screen, as_json=request.as_json)
+        return show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unmet_requirement(head)
     if seed_note:
         screen.say(seed_note)
@@ -106,7 +104,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         last_close = last_close_event(folder.lines())
         if record is not None and last_close is not None and last_close.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
-            return closing.print_outcome(setting, record, folder, screen, as_json=request.as_json)
+            return closing.print_outcome(setting, record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
             message = f"{folder.id} is a session of target {head.target}, not of {setting.target.name}"
             raise UsageError(message, hint=f"--target {head.target_folder}")
@@ -130,7 +128,7 @@ def sources_hash_to_resume(session: Session) -> str:
     present_hash = targets.sources_hash(session.setting.project)
     if present_hash == head.ground or worktree.find_worktree(target, workshop.worktree) is None:
         return present_hash
-    if session.request.declines_change:
+    if session.request.decline:
         return head.ground
     raise UsageError(
         f"{target} was edited since {head.id} began: its changes, in {workshop.worktree}, stand on what was",
@@ -176,7 +174,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
     bounds = request.limits.make_bounds(head, card, journal.lines, proposing.read_session_use(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=repeat_all, pid=os.getpid()))
     session.screen.say(opening.announcement_text(head))
-    if request.as_events:
+    if request.events:
         begin = {"happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
         session.screen.data(to_json({"schema_version": 1, **begin}, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
@@ -193,7 +191,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         uncompiled_hash=head.harness,
         hypothesis=head.hypothesis,
         patterns=tuple(planned.pattern for planned in head.plan.patterns),
-        retries_lost_changes=request.retries_lost_changes,
+        retries_lost_changes=request.again,
         usd_per_hour=hourly_usd(card, head),
         campaign=head.campaign,
         workshop=session.workshop,
@@ -220,7 +218,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
             begun_attempts=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=Folders.of(root, setting.project.target),
         )
-        show = Show(session.screen, request.as_events, FailureHistory(setting.project, head.id).describe_failures)
+        show = Show(session.screen, request.events, FailureHistory(setting.project, head.id).describe_failures)
         ending = drive(walk, show, make_store(folder, journal), bounds)
     bounds.free_reserve()
     return journal, bounds.end_watch(ending)
@@ -238,10 +236,10 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     tree = worktree.find_worktree(setting.project.target, session.workshop.worktree)
     if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
         tree.remove()
-    if session.request.as_events:
+    if session.request.events:
         outcome = closing.outcome_as_json(setting, record, folder)
         screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
-    gate_exit_code = closing.print_outcome(setting, record, folder, screen, as_json=session.request.as_json)
+    gate_exit_code = closing.print_outcome(setting, record, folder, screen, as_json=session.request.json)
     if ending.status is not None and not closing.pending_user_task(folder.finished()):
         screen.say(f"{ending.resume_phrase}: {head.resume_command}")
     return ending.exit_code or gate_exit_code

@@ -73,6 +73,8 @@ def test_a_change_seen_by_an_aborted_step_still_counts(context: Context, steady:
     first = three_steps(context).until("c")
     second = first.resumed().until("a").resumed()
     fields = {"run": 1, "pattern": "one", "action": "command.run", "status": "aborted"}
-    second.walk = replace(second.walk, earlier_records=[*second.walk.earlier_records, make_finished("a", **fields)])
+    second.walk = replace(
+        second.walk, earlier_records=[*second.walk.earlier_records, make_finished("a", **fields)]
+    )
     change(steady, "sources 2")
     assert ["a 3", "b 2", "c 2"] == second.to_its_end().done

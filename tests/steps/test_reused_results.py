@@ -49,7 +49,9 @@ def found(
     steps = (make_finished("controls", action="kernel.prove_gate", output=said),)
     head = make_session_head(id=EARLIER, started=NOW - datetime.timedelta(hours=hours))
     earlier = session_row(head, None, []).model_copy(update={"lasting": {"g": True}})
-    now = context(folder, sessions=(earlier, *later), read_steps=lambda session: steps if session == EARLIER else ())
+    now = context(
+        folder, sessions=(earlier, *later), read_steps=lambda session: steps if session == EARLIER else ()
+    )
     return reuse_result(now, GateOutput, "g", ResultLifetime(lasts_h=lasts_h))
 
 
