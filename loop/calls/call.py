@@ -13,8 +13,8 @@ from loop.model.dtypes import ITEM_SIZES, Device, Dtype
 MAX_RANK = 8
 NUMBERED: tuple[Dtype, ...] = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "int8")
 NUMBERED += ("int16", "bool", "float8_e4m3fn", "float8_e5m2")
-DTYPES: dict[str, tuple[int, int]] = {name: (n, ITEM_SIZES[name]) for n, name in enumerate(NUMBERED, 1)}
-"""Name to (number in loop_kernel.h, bytes of an element)."""
+DTYPE_NUMBERS: dict[str, int] = {name: number for number, name in enumerate(NUMBERED, 1)}
+"""Element type to its number in loop_kernel.h."""
 POISON = 0xFF
 """A byte that, repeated, is NaN in every floating-point type."""
 PAGE = mmap.PAGESIZE
@@ -61,11 +61,12 @@ def strides_of(shape: tuple[int, ...], layout: str, constant_axis: int = -1) -> 
         axes = [*axes[:-2], *axes[:-3:-1]]
     strides = [0] * len(shape)
     # A vector has no rows to pad: every second element is left out in place of that.
-    stride = 2 if layout == "strided" and len(shape) == 1 else 1
+    is_padded = layout == "strided"
+    stride = 2 if is_padded and len(shape) == 1 else 1
     for axis in reversed(axes):
         strides[axis] = stride
         stride *= max(shape[axis], 1)
-        if layout == "strided" and axis == axes[-1]:
+        if is_padded and axis == axes[-1]:
             stride += ROW_PADDING
     return tuple(strides)
 
@@ -80,8 +81,9 @@ def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 def scatter(
     data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, background: bytes
 ) -> bytes:
-    """Copy a contiguous tensor's bytes to their places by `strides` (in elements), into a copy of
-    `background`; return that. Along an axis of stride 0 the values have to be equal."""
+    """Lay out a contiguous tensor's bytes with `strides` (in elements). Returns a copy of `background`
+    (all bytes from the tensor's first element to its last) with the elements written into it.
+    Along an axis of stride 0 the values have to be equal."""
     if 0 in shape:
         return background
     import numpy  # Imported late: only checks of layouts need numpy.
@@ -93,7 +95,8 @@ def scatter(
 
 
 def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bytes:
-    """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie in `memory`."""
+    """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie in `memory`, with
+    these strides in elements."""
     if 0 in shape:
         return b""
     import numpy
@@ -104,7 +107,7 @@ def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item
 
 def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> LoopTensor:
     """The C struct LoopTensor for a tensor at an address; strides in elements."""
-    tensor = LoopTensor(address, DTYPES[dtype][0], len(shape))
+    tensor = LoopTensor(address, DTYPE_NUMBERS[dtype], len(shape))
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         tensor.sizes[axis], tensor.strides[axis] = size, stride
     return tensor
@@ -114,8 +117,8 @@ class Refused(Exception):
     """The variant cannot make this call, or made it wrongly: a finding, not a bug of `loop`."""
 
     def __init__(self, message: str, cause: Cause = "unusable", code: str = "", seed: int | None = None) -> None:
-        """`cause`: why, in a word for the report. `code`: the variant's error number, as text; empty: none.
-        `seed`: emulator seed that reproduces the fault; None: no emulator, or no fault."""
+        """`cause`: why, in a word for the report. `code`: the variant's error number, as text;
+        empty: none. `seed`: emulator seed that reproduces the fault; None: no emulator, or no fault."""
         super().__init__(message)
         self.cause, self.code, self.seed = cause, code, seed
 
@@ -136,13 +139,15 @@ class Plain:
     """Immutable record of a class's annotated fields. Dataclasses would delay a worker's start."""
 
     def __init__(self, *values: Any, **named_values: Any) -> None:
-        """Set the fields as a dataclass does. Raises TypeError for an unknown one."""
-        kind, fields = type(self), type(self).__annotations__
+        """Set the fields by position or name, others to their defaults, which are attributes of the
+        class. Raises TypeError for an unknown field."""
+        fields = type(self).__annotations__
         field_values = {**dict(zip(fields, values, strict=False)), **named_values}
         if field_values.keys() - fields.keys() or len(values) > len(fields):
-            raise TypeError(f"{kind.__name__} has no such fields: {field_values}")
+            raise TypeError(f"{type(self).__name__} has no such fields: {field_values}")
         for name in fields:
-            self.__dict__[name] = field_values[name] if name in field_values else getattr(kind, name)
+            is_given = name in field_values
+            self.__dict__[name] = field_values[name] if is_given else getattr(type(self), name)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with these fields changed."""
@@ -198,7 +203,7 @@ class TensorFile(Plain):
     @property
     def itemsize(self) -> int:
         """Number of bytes of one element."""
-        return DTYPES[self.dtype][1]
+        return ITEM_SIZES[self.dtype]
 
     @property
     def nbytes(self) -> int:
@@ -206,7 +211,7 @@ class TensorFile(Plain):
         return self.elements * self.itemsize
 
     def read_window(self) -> bytes:
-        """Read the bytes of the window at `offset`, whose answer the judge knows."""
+        """Read the bytes of the window at `offset`: the tensor's values whose answer the judge knows."""
         with open(self.path, "rb") as file:
             file.seek(self.offset * self.itemsize)
             return file.read(self.nbytes)
@@ -218,7 +223,8 @@ class TensorFile(Plain):
 
 
 def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
-    """C array of LoopTensor for tensors at these addresses; its length is at least 1."""
+    """C array of LoopTensor for tensors at these addresses. Without tensors it has one empty element,
+    because C has no arrays of length 0."""
     structs = (LoopTensor * max(len(tensors), 1))()
     for number, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
         structs[number] = make_loop_tensor(address, tensor.shape, tensor.strides(layout), tensor.dtype)
@@ -266,8 +272,9 @@ class Call(Plain):
         return tuple(output for output in self.outputs if output.updated_input < 0)
 
     def join_outputs(self, separate: Iterable[bytes], read_input: Callable[[int], bytes]) -> bytes:
-        """Join all outputs into one block, as `several_outputs` places them. `separate`: bytes of each of
-        `separate_outputs`. `read_input`: bytes of an input changed in place, by its position."""
+        """Join all outputs into one block, each at its offset; gaps are zero. A single output is
+        returned as it is. `separate`: bytes of each of `separate_outputs`. `read_input`: returns the
+        bytes of an input that was changed in place, by its position."""
         separate_bytes = iter(separate)
         if not self.several_outputs:
             return next(separate_bytes)
@@ -284,7 +291,8 @@ class Call(Plain):
         return (ctypes.c_double * max(len(numbers), 1))(*numbers)
 
     def at_first_windows(self) -> "Call":
-        """The same call on each input's first window, at offset 0: not on the window whose answer is known."""
+        """The same call on each input's first window, at offset 0, for calls whose output nobody
+        judges: the judge knows the answer of another window."""
         return self.replace(inputs=tuple(tensor.replace(offset=0) for tensor in self.inputs))
 
 
@@ -325,14 +333,15 @@ Terms = LibraryTerms | FunctionTerms | CommandTerms
 
 
 def window_step(dtype: Dtype, device: Device) -> int:
-    """Number of elements between the beginnings of two neighbouring windows: whole STEP_BYTES."""
-    return STEP_BYTES[device] // DTYPES[dtype][1]
+    """Number of elements between the beginnings of two neighbouring windows: STEP_BYTES in all."""
+    return STEP_BYTES[device] // ITEM_SIZES[dtype]
 
 
 def place_outputs(outputs: Sequence[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
-    """Place several outputs, or one that is an input, in one block of bytes in the file `path`. Returns
-    the block, and the outputs with their offsets in bytes. A gap after each output takes small stray
-    writes. A single output needs no block: then it is returned, and no parts."""
+    """Place outputs in one block of bytes in the file `path`, as a call returns one tensor. Returns the
+    block, and the outputs with their offsets in bytes. A gap after each output takes small stray
+    writes. A single output needs no block, unless it is an input that the call changes in place: it
+    is returned itself, without parts."""
     if len(outputs) == 1 and outputs[0].updated_input < 0:
         return outputs[0], ()
     parts, end = [], 0

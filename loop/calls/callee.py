@@ -58,7 +58,7 @@ class _Unpickler(pickle.Unpickler):
     tensors: Sequence[Tensor]
 
     def persistent_load(self, pid: Any) -> Any:
-        """The tensor for what `_Pickler.persistent_id` returned."""
+        """The tensor for what `_Pickler.persistent_id` returned, as a Parameter if that was one."""
         is_parameter, number = pid
         tensor = self.tensors[number]
         return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
@@ -128,7 +128,7 @@ def _named_values(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def outputs_of(result: Any) -> dict[str, Any]:
     """Map paths to the outputs in a function's result. A number becomes a tensor without dimensions.
-    Any other object is kept unchanged, as a tensor subclass that may be lazy."""
+    Any other object stays as it is: it may be a tensor subclass that computes later."""
     outputs = dict(_named_values(result))
     for path, value in outputs.items():
         if isinstance(value, bool | int | float):
@@ -149,7 +149,8 @@ class Callee:
         *,
         watches_state: bool = True,
     ) -> None:
-        """`arguments`: as for `make_instance`. `watches_state`: record the module's state."""
+        """`arguments`: function that returns a class's constructor arguments; None: there are none.
+        `watches_state`: copy the module's state, to restore it and to detect changes."""
         self.function, self.terms, self.call = function, terms, call
         self.skeleton = read_skeleton(call)
         self.module: torch.nn.Module | None = None
@@ -174,7 +175,8 @@ class Callee:
 
     @property
     def changed_state(self) -> list[str]:
-        """Names of the module's tensors that changed although they must not."""
+        """Names of the module's tensors that changed although they must not, as `state NAME`; empty
+        for a function, or if calls may change the state."""
         if self.module is None or self.terms.may_change_state:
             return []
         first, current = self.first_state, self._read_state()
@@ -183,7 +185,8 @@ class Callee:
         return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
-        """Bind the function to these inputs, and to buffers for outputs that it gets passed."""
+        """Bind the function to these inputs, and to buffers for outputs that it gets passed. Returns
+        the call, which takes no arguments."""
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
         if self.skeleton:
@@ -196,9 +199,10 @@ class Callee:
     def checked_outputs(self, result: Any) -> list[Tensor]:
         """The output tensors in a call's result. Raises Refused unless they are as expected."""
         expected, tensors = self.call.separate_outputs, list(outputs_of(result).values())
-        if not self.call.several_outputs:
-            is_wrapped = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
-            tensors = tensors if is_wrapped else [result]
+        # A single output may come in a sequence or as a number. Else the check below judges the result.
+        may_convert = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
+        if not self.call.several_outputs and not may_convert:
+            tensors = [result]
         if len(tensors) != len(expected):
             names = ", ".join(output.name for output in expected) or "nothing"
             raise Refused(f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result")
@@ -210,14 +214,16 @@ class Callee:
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str = "") -> None:
     """Raise Refused unless `result` is a plain tensor of this shape and type. `name`: of the output."""
-    of = f" of {name}" if name else ""
+    of_output = f" of {name}" if name else ""
     if type(result) is not Tensor:
-        actual = type(result).__name__
-        raise Refused(f"wrong result{of}: expected a plain torch.Tensor, got {actual}", "wrong result")
-    if tuple(result.shape) != shape:
-        raise Refused(f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result")
-    if result.dtype != dtype:
-        raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
+        problem, expected, actual = "wrong result", "a plain torch.Tensor", type(result).__name__
+    elif tuple(result.shape) != shape:
+        problem, expected, actual = "wrong shape", str(list(shape)), str(list(result.shape))
+    elif result.dtype != dtype:
+        problem, expected, actual = "wrong type", str(dtype), str(result.dtype)
+    else:
+        return
+    raise Refused(f"{problem}{of_output}: expected {expected}, got {actual}", "wrong result")
 
 
 def overwrite_result(result: Any) -> None:
@@ -228,6 +234,7 @@ def overwrite_result(result: Any) -> None:
             if type(tensor) is not Tensor or tensor.dtype == torch.bool:
                 continue
             # An expanded axis (stride 0) repeats one element, which may be written only once.
-            sizes = [size if stride else 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+            axes = zip(tensor.shape, tensor.stride(), strict=True)
+            sizes = [size if stride else 1 for size, stride in axes]
             filler = torch.iinfo(tensor.dtype).min if tensor.dtype in INTEGERS else float("nan")
             tensor.as_strided(sizes, tensor.stride()).fill_(filler)

@@ -55,7 +55,8 @@ class ExternalCall(Prepared):
         self.refill(call)
 
     def refill(self, call: Call) -> None:
-        """Write a file for each input, and the call's JSON description; fill the placeholders."""
+        """Write a file for each input, and the call's JSON description; set `command` and
+        `environment` with the placeholders of the target's command filled in."""
         self.call, path = call, Path(call.output.path)
         self.input_paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
         self.output_paths = [path]
@@ -73,7 +74,7 @@ class ExternalCall(Prepared):
         description_path.write_text(json.dumps(description))
         tensors = (*call.inputs, *call.separate_outputs)
         paths = map(str, [*self.input_paths, *self.output_paths])
-        path_by_tensor = {tensor.name: place for tensor, place in zip(tensors, paths, strict=True)}
+        path_by_tensor = dict(zip((tensor.name for tensor in tensors), paths, strict=True))
         # Placeholder to its text: sizes by dimension, attributes and element type; true is 1.
         placeholder_values = dict[str, str]()
         for tensor in (*call.inputs, *call.outputs):
@@ -84,12 +85,15 @@ class ExternalCall(Prepared):
             placeholder_values[name] = "" if number is None else str(number)
         placeholder_values["dtype"] = call.dtype
         self.environment = {f"LOOP_{name}": value for name, value in placeholder_values.items()}
-        self.environment |= {f"LOOP_PATH_{name}": place for name, place in path_by_tensor.items()}
+        self.environment |= {f"LOOP_PATH_{name}": file for name, file in path_by_tensor.items()}
         self.environment["LOOP_CALL"] = str(description_path)
         placeholder_values = {**path_by_tensor, **placeholder_values}
-        self.command = []
-        for word in self.variant.terms.run:  # An unknown placeholder stays as it is.
-            self.command.append(PLACEHOLDER.sub(lambda match: placeholder_values.get(match[1], match[0]), word))
+
+        def fill_placeholder(match: re.Match[str]) -> str:
+            """The text for a placeholder. An unknown one stays as it is."""
+            return placeholder_values.get(match[1], match[0])
+
+        self.command = [PLACEHOLDER.sub(fill_placeholder, word) for word in self.variant.terms.run]
 
     def bind(self) -> Run:
         return self.run
@@ -113,12 +117,12 @@ class ExternalCall(Prepared):
             )
         except (FileNotFoundError, PermissionError) as error:
             raise Refused(f"cannot run {self.command[0]}: {error.strerror}") from error
-        took_s = time.perf_counter() - begin_s
+        measured_s = time.perf_counter() - begin_s
         if status := completed.returncode:
             ending = f"exit {status}" if status > 0 else f"killed by signal {-status}"
             last_line = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise Refused(": ".join([ending, *last_line]))
-        self.stated_s = stated_seconds(completed.stdout.decode(errors="replace"), took_s)
+        self.stated_s = stated_seconds(completed.stdout.decode(errors="replace"), measured_s)
 
     def read_output(self) -> bytes:
         """Read the output file; several outputs are joined into one block."""
@@ -129,9 +133,11 @@ class ExternalCall(Prepared):
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose files the program changed, except those it may update."""
-        pairs = zip(self.input_paths, self.input_bytes, strict=True)
-        changed = [n for n, (path, data) in enumerate(pairs) if path.read_bytes() != data]
-        return [self.call.inputs[n].name for n in changed if n not in self.call.updated_inputs]
+        names = []
+        for n, (path, data) in enumerate(zip(self.input_paths, self.input_bytes, strict=True)):
+            if n not in self.call.updated_inputs and path.read_bytes() != data:
+                names.append(self.call.inputs[n].name)
+        return names
 
 
 class ProgramStage(Stage):
@@ -141,7 +147,7 @@ class ProgramStage(Stage):
         self.prepared, self.places = prepared, places
 
     def run(self, count: int) -> int:
-        """Run the program once, whatever `count`. Returns the nanoseconds that it states; 0: it states none."""
+        """Run the program once, whatever `count`. Returns the nanoseconds that it states; 0: none."""
         self.prepared.run()
         stated_s = self.prepared.stated_s
         return 0 if stated_s is None else max(1, round(stated_s * 1e9))
@@ -170,10 +176,10 @@ def describe_file(tensor: TensorFile, path: Path) -> dict[str, Any]:
     return {"name": tensor.name, "path": str(path), "shape": tensor.shape, "dtype": tensor.dtype}
 
 
-def stated_seconds(output: str, took_s: float) -> float | None:
+def stated_seconds(output: str, measured_s: float) -> float | None:
     """The time that a program states as `{"seconds": ...}` in the last line of its output; None if
-    it states none. `took_s`: our measured time of the whole program. Raises Refused if the stated
-    time is no positive number, or longer than that."""
+    it states none. `measured_s`: our measured time of the whole program. Raises Refused if the
+    stated time is no positive number, or longer than that."""
     line = (output.strip().splitlines() or [""])[-1].strip()
     if not line.startswith("{") or not re.search("""["']seconds["']""", line):
         return None
@@ -186,6 +192,6 @@ def stated_seconds(output: str, took_s: float) -> float | None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise Refused(f'{subject}: "seconds" is not a number above 0')
-    if seconds > MAX_CLOCK_RATIO * took_s:
-        raise Refused(f'{subject}: more "seconds" than the {took_s:.3g} s of the whole program')
+    if seconds > MAX_CLOCK_RATIO * measured_s:
+        raise Refused(f'{subject}: more "seconds" than the {measured_s:.3g} s of the whole program')
     return float(seconds)

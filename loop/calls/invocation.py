@@ -81,8 +81,9 @@ class FaultWatch:
             self._libc.sigaction(self._handled_signals.pop(), ctypes.byref(_Action()), None)
 
     def _handle_fault(self, number: int, info: int, context: int) -> None:
-        """Name the tensor near the fault. Without this handler the repeated access ends the process.
-        `info`, `context`: addresses of the C structures `siginfo_t` and `ucontext_t`."""
+        """Write the name of the tensor near the fault, then give up the signals: the processor repeats
+        the access, which now ends the process. `info`, `context`: addresses of the C structures
+        `siginfo_t` and `ucontext_t`."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
@@ -91,8 +92,10 @@ class FaultWatch:
         for memory in self.memories():
             first, end = memory.address_range
             if first <= address < end:
-                after, before = address - memory.address - memory.nbytes, memory.address - address
-                place = f"{after} bytes after its end" if after >= 0 else f"{before} bytes before its beginning"
+                bytes_after_end = address - memory.address - memory.nbytes
+                place = f"{bytes_after_end} bytes after its end"
+                if bytes_after_end < 0:
+                    place = f"{memory.address - address} bytes before its beginning"
                 message = f"{verb} outside {memory.name}: {place}"
                 break
         if message:
@@ -103,8 +106,9 @@ class FaultWatch:
 def explain_lost_device() -> str:
     """Why this process cannot use the GPU any more, as after a crashed kernel; empty if it can, or
     never used it. Waits for running work on the GPU."""
+    # Nothing is imported here: a module that is not loaded has not used the GPU.
     stage_module, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
-    if stage_module is not None and stage_module.the_device.cache_info().currsize:  # Only if the GPU was used.
+    if stage_module is not None and stage_module.the_device.cache_info().currsize:
         from loop.calls.cuda.driver import FAULTS
 
         driver = stage_module.the_device().driver
@@ -229,8 +233,8 @@ class Prepared(ABC):
             memory.poison(guard)
 
     def describe_allocation_strays(self) -> list[str]:
-        """Make one more call; describe its writes outside of tensors that it allocated itself. Only
-        Python variants can be watched so; otherwise empty."""
+        """Make one more call; describe its writes outside of tensors that it allocated itself, a
+        sentence each. Always empty for other than Python variants, which nobody can watch so."""
         return []
 
     def refill(self, call: Call) -> None:
@@ -274,9 +278,9 @@ class Prepared(ABC):
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose memory changed, except those that the call updates in place."""
-        fixed = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
-        self._intact_inputs = {n for n in fixed if not self.inputs[n].has_changed}
-        return [self.call.inputs[n].name for n in fixed if n not in self._intact_inputs]
+        read_only = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
+        self._intact_inputs = {n for n in read_only if not self.inputs[n].has_changed}
+        return [self.call.inputs[n].name for n in read_only if n not in self._intact_inputs]
 
     def stray_writes(self) -> list[str]:
         """Writes into guard zones, a sentence each; empty for none."""
@@ -284,7 +288,8 @@ class Prepared(ABC):
         return [f"writes outside {name}: {stray}" for name, stray in strays if stray]
 
     def protect_zones(self, *, at_end: bool) -> bool:
-        """Make every access to a zone fault: see `Memory.protect_zones`. False if impossible."""
+        """Make every access to a guard zone fault, with each tensor `at_end` or at the beginning of its
+        pages, and write the inputs again. Returns False if the memory cannot do it."""
         self._intact_inputs.clear()  # They are moved.
         are_protected = [memory.protect_zones(at_end=at_end) for memory in self.memories]
         if not are_protected or not all(are_protected):
@@ -355,7 +360,7 @@ class Places:
         self.output_bytes = call.output.nbytes
 
     def unrotated_input(self, number: int) -> bytes:
-        """Bytes of an input before the judge's rotation."""
+        """Bytes of an input as they were before the judge rotated them to the left."""
         begin, rotation = self.input_offsets[number], self.rotations[number]
         end = begin + self.pool_bytes[number]
         return self.memory[end - rotation : end] + self.memory[begin : end - rotation]

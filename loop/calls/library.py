@@ -35,23 +35,28 @@ class Compiled:
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "CompiledCall":
-        """Bring a call's inputs into host memory for a check."""
+        """Bring a call's inputs into host memory for a check; `layout` as in `strides_of`."""
         return CompiledCall(self.invoke, call, layout)
 
     def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
-        """Lay a call out in shared memory."""
+        """Prepare timed calls in shared memory. `slowdown`: share by which to delay them, for a
+        positive control; 0: none."""
         return CompiledStage(self.invoke, places, call, slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """Call the entry; its arguments are `c_tensors` for inputs and output, `Call.c_numbers` for numbers,
-        and None for the stream on the host. Raises Refused with the library's message for an error."""
-        if error := self.entry(inputs, output, numbers, stream):
-            message, code = (self.error_message(error) or b"").decode(errors="replace"), f"error {error}"
-            read_seed, seed = getattr(self.library, "loop_fault_seed", None), None
-            if read_seed is not None:  # An emulated library has the seed of its last fault; 0: none.
-                read_seed.restype = ctypes.c_uint64
-                seed = read_seed() or None
-            raise Refused(f"{code}: {message}", "declined", code, seed)
+        """Call the entry once. `inputs`, `output`: C arrays of LoopTensor. `numbers`: C array of the
+        attributes. `stream`: CUDA stream; None on the host. Raises Refused with the library's
+        message if the entry returns an error."""
+        error = self.entry(inputs, output, numbers, stream)
+        if not error:
+            return
+        message = (self.error_message(error) or b"").decode(errors="replace")
+        seed = None
+        read_seed = getattr(self.library, "loop_fault_seed", None)
+        if read_seed is not None:  # An emulated library has the seed of its last fault; 0: none.
+            read_seed.restype = ctypes.c_uint64
+            seed = read_seed() or None
+        raise Refused(f"error {error}: {message}", "declined", f"error {error}", seed)
 
 
 def check_build_id(library: ctypes.CDLL, expected: str) -> None:
@@ -88,7 +93,8 @@ class Invocation:
     def move_to(self, window: Sequence[int]) -> Run:
         """Move the call to a window: for each input, the first element. Returns the function that
         makes the call; it is valid until the next `move_to`."""
-        for number, (address, first_element) in enumerate(zip(self._input_addresses, window, strict=False)):
+        starts = zip(self._input_addresses, window, strict=False)
+        for number, (address, first_element) in enumerate(starts):
             self.inputs[number].data = address + first_element * self.call.inputs[number].itemsize
         return self.run
 
@@ -130,12 +136,14 @@ class CompiledStage(HostStage):
 
     def bind_windows(self, windows: Windows) -> None:
         """As in `HostStage`: one C call for each window, with its own output."""
-        self.runs = [call.move_to(window) for call, window in zip(self.invocations, windows, strict=False)]
+        pairs = zip(self.invocations, windows, strict=False)
+        self.runs = [invocation.move_to(window) for invocation, window in pairs]
 
     def copy_results(self) -> None:
         """Copy inputs that calls changed in place to where the judge reads outputs."""
         updates = [part for part in self.call.outputs if part.updated_input >= 0]
-        for invocation, offset, _ in zip(self.invocations, self.places.output_offsets, self.windows, strict=False):
+        prepared_calls = self.invocations[: len(self.windows)]
+        for invocation, offset in zip(prepared_calls, self.places.output_offsets, strict=False):
             for part in updates:
                 destination = self.places.base_address + offset + part.offset
                 ctypes.memmove(destination, invocation.inputs[part.updated_input].data, part.nbytes)

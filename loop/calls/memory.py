@@ -15,7 +15,8 @@ from functools import lru_cache
 from itertools import cycle, islice
 from typing import NamedTuple
 
-from loop.calls.call import DTYPES, PAGE, POISON
+from loop.calls.call import PAGE, POISON
+from loop.model.dtypes import ITEM_SIZES
 
 OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO, MIXED = "values", "nan", "high", "low", "small", "mixed"
 KINDS = (OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO)
@@ -52,32 +53,39 @@ def draw_guard(kind: str) -> Guard:
 def guard_zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
     """Bytes of the zone on either side of a tensor: ROWS of its rows, in whole pages, at least one."""
     row_elements = (strides[-2] or shape[-1]) if len(shape) > 1 else 0
-    rows_bytes = ROWS * row_elements * DTYPES[dtype][1]
+    rows_bytes = ROWS * row_elements * ITEM_SIZES[dtype]
     return -(-max(min(rows_bytes, MOST_BYTES), PAGE) // PAGE) * PAGE
 
 
 @lru_cache(maxsize=512)
 def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) -> tuple[int, int]:
-    """Two masks for PERIOD guard elements in a row: the bits to draw, and the value of the others.
-    Sign and exponent (the "top") of a floating-point number are fixed. `tensor_tops`: the tensor's
-    own tops. NaN is signaling: arithmetic makes it quiet, which shows."""
-    itemsize = DTYPES[dtype][1]
+    """How to make PERIOD guard elements in a row, as two large integers: a mask of the bits to draw at
+    random, and the other bits. Of a floating-point number the mantissa is drawn; sign and exponent
+    (its "top") follow from `kind`. `tensor_tops`: tops of the tensor's own elements. NaN is
+    signaling: arithmetic makes it quiet, which shows. Other types are drawn whole."""
+    itemsize = ITEM_SIZES[dtype]
     if dtype not in FIELDS:
         return (1 << PERIOD * 8 * itemsize) - 1, 0
 
-    def repeated(elements: Sequence[int]) -> int:
-        data = b"".join(bits.to_bytes(itemsize, "little") for bits in islice(cycle(elements), PERIOD))
-        return int.from_bytes(data, "little")
+    def repeat(elements: Sequence[int]) -> int:
+        """PERIOD elements in a row as one integer, from these in turn."""
+        in_turn = islice(cycle(elements), PERIOD)
+        return int.from_bytes(b"".join(bits.to_bytes(itemsize, "little") for bits in in_turn), "little")
 
     exponent_bits, mantissa_bits = FIELDS[dtype]
     is_signaling, sign = int(kind == NAN), 1 << exponent_bits
-    mantissa = (1 << mantissa_bits - is_signaling) - 1
+    mantissa_mask = (1 << mantissa_bits - is_signaling) - 1
     largest_positive, largest_negative = sign - 2, 2 * sign - 2
-    tops_by_kind: dict[str, tuple[int, ...]] = {OWN_VALUES: tensor_tops, NEAR_ZERO: (0,)}
-    tops_by_kind |= {NAN: (sign - 1, 2 * sign - 1), LARGEST: (largest_positive,), LOWEST: (largest_negative,)}
-    tops_by_kind[MIXED] = (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops))
+    tops_by_kind: dict[str, tuple[int, ...]] = {
+        OWN_VALUES: tensor_tops,
+        NAN: (sign - 1, 2 * sign - 1),
+        LARGEST: (largest_positive,),
+        LOWEST: (largest_negative,),
+        NEAR_ZERO: (0,),
+        MIXED: (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops)),
+    }
     fixed = [top << mantissa_bits | is_signaling for top in tops_by_kind[kind]]
-    return repeated([0, mantissa] if kind == NEAR_ZERO else [mantissa]), repeated(fixed)
+    return repeat([0, mantissa_mask] if kind == NEAR_ZERO else [mantissa_mask]), repeat(fixed)
 
 
 def differing_positions(data: bytes, expected: bytes) -> list[int]:
@@ -103,7 +111,7 @@ class Memory(ABC):
 
     def __init__(self, nbytes: int, dtype: str, before_bytes: int, after_bytes: int) -> None:
         """`nbytes`: bytes of the tensor. The others: bytes of the two zones."""
-        self.nbytes, self.dtype, self.itemsize = nbytes, dtype, DTYPES[dtype][1]
+        self.nbytes, self.dtype, self.itemsize = nbytes, dtype, ITEM_SIZES[dtype]
         self.filled_bytes = b""
         """Bytes that `fill` wrote to the tensor last."""
         self.zones = bytes(before_bytes), bytes(after_bytes)
@@ -121,23 +129,24 @@ class Memory(ABC):
         """Read `size` bytes from byte `offset` of the tensor on."""
 
     def learn_exponents(self, data: bytes) -> None:
-        """Sample signs and exponents of a tensor's bytes, for guards with values like its own (1.0 if
-        none is finite). Guards of other than floating-point types are random."""
+        """Sample signs and exponents of a tensor's bytes, so that guards can have values like its own
+        (like 1.0 if none is finite). Does nothing for types that are not floating point: their
+        guards are random."""
         if self.dtype not in FIELDS:
             return
         exponent_bits, mantissa_bits = FIELDS[self.dtype]
-        infinite = (1 << exponent_bits) - 1
+        exponent_mask = (1 << exponent_bits) - 1  # Also the exponent of infinity and NaN.
         step = max(len(data) // self.itemsize // SAMPLE, 1) * self.itemsize
         samples = (data[begin : begin + self.itemsize] for begin in range(0, len(data), step))
         sampled = [int.from_bytes(sample, "little") >> mantissa_bits for sample in samples]
-        finite = tuple(bits for bits in sampled if 0 < bits & infinite < infinite)
-        self._signs_and_exponents = finite or (infinite >> 1,)
+        finite = tuple(bits for bits in sampled if 0 < bits & exponent_mask < exponent_mask)
+        self._signs_and_exponents = finite or (exponent_mask >> 1,)
 
     def guard_contents(self, guard: Guard, size: int) -> bytes:
         """The first `size` bytes of a guard's contents: PERIOD random elements, repeated."""
         source = random.Random(guard.seed)
-        drawn, fixed = _random_and_fixed_bits(self.dtype, guard.kind, self._signs_and_exponents)
-        bits = source.getrandbits(PERIOD * 8 * self.itemsize) & drawn | fixed
+        random_mask, fixed = _random_and_fixed_bits(self.dtype, guard.kind, self._signs_and_exponents)
+        bits = source.getrandbits(PERIOD * 8 * self.itemsize) & random_mask | fixed
         period = bits.to_bytes(PERIOD * self.itemsize, "little")
         begin = source.randrange(PERIOD) * self.itemsize
         return (period * (size // len(period) + 2))[begin : begin + size]
@@ -156,16 +165,17 @@ class Memory(ABC):
         self.write(0, self.filled_bytes[rotation_bytes:] + self.filled_bytes[:rotation_bytes])
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Fill the tensor with NaN, or with a guard's contents."""
-        self.write(0, self.guard_contents(guard, self.nbytes) if guard else bytes([POISON]) * self.nbytes)
+        """Fill the tensor with NaN (all bytes POISON), or with a guard's contents."""
+        poison = bytes([POISON]) * self.nbytes
+        self.write(0, self.guard_contents(guard, self.nbytes) if guard else poison)
 
     def write_guard(self, guard: Guard) -> None:
         """Write a guard's contents to both zones."""
         before_bytes, after_bytes = map(len, self.zones)
-        # Whole elements, so that the second zone begins with an element.
-        before_rounded_bytes = -(-before_bytes // self.itemsize) * self.itemsize
-        data = self.guard_contents(guard, before_rounded_bytes + after_bytes)
-        self.zones = data[before_rounded_bytes - before_bytes : before_rounded_bytes], data[before_rounded_bytes:]
+        # Skip a part of an element, so that the second zone begins with a whole one.
+        skipped_bytes = -before_bytes % self.itemsize
+        data = self.guard_contents(guard, skipped_bytes + before_bytes + after_bytes)[skipped_bytes:]
+        self.zones = data[:before_bytes], data[before_bytes:]
         self.write(-before_bytes, self.zones[0])
         self.write(self.nbytes, self.zones[1])
 
@@ -179,7 +189,8 @@ class Memory(ABC):
         """Description of writes into the zones; empty if there were none."""
         before, after = self.zones
         if positions := differing_positions(self.read(self.nbytes, len(after)), after):
-            return f"{count_bytes(positions)} after its end, the first at element +{positions[0] // self.itemsize}"
+            nearest = positions[0] // self.itemsize
+            return f"{count_bytes(positions)} after its end, the first at element +{nearest}"
         if positions := differing_positions(self.read(-len(before), len(before)), before):
             nearest = (positions[-1] - len(before)) // self.itemsize
             return f"{count_bytes(positions)} before its beginning, the nearest at element {nearest}"
@@ -202,10 +213,13 @@ class Buffer(Memory):
     """Inaccessible bytes beyond each zone, so that a far access reaches no other memory."""
     ALIGNMENT = 64
 
-    def __init__(self, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = PAGE) -> None:
-        """`shift_bytes`: misalignment. `zone_bytes`: of each zone, whole pages."""
-        self._misalignment_bytes, self._zone_bytes = shift_bytes, zone_bytes
-        self._pages_bytes = -(-(nbytes + shift_bytes) // PAGE) * PAGE
+    def __init__(
+        self, nbytes: int, misalignment_bytes: int = 0, dtype: str = "float32", zone_bytes: int = PAGE
+    ) -> None:
+        """`misalignment_bytes`: distance of the tensor's beginning from a 64-byte boundary.
+        `zone_bytes`: of each zone, whole pages."""
+        self._misalignment_bytes, self._zone_bytes = misalignment_bytes, zone_bytes
+        self._pages_bytes = -(-(nbytes + misalignment_bytes) // PAGE) * PAGE
         """Bytes of the pages in which the tensor lies."""
         length = self._pages_bytes + 2 * zone_bytes + 2 * self.FAR_BYTES
         self._memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -214,26 +228,28 @@ class Buffer(Memory):
         self._set_access(0, self.FAR_BYTES, allowed=False)
         self._set_access(length - self.FAR_BYTES, self.FAR_BYTES, allowed=False)
         # Largest offset in the pages that keeps the intended alignment.
-        spare_bytes = self._pages_bytes - nbytes - shift_bytes
-        self._end_offset = spare_bytes // self.ALIGNMENT * self.ALIGNMENT + shift_bytes
-        after = self._pages_bytes - self._end_offset - nbytes
-        super().__init__(nbytes, dtype, zone_bytes + self._end_offset, after + zone_bytes)
+        spare_bytes = self._pages_bytes - nbytes - misalignment_bytes
+        self._end_offset = spare_bytes // self.ALIGNMENT * self.ALIGNMENT + misalignment_bytes
+        spare_after_bytes = self._pages_bytes - self._end_offset - nbytes
+        super().__init__(nbytes, dtype, zone_bytes + self._end_offset, spare_after_bytes + zone_bytes)
         self._place(self._end_offset)
         self.write_guard(draw_guard(OWN_VALUES))
         self.poison()
 
     def _place(self, offset: int) -> None:
+        """Move the tensor to byte `offset` of its pages, without its contents."""
         self._start = self.FAR_BYTES + self._zone_bytes + offset
         self.address = self._base + self._start
 
     def _set_access(self, start: int, size: int, *, allowed: bool) -> None:
+        """Allow or forbid access to `size` bytes of the mapping. Raises OSError."""
         protection = mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0
         if _libc.mprotect(self._base + start, size, protection):
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def protect_zones(self, *, at_end: bool) -> bool:
-        """As in `Memory`. Alignment hides accesses up to 63 bytes after an aligned tensor; one that
-        is misaligned anyway ends exactly where its pages end."""
+        """As in `Memory`; always possible. An aligned tensor ends up to 63 bytes before its pages
+        do, which hides accesses to these bytes; a misaligned one ends exactly where they end."""
         self.unprotect_zones()
         offset_at_page_end = self._pages_bytes - self.nbytes
         is_free_to_move = self._misalignment_bytes and offset_at_page_end % self.ALIGNMENT

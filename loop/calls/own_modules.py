@@ -28,9 +28,12 @@ def explain_shadowed_import(name: str) -> str:
     loaded_file = getattr(sys.modules[top_module], "__file__", None) or "a module that is built into Python"
     if any(loaded_file.startswith(folder + os.sep) for folder in FOLDERS):
         return ""
-    names = (f"{top_module}.py", f"{top_module}/__init__.py")
-    own_files = filter(os.path.isfile, (os.path.join(folder, name) for folder in FOLDERS for name in names))
-    return next((f"{own_file} has the name of {loaded_file}: rename it" for own_file in own_files), "")
+    for folder in FOLDERS:
+        for file_name in (f"{top_module}.py", f"{top_module}/__init__.py"):
+            own_file = os.path.join(folder, file_name)
+            if os.path.isfile(own_file):
+                return f"{own_file} has the name of {loaded_file}: rename it"
+    return ""
 
 
 def describe_error(error: Exception) -> str:

@@ -32,7 +32,8 @@ class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
     def __init__(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int, device: str) -> None:
-        """As for `Prepared.allocate`."""
+        """Allocate `nbytes` for the tensor between two zones of `zone_bytes`. `misalignment_bytes`:
+        bytes by which the tensor begins later than an aligned one."""
         self._begin, torch_dtype = zone_bytes + misalignment_bytes, TORCH_DTYPES[dtype]
         super().__init__(nbytes, dtype, self._begin, zone_bytes)
         self._block = torch.empty(self._begin + nbytes + zone_bytes, dtype=torch.uint8, device=device)
@@ -65,7 +66,7 @@ class TorchMemory(Memory):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The tensor in NVIDIA's array interface, from which torch makes a tensor of this size."""
+        """The tensor's bytes in NVIDIA's array interface, which `torch.as_tensor` reads."""
         return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
     @property
@@ -96,8 +97,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operator for torch; move what a factory function (as `empty`) allocates to guarded memory.
-        Pinned tensors and those of a CUDA graph capture stay where they are."""
+        """Run an operator for torch, which calls this for each. A tensor that a factory function (as
+        `empty`) allocated is moved to guarded memory, except pinned ones and those of a CUDA graph
+        capture."""
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
             return result
@@ -146,7 +148,8 @@ class Importable:
     """A loaded Python function of a variant or target."""
 
     def __init__(self, terms: FunctionTerms, device: Device) -> None:
-        """Import the function. Raises Refused if it is not that of the variant's built copy."""
+        """Import the function. Raises Refused if the variant has a built copy and the function comes
+        from another file."""
         self.device, self.terms = device, terms
         if terms.folder:
             search_folder(terms.folder)
@@ -163,7 +166,8 @@ class Importable:
         return TensorCall(callee, call, self.device, layout)
 
     def stage(self, places: Places, call: Call, slowdown: float) -> "FunctionStage":
-        """Prepare timed calls in shared memory or on the GPU; changes of a module's state are not watched."""
+        """Prepare timed calls in shared memory or on the GPU; changes of a module's state are not
+        watched. `slowdown`: share by which to slow them down, for a positive control; 0: none."""
         stage_class = DeviceFunctionStage if self.device == "cuda" else FunctionStage
         callee = Callee(self.function, self.arguments, self.terms, call, self.device, watches_state=False)
         return stage_class(callee, places, call, slowdown)
@@ -257,34 +261,46 @@ class FunctionStage(HostStage):
     def __init__(self, callee: Callee, places: Places, call: Call, slowdown: float) -> None:
         super().__init__(places, call, slowdown)
         self.callee = callee
-        sizes = [(tensor.elements + tensor.extra_elements,) for tensor in call.inputs]
-        inputs = zip(places.input_offsets, sizes, call.inputs, strict=True)
-        self.pools = [self._view(offset, size, tensor.dtype) for offset, size, tensor in inputs]
+        self.pools: list[Tensor] = []
         """Each input with its extra elements, one-dimensional: calls see windows of it."""
+        for offset, tensor in zip(places.input_offsets, call.inputs, strict=True):
+            size = tensor.elements + tensor.extra_elements
+            self.pools.append(self._view(offset, (size,), tensor.dtype))
         self.output_views: list[list[Tensor]] = []
         """For each call, views of the shared memory from which the judge reads its outputs."""
         for offset in places.output_offsets:
-            outputs = call.separate_outputs
-            self.output_views.append([self._view(offset + o.offset, o.shape, o.dtype) for o in outputs])
+            views = []
+            for output in call.separate_outputs:
+                views.append(self._view(offset + output.offset, output.shape, output.dtype))
+            self.output_views.append(views)
         self.results: list[Any] = []
         """What each call returned."""
         self.slowdown_extra_calls = 0
         """Calls that run a second time on a GPU, before all others, to fake a slowdown."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
+        """View shared memory from byte `offset` on as a tensor."""
         count, torch_dtype = prod(shape), TORCH_DTYPES[dtype]
-        if not count:
+        if not count:  # `frombuffer` refuses it.
             return torch.empty(shape, dtype=torch_dtype)
-        return torch.frombuffer(self.places.memory, dtype=torch_dtype, count=count, offset=offset).reshape(shape)
+        memory = self.places.memory
+        flat = torch.frombuffer(memory, dtype=torch_dtype, count=count, offset=offset)
+        return flat.reshape(shape)
 
     def bind_windows(self, windows: Windows) -> None:
         """As in `HostStage`: the function on views of each window. Forgets the last results."""
-        self.results = []
-        self.runs = [self.callee.bind(self._inputs(n), self.buffers_for(n)) for n in range(len(windows))]
+        self.results, self.runs = [], []
+        for number in range(len(windows)):
+            run = self.callee.bind(self._view_inputs(number), self.buffers_for(number))
+            self.runs.append(run)
 
-    def _inputs(self, call_number: int) -> list[Tensor]:
+    def _view_inputs(self, call_number: int) -> list[Tensor]:
+        """The inputs of a call: views of its windows."""
+        views = []
         windows = zip(self.pools, self.call.inputs, self.windows[call_number], strict=True)
-        return [pool.as_strided(part.shape, part.strides("contiguous"), first) for pool, part, first in windows]
+        for pool, tensor, first_element in windows:
+            views.append(pool.as_strided(tensor.shape, tensor.strides("contiguous"), first_element))
+        return views
 
     def buffers_for(self, call_number: int) -> list[Tensor]:
         """Output tensors to pass to a call; empty if the function returns its outputs."""
@@ -296,7 +312,8 @@ class FunctionStage(HostStage):
 
     def copy_results(self) -> None:
         """Copy each result, and inputs changed in place, to where the judge reads them."""
-        results = self.results[self.slowdown_extra_calls :][: len(self.output_views)]  # The extra ones come first.
+        judged_results = self.results[self.slowdown_extra_calls :]  # The extra ones come first.
+        results = judged_results[: len(self.output_views)]
         with torch.inference_mode():
             for call_number, result in enumerate(results):
                 outputs = self.buffers_for(call_number) or self.callee.checked_outputs(result)
@@ -305,7 +322,7 @@ class FunctionStage(HostStage):
                 for part in self.call.outputs:
                     if part.updated_input >= 0:
                         offset = self.places.output_offsets[call_number] + part.offset
-                        updated = self._inputs(call_number)[part.updated_input]
+                        updated = self._view_inputs(call_number)[part.updated_input]
                         self._view(offset, part.shape, part.dtype).copy_(updated)
 
     def close(self) -> None:
@@ -324,8 +341,10 @@ class DeviceFunctionStage(FunctionStage):
             self.pools[number] = integers.roll(rotation // pool.element_size()).view(pool.dtype).to("cuda")
         self.doubled_pools = [torch.cat([pool, pool]) for pool in self.pools]
         """Each pool twice in a row, so that one copy writes it in any rotation."""
-        self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
-        """Windows to (graph, results); the graph is None if capture is impossible."""
+        self.graphs: dict[tuple[tuple[int, ...], ...], Any] = {}
+        """Windows to their graph; None if capture is impossible."""
+        self.graph_results: dict[tuple[tuple[int, ...], ...], list[Any]] = {}
+        """Windows to the results that their graph writes; empty without a graph."""
         self.graph: Any = None
         self.device_outputs: list[list[Tensor]] = []
         """For each call, device tensors of the outputs that it gets passed."""
@@ -337,12 +356,12 @@ class DeviceFunctionStage(FunctionStage):
         With a `slowdown` (positive control) that share of the calls, at least one, runs twice."""
         self.windows, key = windows, tuple(tuple(window) for window in windows)
         self.slowdown_extra_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
-        if key not in self.graphs or self.graphs[key][0] is None:
+        if self.graphs.get(key) is None:
             self.bind_windows(windows)
             self.runs = [*self.runs[: self.slowdown_extra_calls], *self.runs]
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
-            self.graphs[key] = self._capture()
-        self.graph, self.results = self.graphs[key]
+            self.graphs[key], self.graph_results[key] = self._capture()
+        self.graph, self.results = self.graphs[key], self.graph_results[key]
         self.is_captured = self.graph is not None
         for result in (*self.results, *self.device_outputs):
             overwrite_result(result)
@@ -421,6 +440,7 @@ class DeviceFunctionStage(FunctionStage):
                 view.copy_(output)
 
     def close(self) -> None:
+        """Drop the graphs and all tensors, so that their memory on the GPU is freed."""
         super().close()
-        self.doubled_pools, self.graph, self.graphs = [], None, {}
+        self.doubled_pools, self.graph, self.graphs, self.graph_results = [], None, {}, {}
         self.device_outputs, self.finished_results = [], []

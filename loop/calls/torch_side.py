@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import numpy
 import torch
@@ -19,7 +19,7 @@ from loop.calls.own_modules import describe_error, explain_shadowed_import, sear
 from loop.model.dtypes import ITEM_SIZES, Dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_SIZES}
-DTYPE_NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in ITEM_SIZES}
+DTYPE_NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in get_args(Dtype)}
 INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of an element to the integer type of that size, as which numpy reads any element."""
 SPLIT_ATTENTION = ("torch_sdpa", "attention_split_partial", "attention_split_reduce", "attention_partials")
@@ -57,11 +57,11 @@ def find_function(name: str) -> Function:
 
 def import_module(name: str) -> ModuleType:
     """Import a user's module or file, without writing .pyc files next to it."""
-    earlier, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    earlier_setting, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return import_file(name) if name.endswith(".py") else importlib.import_module(name)
     finally:
-        sys.dont_write_bytecode = earlier
+        sys.dont_write_bytecode = earlier_setting
 
 
 def import_file(path: str) -> ModuleType:
@@ -111,9 +111,9 @@ def seed_all(seed: int) -> None:
 
 
 def make_instance(cls: Any, arguments: Any, seed: int) -> Any:
-    """Make an instance of a class, a module without gradients. `arguments`: function that returns
-    the constructor's arguments (positional, or a dict by name); None: there are none. Both run
-    right after seeding, so that all workers get the same weights."""
+    """Make an instance of a class; if it is a torch module, without gradients. `arguments`: function
+    that returns the constructor's arguments (a sequence, or a dict by name); None: there are none.
+    Both run right after seeding, so that all workers get the same weights."""
     seed_all(seed)
     values = arguments() if arguments else ()
     seed_all(seed)

@@ -24,7 +24,7 @@ from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.places import cache_folder, include_folder
 from loop.base.processes import run_to_end
 from loop.builds.build import BuildFailed, build
-from loop.calls.call import DTYPES, MAX_RANK, LibraryTerms, Refused
+from loop.calls.call import DTYPE_NUMBERS, MAX_RANK, LibraryTerms, Refused
 from loop.calls.library import Compiled, check_build_id
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build
@@ -287,7 +287,7 @@ def number_tables() -> Numbers:
     tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
         tables.dtypes[number] = name.encode()
-        tables.loop_dtypes[number] = DTYPES.get(name, (0, 0))[0]  # 0: loop_kernel.h has no such type.
+        tables.loop_dtypes[number] = DTYPE_NUMBERS.get(name, 0)  # 0: loop_kernel.h has no such type.
     return tables
 
 

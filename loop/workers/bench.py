@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import psutil
 
@@ -22,7 +22,7 @@ from loop.machine.gpu_models import facts_of_present_gpu
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
-from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
+from loop.model.dtypes import Device, Dtype, Layout
 from loop.model.measurement import BASELINE, Build, DeviceReading, InputWeaknesses
 from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
@@ -266,7 +266,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             }
             function_name = UNDER_COMPILE  # It compiles the function that LOOP_COMPILES names.
         terms = workload_call.make_function_terms(self.target, function_name)
-        side = Side(BASELINE, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
+        side = Side(BASELINE, terms, get_args(Dtype), deterministic=False, build_id=None)
         return replace(side, environment=environment)
 
     def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:

@@ -50,12 +50,13 @@ class DrawnInputs:
             for values in (sample, flat):  # The sample first: mostly it is enough.
                 if file.name not in self.varied_inputs and _has_two_values(values):
                     self.varied_inputs.add(file.name)
-                needs_negative = values.is_floating_point() and not (values.float() < 0).any()
-                if file.name not in self.negative_inputs and not needs_negative:
+                lacks_negative = values.is_floating_point() and not (values.float() < 0).any()
+                if file.name not in self.negative_inputs and not lacks_negative:
                     self.negative_inputs.add(file.name)
 
     def summarise(self) -> InputWeaknesses:
-        """Summarise which inputs vary in a call, move with the seed (or are fixed), become negative."""
+        """Say of each input whether its values vary within a call, change between calls (`moves`, or
+        else `fixed`; neither for a single call), and whether some value is negative."""
         shown_by_input: dict[str, set[Shown]] = {name: set() for name, _ in self.sample_digests}
         for (name, _), digest_by_call in self.sample_digests.items():
             if len(digest_by_call) > 1:
@@ -70,15 +71,16 @@ class DrawnInputs:
         return InputWeaknesses(shown=shown, finite=self.all_finite)
 
 
-def _has_two_values(tensor: Tensor) -> bool:
-    return bool((tensor != tensor[0]).any())
+def _has_two_values(flat: Tensor) -> bool:
+    """Whether a one-dimensional tensor, not empty, has at least two different values."""
+    return bool((flat != flat[0]).any())
 
 
 def find_blind_spots(
     functions: TargetFunctions, drawn_inputs: DrawnInputs, request: FindBlindSpots
 ) -> InputWeaknesses:
-    """Report errors that the inputs drawn so far cannot reveal. If the request has a pair of calls,
-    also changes inputs to find those that the reference does not read."""
+    """Report what the inputs drawn so far cannot reveal. If the request has a pair of calls (one
+    workload under two seeds), also change inputs to find those that the reference does not read."""
     weaknesses = drawn_inputs.summarise()
     with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
         if request.pair:
@@ -105,7 +107,8 @@ class ReferenceProbe:
             self.outputs, _ = compute(exact=False)
 
     def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
-        """Whether these inputs and attributes alter an output; None if the reference fails on them."""
+        """Whether these inputs, with the attributes of `call`, alter an output of the reference; None
+        if it fails on them."""
         try:
             outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=self.is_exact)
         except (Refused, RuntimeError):
@@ -115,8 +118,10 @@ class ReferenceProbe:
         return bool(names)
 
     def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
-        """Fields of InputWeaknesses: inputs and attributes that change no output, outputs that nothing changes,
-        and weights with their initial values. `other_tensors`: the inputs under another seed."""
+        """Change each input and attribute by itself and run the reference. Returns these fields of
+        InputWeaknesses: inputs (`unread`) and attributes (`ignored`) that change no output, outputs
+        that nothing changes (`unmoved`), and weights that still have their initial values
+        (`initial`). `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
         effect_by_input: dict[str, bool | None] = {}
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
@@ -134,9 +139,9 @@ class ReferenceProbe:
             if False in effects and True not in effects:
                 ignored_attributes.append(name)
         constant_outputs = []
-        if any(answer is not None for answer in effect_by_input.values()):
+        if any(effect is not None for effect in effect_by_input.values()):
             constant_outputs = [name for name in self.outputs if name not in self.changed_outputs]
-        unread_inputs = [name for name, answer in effect_by_input.items() if answer is False]
+        unread_inputs = [name for name, effect in effect_by_input.items() if effect is False]
         if set(constant_outputs) == set(self.outputs):
             unread_inputs = []  # One message, that nothing changes any output, is enough.
         return {
@@ -147,18 +152,19 @@ class ReferenceProbe:
         }
 
     def _initial_weights(self) -> list[str]:
-        """Names of a reference module's weights that are all 1 or all 0, so that a variant may ignore them
-        unnoticed; empty for a function."""
+        """Names of a reference module's weights that are all 1 or all 0, so that a variant may ignore
+        them unnoticed; empty for a function."""
         functions, names = self.functions, []
-        if functions.are_classes:
-            arguments, seed = functions.constructor_arguments, self.inputs.call.seed
-            module = make_instance(functions.reference, arguments, seed)
-            weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
-            for name, weight in weights.items():
-                flat = weight.reshape(-1)
-                is_constant = flat.is_floating_point() and len(flat) and not _has_two_values(flat)
-                if is_constant and float(flat[0]) in (0.0, 1.0):
-                    names.append(name)
+        if not functions.are_classes:
+            return []
+        arguments, seed = functions.constructor_arguments, self.inputs.call.seed
+        module = make_instance(functions.reference, arguments, seed)
+        weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
+        for name, weight in weights.items():
+            flat = weight.reshape(-1)
+            is_constant = flat.is_floating_point() and len(flat) and not _has_two_values(flat)
+            if is_constant and float(flat[0]) in (0.0, 1.0):
+                names.append(name)
         return names
 
 
@@ -177,8 +183,9 @@ def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
 
 
 def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
-    """Yield other values of an attribute, each with words that follow its name: other choices, or
-    numbers that a function gets if it ignores the attribute, such as the default, 0 and 1."""
+    """Yield other values of an attribute than `value`: its other choices, or numbers that a function
+    would use if it ignored the attribute, such as the default, 0 and 1. Each comes with words that
+    follow the attribute's name in a message, such as `were true`."""
     if isinstance(value, bool | str):
         for choice in attribute.choices or (True, False):
             if choice != value:

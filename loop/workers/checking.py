@@ -104,15 +104,18 @@ class CallCheck:
     def _repeat_with_guards(self) -> None:
         """Call with every kind of guard bytes, then with random kinds while time allows. A check of
         a single call draws a kind that changes the output of a variant that reads out of bounds."""
-        first_kind, *kinds = KINDS
-        kinds = self.generator.sample(kinds, len(kinds))
-        for kind in (*kinds, first_kind) if self.may_run_once else (first_kind, *kinds):
+        own_values_kind, *kinds = KINDS
+        self.generator.shuffle(kinds)
+        # Guard bytes like the tensor's own values show least: they are no choice for a single call.
+        kinds.insert(len(kinds) if self.may_run_once else 0, own_values_kind)
+        for kind in kinds:
             # An out-of-bounds write decides the check: no further call is needed.
-            may_end = self.is_slow or self.prepared.is_program or bool(self.changed_inputs or self.stray_writes)
+            has_failed = bool(self.changed_inputs or self.stray_writes)
+            may_end = self.is_slow or self.prepared.is_program or has_failed
             if self.call_count >= self.min_calls and may_end:
                 break
             self._record_call(kind)
-            is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2)
+            is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2) == 1
             if self.must_interpose and is_due:
                 # After one call or two, at random: catches a variant that caches every other call.
                 self.must_interpose = False
@@ -138,19 +141,22 @@ class CallCheck:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
         message. Then the tensors return to their old addresses, for variants that cache by them."""
         for at_end in (False, True):  # Tensors at the beginning, then at the end of their pages.
-            if self.is_slow and (self.is_hurried or not at_end):  # Slow: only at the end; hurried: neither.
+            # A slow call is made only at the end; in a hurried check, not at all.
+            if self.is_slow and (self.is_hurried or not at_end):
                 continue
-            if self.prepared.protect_zones(at_end=at_end):
-                self.prepared.poison_outputs()
-                self.prepared.bind()()
-                data = self.prepared.read_output()
-                digest = hashlib.sha256(data).hexdigest()
-                self.call_count += 1
-                output = self.outputs.get(digest)
-                if output is None:
-                    output = self.enclosed_outputs.setdefault(digest, CheckedOutput(data, self.call_count))
-                output.last_call = self.call_count
-                self.prepared.unprotect_zones()
+            if not self.prepared.protect_zones(at_end=at_end):
+                continue
+            self.prepared.poison_outputs()
+            self.prepared.bind()()
+            data = self.prepared.read_output()
+            digest = hashlib.sha256(data).hexdigest()
+            self.call_count += 1
+            output = self.outputs.get(digest)
+            if output is None:
+                new_output = CheckedOutput(data, self.call_count)
+                output = self.enclosed_outputs.setdefault(digest, new_output)
+            output.last_call = self.call_count
+            self.prepared.unprotect_zones()
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
         """Make one call with these guard bytes and return its output. `prefill`: contents of the
@@ -172,7 +178,8 @@ class CallCheck:
         return output
 
     def _find_stray_reads(self) -> str:
-        """Name tensors read out of bounds; empty if the output ignores guard bytes."""
+        """Name the tensors outside of which the variant reads, because the output depends on the guard
+        bytes; empty if equal guard bytes do not give equal outputs, which is nondeterminism."""
         first, second = list(self.outputs.values())[:2]
         # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
         order = [first, second] * (CONFIRMING_CALLS // 2)
@@ -214,8 +221,9 @@ def list_launches(request: ListLaunches) -> DryLaunches:
     variant = Compiled(request.variant)
     earlier_bytes = path.stat().st_size if path.exists() else 0
     entry_error = ""
-    *inputs, begin = ((n + 1) * ADDRESS_STEP for n in range(len(call.inputs) + 1))
-    outputs = [begin + part.offset for part in call.separate_outputs]
+    inputs = [ADDRESS_STEP * number for number in range(1, len(call.inputs) + 1)]
+    output_block = ADDRESS_STEP * (len(call.inputs) + 1)
+    outputs = [output_block + part.offset for part in call.separate_outputs]
     try:
         Invocation(variant.invoke, call, inputs, outputs).run()
     except Refused as refused:
@@ -229,10 +237,12 @@ def list_launches(request: ListLaunches) -> DryLaunches:
 
 
 def observe_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
-    """Make a call under a tool; return its kernels if `how` is `trace` (Refused without a GPU), else
-    nothing. `once` (sanitizers): each tensor of a compiled GPU variant is an allocation of exactly
-    its size, the output uninitialised, so that a sanitizer sees out-of-bounds accesses and reads of
-    unwritten memory. `mark`: profilers count only between the marks, after a warm-up call."""
+    """Make a call under a tool. `request.how`:
+    - `trace`: return its kernels as torch's profiler sees them. Raises Refused without a GPU.
+    - `mark`: mark a call after a warm-up call; profilers count only between the marks. Returns ().
+    - `once`: one call for sanitizers. Each tensor of a compiled GPU variant is an allocation of
+      exactly its size, the output uninitialised, so that a sanitizer sees out-of-bounds accesses
+      and reads of unwritten memory. Returns ()."""
     if request.how == "once":
         if isinstance(loaded, Compiled) and loaded.device == "cuda":
             from loop.calls.cuda.stage import ExactCall
@@ -267,8 +277,8 @@ def _wait_for_torch() -> None:
 
 
 def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
-    """Record the kernels of one prepared call with torch's profiler. It uses the second of two profiler runs,
-    because the first includes the profiler's setup. Raises Refused if torch has no GPU."""
+    """Record the kernels of one prepared call with torch's profiler, in the second of two runs: the
+    first includes the profiler's setup. Raises Refused if torch has no GPU."""
     import tempfile
     from pathlib import Path
 
@@ -289,7 +299,7 @@ def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
 
 
 def kernels_of_trace(trace: dict[str, Any]) -> tuple[Kernel, ...]:
-    """Kernels of a Chrome trace in order of start, without copies and fills."""
+    """Kernels of a Chrome trace (the parsed file) in order of start, without copies and fills."""
     kernels = []
     for event in sorted(trace.get("traceEvents", []), key=lambda event: float(event.get("ts", 0))):
         if event.get("cat") == "kernel":

@@ -17,12 +17,13 @@ def run_check(request: CheckEnvironment) -> EnvironmentFinding:
     checks = {"torch": check_torch, "numpy": check_numpy, "device": check_device, "libraries": check_libraries}
     try:
         return checks[request.check](request)
-    except Refused as missing:
-        return EnvironmentFinding(False, str(missing), {})
+    except Refused as refusal:
+        return EnvironmentFinding(False, str(refusal), {})
 
 
 def _import_library(name: str, consequence: str) -> Any:
-    """Import a library. If it fails, raises Refused with the consequence and the reason."""
+    """Import a library. If that fails, raises Refused with `consequence`, such as `no torch to try the
+    device with`, and the error's last line."""
     try:
         return __import__(name)
     except Exception as error:
@@ -86,9 +87,10 @@ def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
     """Find runtimes that are mapped from several files once torch is imported, in the form
     `libgomp twice (a.so, b.so)`."""
     _import_library("torch", "no torch to look at")
-    maps, duplicates = Path("/proc/self/maps"), []  # The system's list of this process's mapped files.
-    lines = maps.read_text().splitlines() if maps.is_file() else []
+    mapped_files = Path("/proc/self/maps")  # The system's list of this process's mapped files.
+    lines = mapped_files.read_text().splitlines() if mapped_files.is_file() else []
     paths = {line.split()[-1] for line in lines if ".so" in line}
+    duplicates = []
     for runtime in RUNTIMES:
         prefixes = (f"{runtime}.", f"{runtime}-")
         copies = sorted(path for path in paths if Path(path).name.startswith(prefixes))

@@ -84,7 +84,8 @@ def allocate_buffers(function: Function) -> Function:
 
 def adapt_axes_generator(generate: Function, order: Sequence[str]) -> Function:
     """Wrap a generator of the format SOL-ExecBench, which takes sizes of axes and scalars in one
-    dict. The wrapper takes them as keywords and returns the inputs by name, in `order`."""
+    dict. The wrapper takes them as keywords and returns the inputs by name: first the names in
+    `order`, then any others."""
 
     def generate_in_order(device: Any, **axes_and_scalars: Any) -> Any:
         values = generate(axes_and_scalars, torch.device(device))
@@ -135,8 +136,9 @@ def return_outputs(
     outputs: Mapping[str, tuple[Sequence[str], str]],
     sizes: Mapping[str, int | str],
 ) -> Function:
-    """Wrap a function that writes to output arguments: allocate them in each call and return them. `inputs`: name
-    to axes; None: a scalar. `outputs`: name to (axes, element type). `sizes`: other axes' numbers or formulas."""
+    """Wrap a function that writes to output arguments: allocate them in each call and return them, a
+    single one by itself. `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, element
+    type). `sizes`: sizes of axes that no input has, as numbers or formulas of others."""
 
     def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
@@ -157,9 +159,10 @@ def return_outputs(
 
 
 def pass_by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
-    """Wrap a function so that it takes inputs by position, whatever its parameter names are. `outputs`: name to
-    element type. The function may return a dict, a sequence or numbers; the wrapper returns tensors in the order
-    of `outputs`, or the result unchanged if their number differs."""
+    """Wrap a function so that it takes inputs by position, whatever its parameter names are.
+    `outputs`: name to element type. The function may return a dict, a sequence or numbers; the
+    wrapper returns tensors in the order of `outputs`, a single one by itself. It returns the result
+    unchanged if its number of outputs differs: the caller rejects it."""
 
     def call_by_position(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords

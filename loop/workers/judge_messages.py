@@ -98,7 +98,8 @@ class Finding(Comparison):
 
     @property
     def badness(self) -> tuple[int, bool, float]:
-        """Sort key of findings: the largest is the worst."""
+        """Sort key of findings, the largest is the worst: number of wrong elements, then whether the
+        plain implementation's error is exceeded, then the error."""
         return self.wrong, bool(self.plain_excess), self.max_error
 
 

@@ -41,9 +41,9 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 
 def serve(reply_fd: int, respond: Callable[[Request[Any]], object]) -> None:
-    """Read pickled requests from standard input and write replies as JSON to `reply_fd`, until the
-    input ends. Standard input is then /dev/null, so a variant cannot read requests. `respond` makes
-    a reply."""
+    """Read pickled requests from standard input and write replies as JSON to the descriptor
+    `reply_fd`, until the input ends. `respond` makes a reply. For code that runs in between,
+    standard input is /dev/null, so a variant cannot read requests."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
@@ -59,7 +59,7 @@ def serve(reply_fd: int, respond: Callable[[Request[Any]], object]) -> None:
 
 
 def answer_request(answer: Callable[[Any], object], request: Request[Any]) -> object:
-    """Answer one request by the function `answer`; a refusal or an exception becomes a RefusalReply."""
+    """Answer one request by the function `answer`; an exception becomes a RefusalReply."""
     try:
         return answer(request)
     except Refused as error:

@@ -67,11 +67,12 @@ class PropertyRunner:
         """Run a property on the inputs of a call; None if it does not apply."""
         call, error_key = request.call, (request.property_name, request.call.key)
         inputs = [torch_side.read_tensor(tensor).double() for tensor in call.inputs]
-        start = partial(torch_side.find_function(request.property_name), *inputs, **call.attributes)
+        property_function = torch_side.find_function(request.property_name)
+        start = partial(property_function, *inputs, **call.attributes)
         if error_key not in self.plain_errors:
             torch.manual_seed(request.seed)
             self.plain_errors[error_key] = self._measure_plain_error(start(), call)
-        torch.manual_seed(request.seed)
+        torch.manual_seed(request.seed)  # Both draw the same values, if the property draws any.
         running: Property = start()
         output: Any = None
         call_count = 0
@@ -82,7 +83,8 @@ class PropertyRunner:
                 if end.value is None:
                     return None
                 got, expected = end.value
-                tolerance, plain_error = self.tolerance_by_dtype[call.dtype], self.plain_errors[error_key]
+                tolerance = self.tolerance_by_dtype[call.dtype]
+                plain_error = self.plain_errors[error_key]
                 return compare_sides(got, expected, tolerance, call_count, plain_error)
             requested_call = self._make_requested_call(call, changed_inputs, attributes)
             call_count += 1
@@ -119,23 +121,28 @@ class PropertyRunner:
             size_by_dimension |= zip(dimensions, tensor.shape, strict=True)
             path = f"{file.path}.related"
             torch_side.write_tensor(path, tensor.to(TORCH_DTYPES[file.dtype]))
-            files.append(file.replace(path=path, shape=tuple(tensor.shape), extra_elements=0, offset=0))
+            shape = tuple(tensor.shape)
+            files.append(file.replace(path=path, shape=shape, extra_elements=0, offset=0))
         output_dimensions = self.signature.output_dimensions.split()
         output_shape = tuple(size_by_dimension[name] for name in output_dimensions)
         output = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
-        numbers = attribute_numbers(self.signature, attributes)
-        return call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
+        return call.replace(
+            inputs=tuple(files),
+            output=output,
+            attributes=attributes,
+            numbers=attribute_numbers(self.signature, attributes),
+        )
 
 
 def compare_sides(
     got: Tensor, expected: Tensor, tolerance: Tolerance, call_count: int, plain_error: float
 ) -> PropertyAgreement:
-    """Compare both sides of a property. The allowed error is the tolerance times the number of
-    calls, or twice the plain implementation's error. A larger error of the plain implementation
-    than rounding explains does not count, because then the property is wrong."""
+    """Compare both sides of a property, which took `call_count` calls. The allowed error is the
+    tolerance times the number of calls; or, if that is more, PLAIN_ERROR_FACTOR times
+    `plain_error`: how far both sides differ for the plain implementation. A plain error that
+    rounding cannot explain does not count, because then the property is wrong."""
     allowed = call_count * (tolerance.atol + tolerance.rtol * expected.abs())
-    plausible = MAX_ROUNDING_SHARE * largest_magnitude(expected)
-    if plain_error <= plausible:
+    if plain_error <= MAX_ROUNDING_SHARE * largest_magnitude(expected):
         allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * plain_error)
     error = (got - expected).abs()
     wrong = ~(error <= allowed)

@@ -81,13 +81,18 @@ class StatedTask:
             values = {"inputs": rebuilt, "expected": expected, "outputs": output}
             arguments = [values[name] for name in self.terms["given"]]
             return run_check(partial(self.checker, *arguments))
-        right_tensors, tensors = outputs_of(expected), outputs_of(output)
+        right_tensors, tensors = outputs_of(expected).values(), outputs_of(output).values()
         if len(right_tensors) != len(tensors):
             return f"{len(tensors)} outputs where {len(right_tensors)} are expected"
-        return next(filter(None, map(self.explain_difference, right_tensors.values(), tensors.values())), "")
+        for right_tensor, tensor in zip(right_tensors, tensors, strict=True):
+            if reason := self.explain_difference(right_tensor, tensor):
+                return reason
+        return ""
 
     def explain_difference(self, expected: Tensor, output: Any) -> str:
-        """Why one output tensor is wrong by the stated tolerance; empty if it is right."""
+        """Why one output tensor is wrong by the stated rule; empty if it is right. Of the rule's terms,
+        `strict` refuses tensor subclasses and all zeros, `finite` refuses NaN and infinity, `cap`
+        limits each error, and `matched` is the share of elements within the tolerance."""
         expected_form = f"{list(expected.shape)} {expected.dtype}"
         if not isinstance(output, Tensor):
             return f"expected {expected_form}, got {type(output).__name__}"
@@ -110,8 +115,9 @@ class StatedTask:
         return ""
 
     def mask_wrong(self, expected: Tensor, output: Tensor) -> Tensor:
-        """Mask of elements with more error than the format allows; both arguments are float64. Under
-        the rule `either`, an element is right within either the absolute or the relative limit."""
+        """Mask of elements with more error than the format allows; both arguments are float64. Of the
+        rule's terms, `either` accepts an element within the absolute or the relative limit (else
+        their sum counts), and `nan` accepts NaN where NaN is expected."""
         atol, rtol = self.terms["atol"], self.terms["rtol"]
         error, magnitude = (output - expected).abs(), expected.abs()
         if self.terms["either"]:
@@ -131,8 +137,9 @@ def copy_inputs(inputs: SplitStructure) -> SplitStructure:
 
 
 def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
-    """Judge one answer over all cases and trials; an exception counts as wrong. In the result,
-    `same` tells whether every output and input was bitwise equal to the reference's."""
+    """Judge one answer over all cases and trials. Returns `status`: `right`, `wrong` (an exception
+    too) or `failed` (lack of memory); `why` (empty if right); and, if right, `same`: whether every
+    output and input was bitwise equal to the reference's."""
     is_same, start_s = True, time.monotonic()
     try:
         answer = task.instantiate(torch_side.find_function(function_name))
@@ -162,15 +169,15 @@ def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
 
 
 def audit_task(task: StatedTask) -> dict[str, Any]:
-    """Audit the task: shapes of the first case's floating-point inputs and of its first such output, and
-    findings (flaws of the task) in all cases."""
+    """Audit the task. Returns shapes of the first case's floating-point `inputs`, of its first such
+    output (`outputs`, with one shape or none), and `findings`: flaws of the task in all cases."""
     findings: list[dict[str, str]] = []
     input_shapes: list[list[int]] = []
     output_shapes: list[list[int]] = []
     name_by_digest: dict[str, str] = {}
     for case in task.terms["cases"]:
         inputs = task.draw_case(case["given"], SEED)
-        if not input_shapes:
+        if case is task.terms["cases"][0]:
             output = task.call_function(task.instantiate(task.reference), copy_inputs(inputs))
             input_shapes = _floating_shapes(inputs)
             output_shapes = _floating_shapes(split_structure(output))
@@ -186,6 +193,7 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
 
 
 def _floating_shapes(split: SplitStructure) -> list[list[int]]:
+    """Shapes of the floating-point tensors of a structure, in order."""
     return [list(split.tensors[n].shape) for n in floating_positions(split.tensors)]
 
 
@@ -207,7 +215,7 @@ def _find_seed_problems(
         what = f"{name}: {', '.join(constant_names)} the same for every seed"
         yield {"kind": "never varies", "what": what}
     if has_own_seed:
-        redrawn = task.draw_case(arguments, SEED + 1)
+        redrawn = task.draw_case(arguments, SEED + 1)  # The case's own seed overrides this one.
         if not all(map(same_bits, inputs.tensors, redrawn.tensors)):
             yield {"kind": "unseeded", "what": f"{name}: its seed alone does not reproduce the inputs"}
 
@@ -255,7 +263,8 @@ def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
-    """Audit the task; or, if there are answers, return only a verdict on each by its function's name."""
+    """Audit the task. If `terms` has answers, return only `verdicts` instead: answer to the result of
+    `judge_answer`."""
     limit_memory()
     search_folder(terms["folder"])
     torch_side.use_threads(terms["threads"])

@@ -82,7 +82,8 @@ class WrongOutput:
         return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
     def find_factor(self) -> list[Suspect]:
-        """The suspect "right answer times a factor", with the median factor; empty if no factor stands out."""
+        """The suspect "right answer times a factor", with the median factor, as a list of one. Empty if
+        the factor is near 1, or if too few or too similar elements tell no factor."""
         is_large = _finite_magnitudes(self.reference) > ALLOWANCE_FACTOR * self.absolute_allowance
         usable = self.wrong & self.output.isfinite() & is_large
         right = self.reference[usable]
@@ -97,6 +98,7 @@ class WrongOutput:
         return [(f"it were multiplied by {factor:.3g}", lambda: factor * self.reference)]
 
     def _allowed_distance(self, answer: Tensor) -> Tensor:
+        """How far each element of the output may be from a suspect's answer that explains it."""
         return ALLOWANCE_FACTOR * (self.absolute_allowance + self.rtol * _finite_magnitudes(answer))
 
 
@@ -111,8 +113,9 @@ def _finite_magnitudes(values: Tensor) -> Tensor:
 
 
 def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
-    """Find the suspects that explain all these outputs of a call. Returns their descriptions, each
-    with whether it explains the right elements too; None if too few elements are wrong."""
+    """Find the suspects (known faults) that explain all these wrong outputs of a call. Returns their
+    descriptions, each with whether it explains the right elements too; None if too few elements are
+    wrong to tell."""
     compared = outputs[:MAX_COMPARED_OUTPUTS]
     if not any(output.distinct_errors >= MIN_DISTINCT_ERRORS for output in compared):
         return None
@@ -140,8 +143,8 @@ def load_faults(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_s
     for description, function in faults.items():
         try:
             functions.append((description, torch_side.find_function(function.python)))
-        except Refused as missing:
-            raise Refused(f"faults: {description}: {missing}") from missing
+        except Refused as refusal:
+            raise Refused(f"faults: {description}: {refusal}") from refusal
     return functions
 
 
@@ -154,14 +157,20 @@ def suspects_of_call(
     *,
     has_plain_signature: bool,
 ) -> Iterator[Suspect]:
-    """Yield suspects for a call of this signature: changed attributes and wrongly read inputs.
-    `right`: the right output. `has_plain_signature`: the function takes tensors one by one and
-    returns one; then also swapped inputs, partly summed dimensions, and a shifted or transposed
+    """Yield suspects (known faults) for a call of this signature: changed attributes and wrongly read
+    inputs. `right`: the right output. `has_plain_signature`: the function takes tensors one by one
+    and returns one; then also swapped inputs, partly summed dimensions, and a shifted or transposed
     output."""
 
-    def answer_to(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
+    def answer_with(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
+        """The reference on the inputs, of which some are replaced: position to tensor."""
         changed = [replacements.get(position, tensor) for position, tensor in enumerate(inputs)]
         return partial(run_reference, changed, call)
+
+    def size_along(axes: Sequence[tuple[int, int]]) -> int:
+        """Size of a dimension. `axes`: where it occurs, as (position of an input, axis)."""
+        position, axis = axes[0]
+        return inputs[position].shape[axis]
 
     names = [file.name for file in call.inputs]
     axes_of_dimension: dict[str, list[tuple[int, int]]] = {}  # Positions of inputs, and axes.
@@ -175,11 +184,12 @@ def suspects_of_call(
     if has_plain_signature:
         for i, j in itertools.combinations(range(len(names)), 2):
             if inputs[i].shape == inputs[j].shape:
-                yield f"{names[i]} and {names[j]} were swapped", answer_to({i: inputs[j], j: inputs[i]})
-                yield f"{names[i]} were read for {names[j]}", answer_to({j: inputs[i]})
-                yield f"{names[j]} were read for {names[i]}", answer_to({i: inputs[j]})
+                swapped = answer_with({i: inputs[j], j: inputs[i]})
+                yield f"{names[i]} and {names[j]} were swapped", swapped
+                yield f"{names[i]} were read for {names[j]}", answer_with({j: inputs[i]})
+                yield f"{names[j]} were read for {names[i]}", answer_with({i: inputs[j]})
         for dimension, axes in axes_of_dimension.items():
-            size = inputs[axes[0][0]].shape[axes[0][1]]
+            size = size_along(axes)
             # What a wrong loop over a summed dimension leaves out, and the indices that it reads.
             read_ranges = {
                 "the last index": range(size - 1),
@@ -192,33 +202,32 @@ def suspects_of_call(
                 for position, axis in axes:
                     part = shorter[position].narrow(axis, indices.start, len(indices))
                     shorter[position] = part.contiguous()
-                yield f"{omission} of {dimension} were left out", answer_to(shorter)
+                yield f"{omission} of {dimension} were left out", answer_with(shorter)
         yield from _shifted_outputs(right, output_dimensions)
     for name, attribute in signature.attributes.items():
         for description, value in alternative_values(call.attributes[name], attribute):
             changed_call = call.replace(attributes={**call.attributes, name: value})
             yield f"{name} {description}", partial(run_reference, inputs, changed_call)
     for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
-        yield f"{name} were zero", answer_to({position: torch.zeros_like(tensor)})
-        yield f"{name} were one", answer_to({position: torch.ones_like(tensor)})
-        yield f"the sign of {name} were lost", answer_to({position: tensor.abs()})
+        yield f"{name} were zero", answer_with({position: torch.zeros_like(tensor)})
+        yield f"{name} were one", answer_with({position: torch.ones_like(tensor)})
+        yield f"the sign of {name} were lost", answer_with({position: tensor.abs()})
         dimensions = signature.inputs.get(name, "").split()
         if len(dimensions) != tensor.dim():
             dimensions = [f"axis {n}" for n in range(tensor.dim())]
         for axis, dimension in enumerate(dimensions):
             if tensor.shape[axis] > 1:
-                first_only = answer_to({position: _repeat_first_index(tensor, axis)})
-                yield f"only the first {dimension} of {name} were read", first_only
+                repeated_first = answer_with({position: _repeat_first_index(tensor, axis)})
+                yield f"only the first {dimension} of {name} were read", repeated_first
                 for shift, word in ((1, "early"), (-1, "late")):
-                    shifted = answer_to({position: tensor.roll(shift, axis)})
+                    shifted = answer_with({position: tensor.roll(shift, axis)})
                     yield f"{name} were read one {dimension} too {word}", shifted
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
-        size = inputs[axes[0][0]].shape[axes[0][1]]
-        for pair in itertools.combinations(axes, 2) if size > 1 else ():
+        for pair in itertools.combinations(axes, 2) if size_along(axes) > 1 else ():
             repeated = {n: _repeat_first_index(inputs[n], axis) for n, axis in pair}
             pair_names = " and ".join(names[position] for position, _ in pair)
-            yield f"only the first {dimension} of {pair_names} were read", answer_to(repeated)
+            yield f"only the first {dimension} of {pair_names} were read", answer_with(repeated)
 
 
 def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
@@ -240,7 +249,8 @@ def _shifted_outputs(right: Tensor, dimensions: Sequence[str]) -> Iterator[Suspe
 
 
 def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
-    """Yield suspects that change a right result: zeros, wrong signs, integer overflow, off by one."""
+    """Yield suspects (known faults) that change a right result: zeros, wrong signs and, for integers,
+    overflow and results that are off by one."""
     answer_by_fault = {
         "nothing were computed (zeros)": torch.zeros_like(right),
         "negative results were zero": right.clamp(min=0),
@@ -250,9 +260,11 @@ def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
     if is_integer:
         for bits in (8, 16, 32):
             half = 2.0 ** (bits - 1)
-            answer_by_fault[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
+            wrapped = (right + half).remainder(2 * half) - half
+            clamped = right.clamp(-half, half - 1)
+            answer_by_fault[f"it overflowed an int{bits}"] = wrapped
             answer_by_fault[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
-            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
+            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = clamped
         answer_by_fault["each result were one too large"] = right + 1
         answer_by_fault["each result were one too small"] = right - 1
     for fault, answer in answer_by_fault.items():

@@ -38,8 +38,6 @@ MAX_INPUTS = 64
 """Inputs of a signature that get seeds of their own, different for every seed of a workload."""
 SEED_STEP = 104_729
 """Distance between the seeds of several draws: a prime, so that seeds of workloads rarely meet."""
-GENERATOR_KEYWORDS = ("seed", "dtype", "device")
-"""Keywords that `loop` passes to a generator only if its signature has them."""
 
 
 def draw_values(
@@ -52,7 +50,8 @@ def draw_values(
     values = numpy.full(shape, fill.scale, dtype=numpy.float32)
     if fill.kind == "normal":
         values = numpy.empty(file.elements + file.extra_elements, dtype=numpy.float32)
-        for first in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache: three times as fast.
+        # Blocks stay in the cache, which is three times as fast.
+        for first in range(0, len(values), NUMBERS_PER_BLOCK):
             block = values[first : first + NUMBERS_PER_BLOCK]
             block[:] = random_state.standard_normal(len(block)) * fill.scale
     elif fill.kind == "one_hot" and values.size:
@@ -70,8 +69,8 @@ def make_tensor(
     fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
 ) -> Tensor:
     """Draw one input tensor, flat and in its own element type: the content of its file.
-    `input_position`: in the signature. For odd seeds the extreme values of each axis go to its
-    ends, so a loop that stops early leaves them out and fails."""
+    `input_position`: in the signature. `nan_axis`: as in `draw_values`. For odd seeds the extreme
+    values of each axis go to its ends, so a loop that stops early leaves them out and fails."""
     stream, shape = seed * MAX_INPUTS + input_position, file.shape
     random_state = numpy.random.RandomState(stream % 2**32)
     values = draw_values(fill, random_state, file, nan_axis)
@@ -133,6 +132,7 @@ class TargetFunctions:
         """How the function receives its inputs: `positional`, `keywords` or `one` (one object)."""
 
         def find(function: Any) -> Any:
+            """Load a function that the target names; None if it names none."""
             return torch_side.find_function(function.python) if function else None
 
         self.reference, self.plain = find(target.reference), find(target.plain)
@@ -164,7 +164,8 @@ class TargetFunctions:
         call, tensors = request.call, []
         for flat, tensor in zip(self._make_input_contents(request), call.inputs, strict=True):
             torch_side.write_tensor(tensor.path, flat)
-            window = flat[tensor.offset : tensor.offset + tensor.elements]  # The window with a known answer.
+            # The judge works out the answer of the window at `offset`.
+            window = flat[tensor.offset : tensor.offset + tensor.elements]
             tensors.append(window.reshape(tensor.shape))
         return Inputs(call, tensors)
 
@@ -190,8 +191,9 @@ class TargetFunctions:
         return [value.reshape(-1).to(TORCH_DTYPES[file.dtype]) for value, file in pairs]
 
     def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
-        """Make the inputs with the target's own generator. Timed calls need several draws. The draw
-        of the workload's own seed is number `request.draw_position` among them."""
+        """Make the inputs with the target's own generator. Timed calls need several draws, so that no
+        call sees earlier values. The draw of the workload's own seed, whose answer the judge knows,
+        is number `request.draw_position` among them."""
         seed = request.workload.seed
         known_draw = self._draw(request, seed)
         if request.checks_determinism and not _are_equal(known_draw, self._draw(request, seed)):
@@ -202,24 +204,29 @@ class TargetFunctions:
             position = request.draw_position if other_draws else 0
             draws = [*other_draws[:position], known_draw, *other_draws[position:]]
         names = list(self.signature.inputs)
-        if len(names) != len(known_draw.names):  # Name inputs by their paths in the structure.
+        if len(names) != len(known_draw.names):
+            # Name inputs by their paths, without the leading positions of the arguments' structure.
             depth = 2 if self.input_passing == "one" else 1
-            names = [name.split(".", depth)[-1] for name in known_draw.names]
+            names = [path.split(".", depth)[-1] for path in known_draw.names]
         files = []
         for n, name in enumerate(names):
             tensors = [draw.tensors[n] for draw in draws]
             files.append(_write_draws(name, f"{request.call.structure}-{n}.bin", tensors, position))
         Path(request.call.structure).write_bytes(known_draw.skeleton)
-        digest = callee.structure_digest(known_draw.skeleton)
-        call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure_digest=digest)
+        call = request.call.replace(
+            inputs=tuple(files),
+            input_sets=len(draws),
+            structure_digest=callee.structure_digest(known_draw.skeleton),
+        )
         self._check_against_signature(call, request)
         return Inputs(call, list(known_draw.tensors), (note,) if note else ())
 
     def _draw_other_seeds(
         self, request: PrepareAnswer, known_draw: SplitStructure
     ) -> tuple[list[SplitStructure], str]:
-        """Draw inputs from other seeds than that of `known_draw`; return them and a note on what stays untested.
-        No draws if they need too much memory, differ in shape, or do not depend on the seed."""
+        """Draw inputs from other seeds than that of `known_draw`; return them and a note on what stays
+        untested. No draws if they need too much memory, differ in shape, or do not depend on the
+        seed."""
         purpose = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         draw_bytes = sum(tensor.nbytes for tensor in known_draw.tensors)
         if draw_bytes * request.draws > MAX_DRAWN_BYTES:
@@ -230,7 +237,8 @@ class TargetFunctions:
             return [], f"{purpose}: other seeds give inputs of another form"
         if known_draw.tensors and _are_equal(known_draw, draws[0]):
             return [], f"{purpose}: the generator gives the same inputs for every seed"
-        return draws, f"whether a variant remembers more than {len(draws)} answers: a generator draws no more"
+        untested = f"whether a variant remembers more than {len(draws)} answers"
+        return draws, f"{untested}: a generator draws no more"
 
     def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
         """Draw one set of inputs with the target's generator, on the CPU."""
@@ -243,24 +251,26 @@ class TargetFunctions:
         """Raise Refused if the generator's tensors do not match the signature."""
         declared = self.signature.inputs
         if declared and len(declared) != len(call.inputs):
-            raise Refused(f"the generator: expected {', '.join(declared)}, got {len(call.inputs)} tensors")
+            names = ", ".join(declared)
+            raise Refused(f"the generator: expected {names}, got {len(call.inputs)} tensors")
         arguments = {**request.workload.sizes, **request.workload.attributes}
-        for tensor, text in zip(call.inputs, declared.values(), strict=False):
-            name = tensor.name
-            shape = [arguments.get(dimension) for dimension in text.split()]
-            if text != "..." and shape != list(tensor.shape):
-                raise Refused(f"the generator: expected {name} of shape {shape}, got {list(tensor.shape)}")
-            dtype = self.signature.types.get(name, tensor.dtype)
+        for tensor, dimensions in zip(call.inputs, declared.values(), strict=False):
+            expected = f"the generator: expected {tensor.name}"
+            shape, actual_shape = [arguments.get(name) for name in dimensions.split()], list(tensor.shape)
+            if dimensions != "..." and shape != actual_shape:  # `...`: any shape.
+                raise Refused(f"{expected} of shape {shape}, got {actual_shape}")
+            dtype = self.signature.types.get(tensor.name, tensor.dtype)
             if dtype != tensor.dtype:
-                raise Refused(f"the generator: expected {name} of {dtype}, got {tensor.dtype}")
+                raise Refused(f"{expected} of {dtype}, got {tensor.dtype}")
 
     def call_function(self, role: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
         """Call a target's function with the tensors by position and the call's attributes by
-        keyword. `role`: such as `reference`, for error messages. Raises Refused if it raises."""
-        bound = function.keywords if isinstance(function, partial) else {}
+        keyword; also the keyword `sizes` (dimension to size), if the function has it: the inputs lack
+        some dimensions. `role`: such as `reference`, for messages. Raises Refused if it raises."""
+        bound_keywords = function.keywords if isinstance(function, partial) else {}
         keywords: dict[str, Any] = dict(call.attributes)
-        if "sizes" in _parameter_names(function) and "sizes" not in bound:
-            keywords["sizes"] = self.dimension_sizes(call)  # The inputs lack some dimensions.
+        if "sizes" in _parameter_names(function) and "sizes" not in bound_keywords:
+            keywords["sizes"] = self.dimension_sizes(call)
         return self._call_or_refuse(role, partial(function, *inputs, **keywords), call)
 
     def compute_outputs(
@@ -282,7 +292,8 @@ class TargetFunctions:
         versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
         outputs, raw_result = self._outputs_by_name(role, function, tensors, call, exact)
         for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
-            if exact or n in call.updated_inputs or tensor.is_inference() or tensor._version == version:
+            is_own_copy = exact or n in call.updated_inputs
+            if is_own_copy or tensor.is_inference() or tensor._version == version:
                 continue
             name = call.inputs[n].name
             if name.isdigit():  # An error names the parameter, not its position.
@@ -290,9 +301,9 @@ class TargetFunctions:
                 names = parameters[1:] if parameters[:1] == ["self"] else parameters
                 name = names[int(name)] if int(name) < len(names) else name
             raise Refused(
-                f"the {role} itself changes its input `{name}`, so nothing is judged: let it change a copy "
-                f"(`{name} = {name}.clone()`), or name `{name}` under `updates` in target.yaml; then run the "
-                "same command again",
+                f"the {role} itself changes its input `{name}`, so nothing is judged: let it change "
+                f"a copy (`{name} = {name}.clone()`), or name `{name}` under `updates` in "
+                "target.yaml; then run the same command again",
                 "changed input",
             )
         for name, output in outputs.items():
@@ -312,6 +323,7 @@ class TargetFunctions:
         device = tensors[0].device if tensors else torch.device("cpu")
 
         def bind() -> Any:
+            """The function, or an instance of the class, bound to the tensors."""
             terms = FunctionTerms("", is_class=self.are_classes)
             arguments = self.constructor_arguments
             called = Callee(function, arguments, terms, call, str(device), watches_state=False)
@@ -329,12 +341,15 @@ class TargetFunctions:
             # The function returned only the other outputs: take each updated one from its input.
             returned = iter(outputs.values())
             inputs = dict(zip(self.signature.inputs, tensors, strict=False))
-            outputs = {name: inputs[updates[name]] if name in updates else next(returned) for name in names}
+            outputs = {}
+            for name in names:
+                outputs[name] = inputs[updates[name]] if name in updates else next(returned)
+        place = f"the {role} on {call.key}"
         if len(outputs) != len(names):
-            raise Refused(f"the {role} on {call.key}: expected {', '.join(names)}, got {len(outputs)} tensors")
+            raise Refused(f"{place}: expected {', '.join(names)}, got {len(outputs)} tensors")
         for path, tensor in outputs.items():
             if not isinstance(tensor, Tensor):
-                raise Refused(f"the {role} on {call.key}: {path} is a {type(tensor).__name__} and no tensor")
+                raise Refused(f"{place}: {path} is a {type(tensor).__name__} and no tensor")
         on_device = [tensor.detach().to(device) for tensor in outputs.values()]
         return dict(zip(names, on_device, strict=True)), result
 
@@ -344,11 +359,11 @@ class TargetFunctions:
         assert self.checker is not None
         assert self.target.checker is not None
         call, split_result = inputs.call, split_structure(expected)
-        if len(split_result.tensors) != len(outputs):
-            reason = (
-                f"it gives {len(outputs)} outputs, of which {len(split_result.tensors)} are tensors of their own"
-            )
-            raise Refused(f"the checker cannot be given what the reference gives on {call.key}: {reason}")
+        tensor_count = len(split_result.tensors)
+        if tensor_count != len(outputs):
+            problem = f"the checker cannot be given what the reference gives on {call.key}"
+            reason = f"it gives {len(outputs)} outputs, of which {tensor_count} are tensors of their own"
+            raise Refused(f"{problem}: {reason}")
         pairs = zip(outputs, split_result.tensors, strict=True)
         on_device = [output.to(reference.device) for output, reference in pairs]
         copies: Any = [tensor.clone() for tensor in inputs.tensors]
@@ -364,7 +379,7 @@ class TargetFunctions:
         """Call a target's function. Raises Refused with its role and source line if it raises."""
         try:
             return function()
-        except (Refused, torch.OutOfMemoryError):  # On OutOfMemoryError the caller tries again on the CPU.
+        except (Refused, torch.OutOfMemoryError):  # Without memory the caller tries the CPU.
             raise
         except Exception as error:
             cause: Cause = "raised" if role in MAY_FAIL_FOR_ONE_SIZE else "unusable"
@@ -381,22 +396,23 @@ def draw_inputs(
 ) -> SplitStructure:
     """Seed all random generators, call the input generator and split its result into tensors and
     a structure of (positional arguments, keywords). `arguments`: the generator's keywords, which win
-    over `seed`, `device` and `dtype`. `input_passing`: how the reference takes the result: `positional`,
-    `keywords` or `one` (one object). Raises Refused if the result does not fit it."""
-    offered = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
+    over `seed`, `device` and `dtype`. These three are passed only if the generator has them.
+    `input_passing`: how the reference takes the result: `positional`, `keywords` or `one` (one
+    object). Raises Refused if the result does not fit it."""
+    values = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
+    keywords = {name: value for name, value in values.items() if name in parameters}
     seed_all(seed)
-    accepted = {name: offered[name] for name in GENERATOR_KEYWORDS if name in parameters}
-    value = generator(**accepted | dict(arguments))
-    kind = type(value).__name__
+    value = generator(**keywords | dict(arguments))
+    type_name = type(value).__name__
     if input_passing == "one":
         return split_structure(((value,), {}))
     if input_passing == "keywords":
         if not isinstance(value, dict):
-            raise Refused(f"the generator gives a {kind}: expected a dict of keywords")
+            raise Refused(f"the generator gives a {type_name}: expected a dict of keywords")
         return split_structure(((), value))
     if isinstance(value, Tensor) or not isinstance(value, Sequence):
-        raise Refused(f"the generator gives a {kind}: expected a list or tuple of arguments")
+        raise Refused(f"the generator gives a {type_name}: expected a list or tuple of arguments")
     return split_structure((tuple(value), {}))
 
 
@@ -440,12 +456,14 @@ def _have_same_structure(draw: SplitStructure, other: SplitStructure) -> bool:
 
 
 def _are_equal(draw: SplitStructure, other: SplitStructure) -> bool:
+    """Whether two draws have the same structure and equal bits in all tensors."""
     return _have_same_structure(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
 
 
 def _write_draws(name: str, path: str, draws: Sequence[Tensor], window_draw: int) -> TensorFile:
-    """Write all draws of one input to one file. `window_draw`: number of the draw that the returned
-    TensorFile points to; the others are its extra elements."""
+    """Write all draws of one input to one file, aligned. `window_draw`: number of the draw that the
+    returned TensorFile points to; the others are its extra elements. Raises Refused for an element
+    type that `loop` does not know."""
     first = draws[0]
     if first.dtype not in DTYPE_NAMES:
         raise Refused(f"the generator: {name} is of {first.dtype}, which is not supported")
@@ -456,4 +474,5 @@ def _write_draws(name: str, path: str, draws: Sequence[Tensor], window_draw: int
     Path(path).write_bytes(b"".join(data))
     file = TensorFile(name, path, tuple(first.shape), DTYPE_NAMES[first.dtype])
     stride = stride_bytes // first.element_size()
-    return file.replace(extra_elements=len(draws) * stride - file.elements, offset=window_draw * stride)
+    extra_elements = len(draws) * stride - file.elements
+    return file.replace(extra_elements=extra_elements, offset=window_draw * stride)

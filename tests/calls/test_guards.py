@@ -3,16 +3,15 @@
 import numpy
 import pytest
 
-from loop.calls.call import DTYPES
 from loop.calls.memory import KINDS, LARGEST, LOWEST, MIXED, NAN, NEAR_ZERO, Buffer, Guard, draw_guard
-from loop.model.dtypes import FLOATS
+from loop.model.dtypes import FLOATS, ITEM_SIZES
 
 COUNT = 700
 
 
 def contents(kind: str, dtype: str) -> numpy.ndarray:
     """A guard's contents as numbers, float64."""
-    data = Buffer(64, dtype=dtype).guard_contents(draw_guard(kind), COUNT * DTYPES[dtype][1])
+    data = Buffer(64, dtype=dtype).guard_contents(draw_guard(kind), COUNT * ITEM_SIZES[dtype])
     if dtype == "bfloat16":
         data = (numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16).tobytes()
     with numpy.errstate(invalid="ignore"):

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from loop.calls.call import DTYPES, LoopTensor, Refused
+from loop.calls.call import DTYPE_NUMBERS, LoopTensor, Refused
 from loop.calls.cuda import stage as cuda_graph
 from loop.calls.cuda.driver import Device, DeviceMemory, Stream
 from tests.device.compiling import build_scale
@@ -67,7 +67,7 @@ class Scale:
 
 def describe(buffer: DeviceMemory) -> LoopTensor:
     """A matrix of SHAPE as the C interface sees it."""
-    tensor = LoopTensor(buffer.address, DTYPES["float32"][0], 2)
+    tensor = LoopTensor(buffer.address, DTYPE_NUMBERS["float32"], 2)
     tensor.sizes[0], tensor.sizes[1] = SHAPE
     tensor.strides[0], tensor.strides[1] = SHAPE[1], 1
     return tensor

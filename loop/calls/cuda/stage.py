@@ -42,7 +42,7 @@ class Uncapturable(Refused):
 
 
 class Graph(Owned):
-    """Some calls in an executable CUDA graph, replayed by one launch."""
+    """`calls` calls in an executable CUDA graph, replayed by one launch."""
 
     def __init__(self, driver: Driver, handle: int, calls: int, nodes: int) -> None:
         """`nodes`: kernels, copies and fills of all `calls`; 0: the work went to another stream."""
@@ -152,8 +152,8 @@ class Stopwatch:
         return self._begin.seconds_until(self._end) / calls
 
     def replay(self, graph: Graph, replays: int = 1) -> float:
-        """Time so many replays of a graph, without a limit on launching: a replay never waits for the GPU.
-        Returns the seconds of one of the graph's calls."""
+        """Time `replays` replays of a graph; return the seconds of one of the graph's calls. There is no
+        limit on launching, because a replay never waits for the GPU."""
         launch = partial(graph.driver.call, "cuGraphLaunch", graph.handle, self.stream.handle)
         return self.time(launch, replays, None) / graph.calls
 
@@ -203,8 +203,8 @@ class DeviceCompiledCall(CompiledCall):
         another stream, or for an L2 access window, which keeps values for later calls."""
         the_stream().synchronise()
         if window_bytes := remove_l2_window(the_device().driver, the_stream().handle):
-            message = f"left a window of {window_bytes} bytes that the L2 cache keeps on the stream it was given"
-            raise Refused(message, "cache kept")
+            kept = f"a window of {window_bytes} bytes that the L2 cache keeps"
+            raise Refused(f"left {kept} on the stream it was given", "cache kept")
         data = super().read_output()
         refuse_late_work(the_device().synchronise_all)
         return data
@@ -274,6 +274,7 @@ class DeviceStage(Stage):
         device.synchronise_all()
 
     def _make_calls(self) -> None:
+        """Launch each prepared call once on the stream, without waiting."""
         for run in self.runs:
             run()
 
@@ -301,16 +302,19 @@ class DeviceStage(Stage):
         data, inputs = self.output_block.read_tensor(), self.call.inputs
 
         def read_input(window: Sequence[int], number: int) -> bytes:
-            return self.pools[number].read(window[number] * inputs[number].itemsize, inputs[number].nbytes)
+            """Bytes of an input in the window of a call, which may have changed it in place."""
+            begin = window[number] * inputs[number].itemsize
+            return self.pools[number].read(begin, inputs[number].nbytes)
 
-        outputs = [(part.offset, part.offset + part.nbytes) for part in self.call.separate_outputs]
-        for n, (window, offset) in enumerate(zip(self.windows, self.places.output_offsets, strict=False)):
-            block_of_call = data[n * self.output_stride :][: self.output_stride]
-            separate = [block_of_call[begin:end] for begin, end in outputs]
+        calls = zip(self.windows, self.places.output_offsets, strict=False)
+        for call_number, (window, offset) in enumerate(calls):
+            call_data = data[call_number * self.output_stride :][: self.output_stride]
+            separate = [call_data[part.offset :][: part.nbytes] for part in self.call.separate_outputs]
             block = self.call.join_outputs(separate, partial(read_input, window))
             self.places.memory[offset : offset + len(block)] = block
 
     def close(self) -> None:
+        """Free the graphs and all device memory."""
         self._destroy_graphs()
         for memory in (*self.doubled_pools, *self.pools, self.output_block):
             memory.close()
