@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.profile.profile import CONFLICTS, STALL, WAVEFRONTS
+from loop.profile.profile import CONFLICT_COUNTER, STALL_COUNTER, WAVEFRONT_COUNTER
 
 FOLDER = Path(__file__).parent / "timing" / "recorded"
 """Of compute-sanitizer: `memcheck` and `racecheck` of mutated kernels; the others have
@@ -29,8 +29,8 @@ COUNTERS = {
     "dram__throughput.avg.pct_of_peak_sustained_elapsed": ("%", "0.27"),
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": ("%", "0.23"),
     "sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "6.21"),
-    CONFLICTS: ("", "1,024"),
-    WAVEFRONTS: ("", "3,340"),
+    CONFLICT_COUNTER: ("", "1,024"),
+    WAVEFRONT_COUNTER: ("", "3,340"),
 }
 """As recorded on an H200."""
 WAITED = {
@@ -55,7 +55,7 @@ WAITED = {
     "wait": "1.46",
 }
 """Likewise, of the same kernel."""
-STALLS = {STALL.format(reason): ("inst", value) for reason, value in WAITED.items()}
+STALLS = {STALL_COUNTER.format(reason): ("inst", value) for reason, value in WAITED.items()}
 
 
 def row(name: str, unit: str, value: str, kernel: str = KERNEL, number: int = 0) -> str:

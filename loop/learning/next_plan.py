@@ -12,7 +12,7 @@ from loop.model.change import KeptChange
 from loop.model.index import SessionRow
 from loop.model.profile import Promise
 from loop.model.record import RESUMABLE
-from loop.profile.bottleneck import AHEAD, time_share_won
+from loop.profile.bottleneck import SUFFICIENT_RATIO, saved_time_share
 from loop.report import format as say
 from loop.store.judgements import wrong_builds
 
@@ -254,7 +254,7 @@ def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> Iterator[Idea]:
-    """For each compiled variant slower than `AHEAD` x baseline, by the time that could be saved.
+    """For each compiled variant slower than `SUFFICIENT_RATIO` x baseline, by the time that could be saved.
     After `MOST_REJECTIONS` rejected changes a variant comes last, and only its tuning is proposed.
     A plan that ended on these files with nothing kept is not proposed for them again."""
     promises, latest_row = _promise_by_case(rows), dict[str, SessionRow]()
@@ -268,7 +268,7 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: 
     worn_out = {name for name, count in rejections.items() if count >= MOST_REJECTIONS}
     for variant in sorted(estimates, key=lambda name: (name in worn_out, -estimates[name][1])):
         ratio, _, why = estimates[variant]
-        if ratio >= AHEAD:
+        if ratio >= SUFFICIENT_RATIO:
             continue
         session = latest_row[variant].id
         reasons = [why, f"{variant} ran at {plain_ratio(ratio)} of the baseline's speed in {session}"]
@@ -286,7 +286,7 @@ def _estimate_saving(
 ) -> tuple[float, float, str]:
     """Mean ratio of a variant, largest share of its time to save on one workload, and the reason.
     `promises`: variant and workload to a profile's promised gain; without one, the gain that would
-    make the variant `AHEAD` times as fast as the baseline. The mean is geometric, by `weights`."""
+    make the variant `SUFFICIENT_RATIO` times as fast as the baseline. The mean is geometric, by `weights`."""
     ratios = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
     total_weight = sum(weights.get(name, 1.0) for name in ratios)
     mean_log, options = 0.0, []
@@ -294,11 +294,13 @@ def _estimate_saving(
         share = weights.get(name, 1.0) / total_weight
         mean_log += share * math.log(ratio)
         promise = promises.get((variant, name))
-        gain = math.sqrt(math.prod(promise.stated)) if promise else max(1.0, AHEAD / ratio)
-        source = f"advice on {promise.advice} promises" if promise else f"{AHEAD}x the baseline would be"
+        gain, source = max(1.0, SUFFICIENT_RATIO / ratio), f"{SUFFICIENT_RATIO}x the baseline would be"
+        if promise:
+            gain = math.sqrt(math.prod(promise.stated))
+            source = f"advice on {promise.advice} promises"
         takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
         why = f"{takes}, and {source} {say.speedup_text(gain)} there"
-        options.append((time_share_won(ratio, share, gain), why))
+        options.append((saved_time_share(ratio, share, gain), why))
     return (math.exp(mean_log), *max(options))
 
 

@@ -25,7 +25,7 @@ from loop.optimize.campaign import compiler_errors
 from loop.optimize.edits import brief_path, find_readers, may_change, may_edit_variant, save_edit
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
 from loop.profile import bottleneck
-from loop.profile.actions import fact_text, leaf_words
+from loop.profile.actions import describe_leaf, fact_text
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.templates import markdown_environment
@@ -49,7 +49,7 @@ def render_brief(templates: Path, brief: Brief) -> str:
     """
     profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
-        leaf, leaf_text = leaf_words(profile)  # Where the profile's decision tree ended.
+        leaf, leaf_text = describe_leaf(profile)  # Where the profile's decision tree ended.
         rows = []
         for name, meaning in FACTS.items():
             fact = profile.facts.get(name)
@@ -146,7 +146,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
 
     def share_to_save(measurement: Measurement) -> float:
         ratio = measurement.interval[1] if is_unclear(measurement) else measurement.ratio
-        return bottleneck.time_share_won(ratio, measurement.workload.weight)
+        return bottleneck.saved_time_share(ratio, measurement.workload.weight)
 
     candidates = [measurement for name in timed if name in main_names for measurement in timed[name]]
     if not candidates:

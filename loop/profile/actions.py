@@ -18,44 +18,54 @@ from loop.profile import bottleneck
 from loop.profile.bottleneck import Notes
 from loop.profile.launch_limits import find_occupancy, gpu_at_hand
 from loop.profile.model import ProfileOutput
-from loop.profile.profile import REPORT_LIMIT_S, SHARES, compiler_report, facts, profile_call, source
+from loop.profile.profile import (
+    REPORT_LIMIT_S,
+    SHARES,
+    compiler_report,
+    describe_source,
+    longest_kernel_facts,
+    profile_call,
+)
 from loop.profile.roof import PeakRates, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device, ready_variants
 
-SAID_ABOVE = ("device", "ratio", "time_us")
+FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
 """Facts left out of the table, because the sentence above it states them."""
 MOST_KERNELS = 4
 """Most kernels of a call that the report shows."""
-ON_ROOF = ("flops_share", "bandwidth_share", "roof")
-ON_GPU = (*SHARES, "stall")
+ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")
+"""Facts that need a peak rate of the device."""
+COUNTER_FACTS = (*SHARES, "stall")
+"""Facts that only a GPU's hardware counters tell."""
 
 
-def leaf_words(profile: Profile) -> tuple[Profile, str]:
-    """A profile with display text for its leaf and gain, and the workload with its figures."""
+def describe_leaf(profile: Profile) -> tuple[Profile, str]:
+    """Texts on the leaf where a profile's decision tree ended: the profile with severity, bottleneck
+    and gain as display text, and its workload, as `N16 (1.2x, 3 us)` if speed and time are known."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
-    promised = f" ({profile.promise.text})" if profile.promise else ""
-    words = {
+    interval = f" ({profile.promise.text})" if profile.promise else ""
+    texts = {
         "severity": profile.severity or "stop, it may be left alone",
         "bottleneck": profile.bottleneck or "not decided",
-        "gain": f"{profile.gain or ''}{promised}",
+        "gain": f"{profile.gain or ''}{interval}",
     }
-    where = f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload
-    return profile.model_copy(update=words), where
+    workload = f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload
+    return profile.model_copy(update=texts), workload
 
 
 def facts_table(profiles: Sequence[Profile]) -> Table | None:
     """A row for each known fact, a column for each variant; None without rows."""
     heads = ("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
-    rows = tuple(
-        (name, *(fact_text(profile.facts.get(name)) for profile in profiles), meaning)
-        for name, meaning in FACTS.items()
-        if name not in SAID_ABOVE and any(profile.facts.get(name) is not None for profile in profiles)
-    )
+    rows = []
+    for name, meaning in FACTS.items():
+        values = [profile.facts.get(name) for profile in profiles]
+        if name not in FACTS_IN_SENTENCE and any(value is not None for value in values):
+            rows.append((name, *map(fact_text, values), meaning))
     return drop_empty_columns(heads, rows)
 
 
@@ -67,19 +77,23 @@ def fact_text(fact: Fact) -> str:
 
 
 def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
-    """Sources of facts, and reasons for unknown facts. Facts with the same note share a line."""
+    """Lines on where facts come from, as `plain, dram and sm: ncu`, and why facts are unknown.
+    Facts of a variant with the same source or reason share a line."""
     lines = []
     for profile in profiles:
-        for texts, unknown in ((profile.sources, ""), (profile.unknown, " unknown")):
-            for text in dict.fromkeys(texts.values()):
-                names = say.listed_words([name for name, other in texts.items() if other == text])
-                lines.append(f"{profile.variant}, {names}{unknown}: {text}")
+        for note_by_fact, suffix in ((profile.sources, ""), (profile.unknown, " unknown")):
+            for note in dict.fromkeys(note_by_fact.values()):
+                facts = [fact for fact, other in note_by_fact.items() if other == note]
+                lines.append(f"{profile.variant}, {say.listed_words(facts)}{suffix}: {note}")
     return tuple(lines)
 
 
 def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
-    """A row for each variant: the workload on which it fills its device least."""
-    heads = ("Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by")
+    """A row for each variant: the workload on which it fills its device least; None without rows."""
+    heads = (
+        *("Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves"),
+        "Limited by",
+    )
     rows = []
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
@@ -102,7 +116,7 @@ def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
 
 
 def kernels_table(profiles: Sequence[Profile]) -> Table | None:
-    """A row for each kernel of each profiled call, the longest kernels first."""
+    """A row for each kernel of each profiled call, the longest kernels first; None without rows."""
     heads = (
         *("Variant", "Kernel", ">Launches", ">Time", ">DRAM", ">SM", ">Warps", ">Bank conflicts", ">Registers"),
         "Its warps wait for",
@@ -135,15 +149,17 @@ def total_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
     """A sentence for each profiled call: launches, kernels, total time."""
     lines = []
     for profile in profiles:
-        if (watched := profile.watched) is None:
+        call = profile.watched
+        if call is None:
             continue
-        took = "" if watched.us is None else f", {say.latency(watched.us)} together"
-        many = "1 launch" if watched.launches == 1 else f"{watched.launches} launches"
-        parts = [f"{many} of {say.count(len(watched.kernels), 'kernel')} in one call{took}"]
-        parts += ["the first ones, for it may launch more"] if watched.cut else []
-        hidden = len(watched.kernels) - MOST_KERNELS
+        total_time = "" if call.us is None else f", {say.latency(call.us)} together"
+        launches = "1 launch" if call.launches == 1 else f"{call.launches} launches"
+        kernels = say.count(len(call.kernels), "kernel")
+        parts = [f"{launches} of {kernels} in one call{total_time}"]
+        parts += ["the first ones, for it may launch more"] if call.cut else []
+        hidden = len(call.kernels) - MOST_KERNELS
         parts += [f"{say.count(hidden, 'more kernel')} not shown"] if hidden > 0 else []
-        lines.append(f"{profile.variant}, by {watched.by}: {', '.join(parts)}")
+        lines.append(f"{profile.variant}, by {call.by}: {', '.join(parts)}")
     return tuple(lines)
 
 
@@ -164,12 +180,13 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
     if output:  # Main variants only, if there are any: examples and baselines are not optimised.
         variants = context.bench.target.variants
         worst = bottleneck.worst_measurements(output, variants)
-        chosen = [measurement for name, measurement in worst.items() if variants[name].role == "main"]
-        chosen = chosen or [*worst.values()]
+        main = [measured for name, measured in worst.items() if variants[name].role == "main"]
+        chosen = main or [*worst.values()]
     if state.builds is None or not chosen:
-        why = state.why_not or "no variant has a speed"
-        hint = state.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
-        return Result(ProfileOutput(ok=False, message=f"nothing to profile: {why}", hint=hint))
+        message = f"nothing to profile: {state.why_not or 'no variant has a speed'}"
+        measure_command = context.command("run", "pattern", "baseline-first")
+        hint = state.hint or f"measure first: {measure_command}"
+        return Result(ProfileOutput(ok=False, message=message, hint=hint))
     profiles = []
     roofs: dict[Dtype, PeakRates] = {}
     with ExitStack() as stack:
@@ -177,27 +194,30 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
         for measured in chosen:
             dtype, build = measured.workload.dtype, state.builds.get(measured.variant)
             if dtype not in roofs:
-                roofs[dtype] = yield from _roof(context, chosen, dtype)
+                roofs[dtype] = yield from _find_peak_rates(context, chosen, dtype)
             notes = yield from _collect_facts(context, measured, build, len(chosen), roofs[dtype])
-            profiles.append(bottleneck.profile(measured, notes, arguments.tree, arguments.severity))
-    return Result(_output(profiles))
+            profiles.append(bottleneck.make_profile(measured, notes, arguments.tree, arguments.severity))
+    return Result(_profile_output(profiles))
 
 
 def _collect_facts(
-    context: Context, measured: Measurement, build: Build | None, variants: int, roof: PeakRates
+    context: Context, measured: Measurement, build: Build | None, variant_count: int, roof: PeakRates
 ) -> Generator[Tick, None, Notes]:
-    """Collect all facts about one variant on one workload; `variants` share the time limit."""
+    """Collect all facts about one variant on one workload: roofline, launch, compiler's report, and
+    a GPU's counters. `variant_count`: number of variants that share the step's time limit."""
     notes, bench = Notes(), context.bench
     notes.add({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     _add_roof_facts(context, measured, roof, notes)
-    filling = find_occupancy(context, measured.variant, measured.workload)
-    if filling is None:
+    occupancy = find_occupancy(context, measured.variant, measured.workload)
+    if occupancy is None:
         notes.add({"units": bench.threads if bench.device == "cpu" else None})
         notes.explain_unknown("the manifest declares no launch", "work_items", "slots", "units")
     else:
-        places = {"units": filling.units, "slots": filling.units * filling.resident}
-        origin = "told by the host code" if filling.kernel else "declared in the manifest"
-        notes.add({"work_items": filling.items, **places}, f"the launch {origin}, on {filling.on}")
+        slots = occupancy.units * occupancy.resident
+        launch_facts = {"work_items": occupancy.items, "units": occupancy.units, "slots": slots}
+        # Only launches that the host code reported name their kernel.
+        origin = "told by the host code" if occupancy.kernel else "declared in the manifest"
+        notes.add(launch_facts, f"the launch {origin}, on {occupancy.on}")
     variant = bench.compiled_variants([measured.variant]).get(measured.variant)
     if variant is None or build is None:
         notes.explain_unknown("nothing of it is compiled by loop", "vectorised", "vector_share")
@@ -208,33 +228,39 @@ def _collect_facts(
         notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
-        notes.watched, why = yield from profile_call(context, side, measured.workload, variants)
-        if notes.watched is not None:
-            notes.add(facts(notes.watched), source(notes.watched))
-        notes.explain_unknown(why or "ncu gave no such counter", *ON_GPU)
+        notes.device_profile, why = yield from profile_call(context, side, measured.workload, variant_count)
+        if notes.device_profile is not None:
+            notes.add(longest_kernel_facts(notes.device_profile), describe_source(notes.device_profile))
+        notes.explain_unknown(why or "ncu gave no such counter", *COUNTER_FACTS)
     else:
-        notes.explain_unknown("there is no GPU", *ON_GPU)
+        notes.explain_unknown("there is no GPU", *COUNTER_FACTS)
     return notes
 
 
 def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, notes: Notes) -> None:
     """Note operations, bytes, and the shares of the device's roofs that the call reaches."""
-    target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
-    flops, moved = (evaluate_work(text, workload) for text in (target.flops, target.bytes))
-    facts = roof.facts(flops, moved, seconds)
+    target, workload = context.bench.target, measured.workload
+    seconds = measured.candidate_us * 1e-6
+    flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
+    facts = roof.facts(flops, moved_bytes, seconds)
     notes.add(facts)
-    notes.sources |= {name: roof.source for name in ON_ROOF if facts[name] is not None}
+    notes.sources |= {name: roof.source for name in ROOF_FACTS if facts[name] is not None}
     why = roof.source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
-    if exceeded := roof.exceeded(flops, moved, seconds):
-        why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
-    notes.explain_unknown(why, *ON_ROOF)
+    exceeded = roof.explain_exceeded(flops, moved_bytes, seconds)
+    if exceeded:
+        doubt = "that roof is wrong, or the manifest counts too much"
+        why = f"it came to {exceeded} ({roof.source}): {doubt}"
+    notes.explain_unknown(why, *ROOF_FACTS)
     for name in ("flops", "bytes"):
         notes.explain_unknown(f"the manifest declares no `{name}`", name)
     notes.explain_unknown("it needs `flops` and `bytes`", "intensity")
 
 
-def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, PeakRates]:
-    """Peak rates of the device for a type; a processor's measured on the largest working set."""
+def _find_peak_rates(
+    context: Context, chosen: Sequence[Measurement], dtype: Dtype
+) -> Generator[Tick, None, PeakRates]:
+    """Peak rates of the device for an element type: of a GPU from its datasheet, of a processor
+    measured on the largest working set of `chosen`. Unknown rates are None, with the reason."""
     bench = context.bench
     if bench.device == "cuda":
         device = gpu_at_hand(context)
@@ -249,22 +275,25 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
         return PeakRates(source=error.message)
 
 
-def _output(profiles: Sequence[Profile]) -> ProfileOutput:
+def _profile_output(profiles: Sequence[Profile]) -> ProfileOutput:
     """Result of `kernel.profile` from the profile of each variant."""
-    missing: dict[str, None] = {}  # Reasons why counters are unknown: a set that keeps the order.
+    missing: list[str] = []
     parts, learned = [], []
     for profile in profiles:
         if profile.facts.get("device") == "cuda":
-            missing |= {profile.unknown[name]: None for name in ON_GPU if name in profile.unknown}
-        leaf, severity = profile.bottleneck or "undecided", profile.severity or "stop"
-        parts.append(f"{profile.variant} {severity}, {leaf} on {profile.workload}")
+            unknown = profile.unknown
+            missing += [unknown[name] for name in COUNTER_FACTS if name in unknown]
+        # No rule of severity matched: the variant is fast enough.
+        severity = profile.severity or "stop"
+        bottleneck_name = profile.bottleneck or "undecided"
+        parts.append(f"{profile.variant} {severity}, {bottleneck_name} on {profile.workload}")
         if profile.severity and profile.bottleneck:
             cause = f"{profile.variant} is held back by {profile.bottleneck}"
             learned.append(f"{cause} on {profile.workload}, where it does worst: {profile.fix}.")
     return ProfileOutput(
         ok=True,
         message="; ".join(parts),
-        not_exercised=tuple(f"hardware counters: {reason}" for reason in missing),
+        not_exercised=tuple(f"hardware counters: {reason}" for reason in dict.fromkeys(missing)),
         learned=tuple(learned),
         profiles=tuple(profiles),
     )

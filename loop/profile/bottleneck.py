@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from loop.base.expressions import Expression, ExpressionError
 from loop.model.index import SessionRow
@@ -13,36 +13,44 @@ from loop.model.verdict import SpeedVerdict
 from loop.report import format as say
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
-AHEAD = 1.5
+SUFFICIENT_RATIO = 1.5
 """Ratio to the baseline from which a call needs no further work."""
 
 
 def list_outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
-    """Results of the advice that all sessions gave. `rows`: sessions, oldest first.
+    """Promised and actual gains of the advice that sessions gave. `rows`: sessions, oldest first.
 
-    If a session judged a change, its result counts for the advice in its brief and closes earlier promises. Other
-    advice is compared with the next session of the same target and environment that timed another build of the
-    variant on the same workload.
+    If a session judged a change, its result counts for the advice in its brief and closes earlier
+    promises. Other advice is compared with the next session of the same target and environment that
+    timed another build of the variant on the same workload.
     """
     outcomes: list[GainOutcome] = []
-    pending: dict[tuple[object, ...], Promised] = {}
+    open_promises: dict[tuple[object, ...], Promised] = {}
     """Target, device, threads, environment and variant to the promise that waits for a result."""
     for row in rows:
         outcomes += (gain.model_copy(update={"session": row.id}) for gain in row.gains)
-        place = (row.target, row.device, row.threads, row.environment)
-        judged = {*(gain.variant for gain in row.gains), *(candidate.variant for candidate in row.kept)}
-        for variant in judged:
-            pending.pop((*place, variant), None)
+        setting = (row.target, row.device, row.threads, row.environment)
+        judged_variants = {gain.variant for gain in row.gains}
+        judged_variants |= {change.variant for change in row.kept}
+        for variant in judged_variants:
+            open_promises.pop((*setting, variant), None)
         for variant, build in row.builds.items():
-            promised, speeds = pending.get((*place, variant)), row.speeds.get(variant, {})
-            if promised is not None and promised.build != build and promised.workload in speeds:
-                del pending[(*place, variant)]
-                fields = promised.model_dump(include={"promise", "variant", "workload"})
-                actual = speeds[promised.workload] / promised.ratio
-                outcomes.append(GainOutcome(**fields, actual=actual, basis="later session", session=row.id))
-        pending |= {
-            (*place, promise.variant): promise for promise in row.promises if promise.variant not in judged
-        }
+            promised = open_promises.get((*setting, variant))
+            ratios = row.speeds.get(variant, {})
+            if promised and promised.build != build and promised.workload in ratios:
+                del open_promises[(*setting, variant)]
+                outcome = GainOutcome(
+                    promise=promised.promise,
+                    variant=variant,
+                    workload=promised.workload,
+                    actual=ratios[promised.workload] / promised.ratio,
+                    basis="later session",
+                    session=row.id,
+                )
+                outcomes.append(outcome)
+        for promised in row.promises:
+            if promised.variant not in judged_variants:
+                open_promises[(*setting, promised.variant)] = promised
     return tuple(outcomes)
 
 
@@ -54,46 +62,53 @@ def outcome_text(outcome: GainOutcome) -> str:
 def first_match(
     rules: Sequence[Rule], facts: Mapping[str, Fact]
 ) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
-    """The first rule that matches, and the undecided rules before it: index to the unknown facts. `and` stops at
-    its first false part, so a CPU decides `device == 'cuda' and dram > 0.7`. Raises ExpressionError if a condition
-    fails although it reads only known facts."""
+    """The first rule that matches, or None, and the undecided rules before it: index to the unknown
+    facts that it reads. A rule is decided without a fact that its earlier parts make irrelevant: on
+    a CPU `device == 'cuda' and dram > 0.7` is false. Raises ExpressionError if a condition fails
+    although it reads only known facts."""
     known = {name: value for name, value in facts.items() if value is not None}
     undecided: dict[int, tuple[str, ...]] = {}
-    for place, rule in enumerate(rules):
-        expression = Expression.parse(rule.when)
+    for index, rule in enumerate(rules):
+        condition = Expression.parse(rule.when)
         try:
-            if expression.evaluate_bool(known):
+            if condition.evaluate_bool(known):
                 return rule, undecided
         except ExpressionError:
-            unknown = tuple(sorted(expression.names - known.keys()))
+            unknown = tuple(sorted(condition.names - known.keys()))
             if not unknown:
                 raise
-            undecided[place] = unknown
+            undecided[index] = unknown
     return None, undecided
 
 
-def time_share_won(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
-    """Share of the total time saved if a call becomes `gain` times as fast; None: until it is `AHEAD`
-    times the baseline. `ratio`: its speed against the baseline. `weight`: its share of the time, in any unit."""
-    return weight * (1 - 1 / (gain or max(1.0, AHEAD / ratio)))
+def saved_time_share(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
+    """The part of `weight` (a call's time, in any unit) that is saved if it becomes `gain` times as
+    fast. `gain` None: as fast as `SUFFICIENT_RATIO` times the baseline; 0 if it is already.
+    `ratio`: its speed against the baseline."""
+    return weight * (1 - 1 / (gain or max(1.0, SUFFICIENT_RATIO / ratio)))
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
-    """For each variant the measurement with the most time to save; the variant with most of it first.
-    Inconclusive workloads count only if a variant has no other: their lowest ratio is noise."""
-    verdicts = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
-    timed = {variant for variant, _ in verdicts} & {*names}
+    """For each timed variant of `names` the measurement against the baseline with the most time to
+    save; variants with most time to save come first. A variant's inconclusive workloads count only
+    if it has no other: their lowest ratio is noise."""
+    verdicts = {
+        (judged.variant, judged.workload): judged.verdict
+        for judged in output.verdicts
+        if isinstance(judged, SpeedVerdict)
+    }
+    timed_variants = {variant for variant, _ in verdicts} & {*names}
 
-    def urgency(measurement: Measurement) -> tuple[bool, float, float]:
-        """Sort key: conclusive measurements first, then the largest saving, then the lowest ratio."""
+    def sort_key(measurement: Measurement) -> tuple[bool, float, float]:
+        """Conclusive measurements first, then the largest saving, then the lowest ratio."""
         workload = measurement.workload
         verdict = verdicts.get((measurement.variant, workload.name), "inconclusive")
-        saving = time_share_won(measurement.ratio, workload.weight)
+        saving = saved_time_share(measurement.ratio, workload.weight)
         return verdict == "inconclusive", -saving, measurement.ratio
 
     worst: dict[str, Measurement] = {}
-    for measurement in sorted(output.measurements, key=urgency):
-        if measurement.against == "baseline" and measurement.variant in timed:
+    for measurement in sorted(output.measurements, key=sort_key):
+        if measurement.against == "baseline" and measurement.variant in timed_variants:
             worst.setdefault(measurement.variant, measurement)
     return worst
 
@@ -107,7 +122,7 @@ class Notes:
     """Fact to its source, if the source is not obvious."""
     unknown: dict[str, str] = field(default_factory=dict)
     """Fact to the reason why it is unknown."""
-    watched: DeviceProfile | None = None
+    device_profile: DeviceProfile | None = None
     """One call as a GPU profiler recorded it; None without a profile."""
 
     def add(self, facts: Mapping[str, Fact], source: str = "") -> None:
@@ -121,26 +136,31 @@ class Notes:
         self.unknown |= {name: why for name in names if self.facts.get(name) is None}
 
 
-def profile(
+def make_profile(
     measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
 ) -> Profile:
-    """The profile with the tree leaf that the facts select, if there is one. Raises ExpressionError."""
+    """The profile with the advice of the first matching rule of `tree`, and the first matching
+    severity. Fields of a rule are None if no rule matches. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
-    (leaf, undecided), (urgency, _) = first_match(tree, facts), first_match(severities, facts)
-    names = ("bottleneck", "when", "fix", "gain")
-    advice: dict[str, Any] = {name: getattr(leaf, name, None) for name in names}
+    unknown_facts = [name for name, value in facts.items() if value is None]
+    leaf, unknown_by_rule = first_match(tree, facts)
+    severity_rule, _ = first_match(severities, facts)
+    undecided = [
+        f"{tree[index].bottleneck}: {' and '.join(names)} unknown" for index, names in unknown_by_rule.items()
+    ]
     return Profile(
         variant=measured.variant,
         workload=measured.workload.name,
         facts=facts,
         sources=dict(notes.sources),
-        watched=notes.watched,
-        unknown={name: notes.unknown.get(name, "not told") for name, value in facts.items() if value is None},
-        severity=urgency.severity if urgency else None,
-        tool=urgency.tool if urgency else None,
-        undecided=tuple(
-            f"{tree[place].bottleneck}: {' and '.join(names)} unknown" for place, names in undecided.items()
-        ),
+        watched=notes.device_profile,
+        unknown={name: notes.unknown.get(name, "not told") for name in unknown_facts},
+        severity=severity_rule.severity if severity_rule else None,
+        tool=severity_rule.tool if severity_rule else None,
+        undecided=tuple(undecided),
         promise=leaf.promise_for(facts) if leaf else None,
-        **advice,
+        bottleneck=leaf.bottleneck if leaf else None,
+        when=leaf.when if leaf else None,
+        fix=leaf.fix if leaf else None,
+        gain=leaf.gain if leaf else None,
     )

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -34,7 +33,7 @@ ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
 LIMIT_S = 20.0
 """Time limit in seconds of one dry-run call, which computes nothing."""
 NO_REPORT = "its compiler was not asked what kernels take"
-DRY = "in a dry run no tensor may be touched by the host"
+DRY_RUN_HINT = "in a dry run no tensor may be touched by the host"
 
 
 @dataclass
@@ -54,8 +53,9 @@ class KernelFindings:
     missing: list[str] = field(default_factory=list)
     """Parts that were not inspected, each with reason and remedy."""
 
-    def kernel(self, variant: str, symbol: str) -> KernelResources | None:
-        """Compiler's report on a launched kernel, found by symbol or name; None without one."""
+    def find_kernel(self, variant: str, symbol: str) -> KernelResources | None:
+        """Compiler's report on a kernel that `variant` launches, found by its symbol or its name;
+        None without one."""
         name = self.names.get(symbol, symbol)
         for library in self.libraries:
             for kernel in library.kernels if variant in library.variants else ():
@@ -63,12 +63,12 @@ class KernelFindings:
                     return kernel
         return None
 
-    def placed(self, device: DeviceFacts) -> Iterator[Placement]:
+    def list_placements(self, device: DeviceFacts) -> Iterator[Placement]:
         """Each launch with its occupancy on a GPU."""
         for variant, calls in self.launches.items():
             for call in calls:
                 for launch in call.launches:
-                    kernel = self.kernel(variant, launch.kernel)
+                    kernel = self.find_kernel(variant, launch.kernel)
                     shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
                     registers = kernel.registers if kernel else None
                     blocks, limited_by = launch_residency(launch, registers, shared, device)
@@ -87,31 +87,37 @@ class KernelFindings:
                         workloads=1,
                     )
 
-    def note_unreported(self, placements: Sequence[Placement]) -> None:
+    def note_unreported_kernels(self, placements: Sequence[Placement]) -> None:
         """Note in `missing` which launched kernels the compiler's report on their variant lacks."""
         compiled = {variant for library in self.libraries for variant in library.variants}
-        unknown = [launch for launch in placements if launch.variant in compiled and launch.registers is None]
-        if unknown:
-            names = ", ".join(dict.fromkeys(launch.kernel for launch in unknown))
+        unreported: list[str] = []
+        for launch in placements:
+            if launch.variant in compiled and launch.registers is None:
+                unreported.append(launch.kernel)
+        if unreported:
+            names = ", ".join(dict.fromkeys(unreported))
             self.missing.append(f"registers of {names}: launched, and not in the compiler's report")
 
 
 def runs_on(code: str, device: str) -> bool:
-    """True if a GPU (`device`) runs machine code of architecture `code`. Majors must be equal, and the code's
-    minor no higher. `sm_90a` runs on `sm_90` alone."""
-    code_match, there = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
-    if not code_match or not there or code_match[1] != there[1]:
+    """True if a GPU of architecture `device` runs machine code of architecture `code`. Majors must be
+    equal, and the code's minor no higher. Code for `sm_90a` runs on `sm_90` alone."""
+    code_match, device_match = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
+    if not code_match or not device_match or code_match[1] != device_match[1]:
         return False
-    return code_match[2] == there[2] if code_match[3] == "a" else int(code_match[2]) <= int(there[2])
+    code_minor, device_minor = int(code_match[2]), int(device_match[2])
+    return code_minor == device_minor if code_match[3] == "a" else code_minor <= device_minor
 
 
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
-    """The session's variants that nvcc compiles, also those emulated here. Placeholders in flags stay."""
-    variants = context.bench.target.variants
-    chosen = {
-        name: variant for name in variant_names(context) if isinstance(variant := variants[name], CAbiVariant)
-    }
-    return {name: variant for name, variant in chosen.items() if resources.is_nvcc(variant.build)}
+    """The session's variants that nvcc compiles, also those emulated here, as the manifest has them:
+    placeholders in flags, such as `{arch}`, are not filled in."""
+    chosen: dict[str, CAbiVariant] = {}
+    for name in variant_names(context):
+        variant = context.bench.target.variants[name]
+        if isinstance(variant, CAbiVariant) and resources.is_nvcc(variant.build):
+            chosen[name] = variant
+    return chosen
 
 
 def variant_names(context: Context) -> tuple[str, ...]:
@@ -120,10 +126,11 @@ def variant_names(context: Context) -> tuple[str, ...]:
     return tuple(name for name in context.bench.target.variants if name in names)
 
 
-def compiled_variants(
+def build_for_gpu(
     context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build each chosen variant for the GPU of `findings`. Returns the successful builds."""
+    """Build each chosen variant for the GPU of `findings`. Returns the successful builds; notes in
+    `findings` failed builds, and variants that are made for another GPU."""
     variants: dict[str, CAbiVariant] = {}
     for name in chosen:
         variant = context.bench.target.compiled_variant(name, findings.architecture)
@@ -132,83 +139,100 @@ def compiled_variants(
         else:
             made_for = f"it is made for {variant.architecture}"
             findings.missing.append(f"{name} on {findings.architecture}: {made_for}")
-    return (yield from _build(context, variants, f"compiler's report for {findings.architecture}", findings))
+    purpose = f"compiler's report for {findings.architecture}"
+    return (yield from _build_variants(context, variants, purpose, findings))
 
 
-def _build(
-    context: Context, variants: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
+def _build_variants(
+    context: Context, variants: Mapping[str, CAbiVariant], purpose: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build these variants. Returns successful builds, and adds failures to `findings`. `what`: their purpose."""
+    """Build these variants. Returns successful builds, and adds failures to `findings`. `purpose`: what
+    is missing without a compiler, for its message."""
     built, failures = yield from compile_all(context, variants, will_run=False)
     for failed in failures:
         if failed.no_compiler:
-            findings.missing.append(f"{what}: {failed.message}; {failed.hint}")
+            findings.missing.append(f"{purpose}: {failed.message}; {failed.hint}")
         else:
             findings.problems[failed.message] = failed.hint
     return built
 
 
-def read_compilers(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings) -> None:
+def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings) -> None:
     """Read the compiler's report of each build. Builds with one build id share a library."""
-    shared: dict[str, list[Build]] = {}
+    builds_by_id: dict[str, list[Build]] = {}
     for library in built:
-        shared.setdefault(library.build_id, []).append(library)
-    libraries = [_read(same, chosen[same[0].variant], findings) for same in shared.values()]
-    findings.libraries = [library for library in libraries if library is not None]
+        builds_by_id.setdefault(library.build_id, []).append(library)
+    reports = []
+    for builds in builds_by_id.values():
+        report = _read_library_report(builds, chosen[builds[0].variant], findings)
+        reports += [report] if report is not None else []
+    findings.libraries = reports
 
 
-def _read(same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings) -> CompiledLibrary | None:
-    """The compiler's report on one library; None without one, with the reason in `findings`. `same`: its builds,
-    which have one build id; `variant`: that of the first."""
-    names, architecture = tuple(build.variant for build in same), findings.architecture
-    who = ", ".join(names)
-    kernels, was_cut = resources.read_report(same[0])
-    fitting = {kernel.architecture for kernel in kernels if runs_on(kernel.architecture, architecture)}
-    if fitting:
+def _read_library_report(
+    builds: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
+) -> CompiledLibrary | None:
+    """The compiler's report on one library; None without one, with the reason in `findings`.
+    `builds`: all have the library's build id; `variant`: that of the first."""
+    names, architecture = tuple(build.variant for build in builds), findings.architecture
+    label = ", ".join(names)
+    kernels, was_cut = resources.read_report(builds[0])
+    architectures = dict.fromkeys(kernel.architecture for kernel in kernels)
+    runnable = [code for code in architectures if runs_on(code, architecture)]
+    if runnable:
         if was_cut:
-            findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
-        nearest = max(fitting)  # All have the GPU's major number.
-        code = tuple(kernel for kernel in kernels if kernel.architecture == nearest)
-        return CompiledLibrary(variants=names, build_id=same[0].build_id, architecture=nearest, kernels=code)
+            findings.missing.append(f"some kernels of {label}: the compiler's log was too long to keep")
+        nearest = max(runnable)  # All have the GPU's major number.
+        return CompiledLibrary(
+            variants=names,
+            build_id=builds[0].build_id,
+            architecture=nearest,
+            kernels=tuple(kernel for kernel in kernels if kernel.architecture == nearest),
+        )
     if kernels:
-        others = ", ".join(dict.fromkeys(kernel.architecture for kernel in kernels))
-        mend = "let `-arch={arch}` stand in its `build.flags`"
-        findings.missing.append(f"{who} on {architecture}: its code is for {others} only; {mend}")
+        remedy = "let `-arch={arch}` stand in its `build.flags`"
+        why = f"its code is for {', '.join(architectures)} only; {remedy}"
+        findings.missing.append(f"{label} on {architecture}: {why}")
     elif resources.requests_report(variant.build.flags):
-        findings.missing.append(f"compiler's report for {architecture}: {who} has no kernel of its own")
+        report = f"compiler's report for {architecture}"
+        findings.missing.append(f"{report}: {label} has no kernel of its own")
     else:
-        findings.problems[f"{who}: {NO_REPORT}"] = resources.REPORT_HINT
+        findings.problems[f"{label}: {NO_REPORT}"] = resources.REPORT_HINT
     return None
 
 
-def list_launches(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, built: bool
+def find_launches(
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, only_built: bool
 ) -> Generator[Tick, None, None]:
-    """Ask host code in a dry run which kernels it launches, using the GPU's build values. `built`: True: only
-    variants that are already built for the emulator."""
+    """Ask the host code of each variant, in a dry run in the emulator, which kernels it launches; note
+    the answers in `findings`. `only_built`: True: skip a variant that is not yet built for the
+    emulator; False: build it, with the values that were tuned for the GPU."""
     target, bench = context.bench.target, context.bench
     places = {"cache": bench.cache, "include": bench.include}
     variants: dict[str, CAbiVariant] = {}
     for name, variant in chosen.items():
         if variant.emulation is None or variant.architecture not in (None, findings.architecture):
             continue
-        emulated = target.emulated_variant(name, "" if built else findings.architecture)
-        if built and build.find_build(name, emulated, context.task.folder, **places) is None:
+        emulated = target.emulated_variant(name, "" if only_built else findings.architecture)
+        if only_built and build.find_build(name, emulated, context.task.folder, **places) is None:
             findings.missing.append(f"launches of {name}: it is not built for the emulator here")
         else:
             variants[name] = emulated
-    builds = yield from _build(context, variants, "launches", findings)
-    dry_runs = (
-        ask_for_launches(bench, library, _workloads(context, chosen[library.variant])) for library in builds
-    )
+    builds = yield from _build_variants(context, variants, "launches", findings)
+    dry_runs = []
+    for library in builds:
+        workloads = _workloads_to_launch(context, chosen[library.variant])
+        dry_runs.append(ask_for_launches(bench, library, workloads))
     answers = yield from run_side_by_side(dry_runs, cores())
     for library, calls in zip(builds, answers, strict=True):
         _add_launches(library.variant, calls, findings)
-    symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
+    symbols: set[str] = set()
+    for reported in findings.launches.values():
+        symbols |= {launch.kernel for call in reported for launch in call.launches}
     findings.names = demangle_symbols(sorted(symbols))
 
 
-def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
+def _workloads_to_launch(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads, then each other shape of the target, in every type of the variant."""
 
     def shape(workload: Workload) -> str:
@@ -228,16 +252,17 @@ def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads that the variant supports, in the type that is measured on a GPU."""
     target = context.bench.target
-    workloads = expand_sets(target, context.task.plan.workloads, target.dtypes.get("cuda", variant.dtypes[0]))
+    dtype = target.dtypes.get("cuda", variant.dtypes[0])
+    workloads = expand_sets(target, context.task.plan.workloads, dtype)
     return [workload for workload in workloads if is_supported(variant, workload)]
 
 
 def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """The launches of each workload, as the host code reports them in a dry run. `build`: the variant built for
-    the emulator. A returned error makes one workload `declined`. After a crash or hang the result ends with that
-    workload, as `lost`."""
+    """The launches of each workload, as the host code reports them in a dry run. `build`: the variant
+    built for the emulator. A workload is `told`; `declined` if the host code returned an error; or
+    `lost` after a crash or hang, and then it is the last of the result."""
     calls: list[WorkloadLaunches] = []
     terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"
@@ -246,21 +271,28 @@ def ask_for_launches(
         for workload in workloads:
             request = ListLaunches(terms, str(path), bench.make_call(workload, "dry"))
             try:
-                reply = yield from worker.ask(request, limit_s=LIMIT_S, note=f"launches of {workload.name}")
+                note = f"launches of {workload.name}"
+                reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
                 launches = []
                 for record in reply.launches:
-                    known = {name: record[name] for name in KernelLaunch.model_fields if name in record}
-                    # A record with a remark is no launch.
-                    launches += [] if "remark" in record else [KernelLaunch.model_validate(known)]
+                    if "remark" not in record:  # Else the record is no launch.
+                        names = KernelLaunch.model_fields.keys() & record.keys()
+                        fields = {name: record[name] for name in names}
+                        launches.append(KernelLaunch.model_validate(fields))
             except (Refusal, WorkerLost, ValidationError) as error:
                 why = str(error)
                 if isinstance(error, ValidationError):
-                    why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
+                    reason = error.errors()[0]["msg"]
+                    why = f"what it tells of a launch cannot be read: {reason}"
                 calls.append(WorkloadLaunches(workload=workload, status="lost", why=why))
                 break
-            status: Literal["declined", "told"] = "declined" if reply.entry_error else "told"
-            facts = {"workload": workload, "status": status, "why": reply.entry_error}
-            calls.append(WorkloadLaunches(**facts, launches=tuple(launches)))
+            answer = WorkloadLaunches(
+                workload=workload,
+                status="declined" if reply.entry_error else "told",
+                why=reply.entry_error,
+                launches=tuple(launches),
+            )
+            calls.append(answer)
     return tuple(calls)
 
 
@@ -269,10 +301,12 @@ def _add_launches(name: str, calls: tuple[WorkloadLaunches, ...], findings: Kern
     declined = [call for call in calls if call.status == "declined"]
     for call in calls:
         if call.status == "lost":
-            findings.problems[f"{name} does not say what it launches on {call.workload.name}: {call.why}"] = DRY
+            problem = f"{name} does not say what it launches on {call.workload.name}: {call.why}"
+            findings.problems[problem] = DRY_RUN_HINT
     if declined:
-        also = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
-        findings.missing.append(f"launches of {name} on {declined[0].workload.name}{also}: {declined[0].why}")
+        more = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
+        workloads = f"{declined[0].workload.name}{more}"
+        findings.missing.append(f"launches of {name} on {workloads}: {declined[0].why}")
     if any(call.launches for call in calls):
         findings.launches[name] = calls
     elif not declined and all(call.status == "told" for call in calls):

@@ -42,8 +42,8 @@ Residency = tuple[int, str]
 def count_resident_blocks(
     device: DeviceFacts, threads: int, registers: int | None = None, shared_bytes: int | None = None
 ) -> Residency:
-    """Blocks that a multiprocessor holds at a time, and what limits them. A resource of None does not limit.
-    `threads`, `shared_bytes`: of a block; `registers`: of a thread."""
+    """Blocks that a multiprocessor holds at a time, and what limits them; 0 if a block does not fit.
+    `threads`, `shared_bytes`: of a block; `registers`: of a thread. None: unknown, so no limit."""
     warps = math.ceil(threads / WARP)
     limits = {"blocks a multiprocessor": device.blocks_per_sm, "threads": 0}
     if 1 <= threads <= THREADS_PER_BLOCK:
@@ -79,37 +79,60 @@ def launch_residency(
 def make_occupancy(
     variant: str, workload: str, on: str, items: int, units: int, residency: Residency, **fields: object
 ) -> Occupancy | None:
-    """How `items` blocks fill `units` multiprocessors (or threads of a processor); None for no items. `variant`,
-    `workload`, `on`: labels of the result. `fields`: further fields of `Occupancy`."""
+    """How a launch of `items` blocks fills `units` multiprocessors (on a processor: pieces of work
+    and threads); None for no items. `on`: the device. `fields`: further fields of `Occupancy`."""
     if items <= 0:
         return None
-    blocks, limited_by = residency
-    waves = items / (units * blocks) if units * blocks else 0.0
-    labels = {"variant": variant, "workload": workload, "on": on, "items": items, "units": units}
-    figures = {"share": min(1.0, waves), "waves": waves, "used": waves / math.ceil(waves) if waves else 0.0}
-    return Occupancy.model_validate({**labels, "resident": blocks, "limited_by": limited_by, **figures, **fields})
+    resident, limited_by = residency
+    slots = units * resident
+    waves = items / slots if slots else 0.0
+    return Occupancy.model_validate(
+        {
+            "variant": variant,
+            "workload": workload,
+            "on": on,
+            "items": items,
+            "units": units,
+            "resident": resident,
+            "limited_by": limited_by,
+            "share": min(1.0, waves),
+            "waves": waves,
+            "used": waves / math.ceil(waves) if waves else 0.0,
+            **fields,
+        }
+    )
 
 
 def declared_occupancy(
     name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
 ) -> Occupancy | None:
-    """How the manifest's launch fills a GPU or `device` processor threads; None: no work. Raises ExpressionError
-    for a formula without a value."""
+    """How the launch that the manifest declares fills a device: a GPU, or a processor with `device`
+    threads; None: no work. `name`: the variant. Raises ExpressionError for a formula without a
+    value."""
     values = workload.formula_values
     if isinstance(device, int):
-        items = rounded_up(launch.blocks, {**values, "cores": device, "lanes": vector_lanes()})
+        values = {**values, "cores": device, "lanes": vector_lanes()}
+        items = evaluate_rounded_up(launch.blocks, values)
         on, residency = say.count(device, "thread"), (1, "one piece a thread")
         return make_occupancy(name, workload.name, on, items, device, residency, at_hand=at_hand)
-    formulas = (launch.registers, launch.shared_bytes)
-    registers, shared_bytes = (None if text is None else rounded_up(text, values) for text in formulas)
-    unknown = ["registers"] if registers is None else []
-    unknown += ["shared memory"] if shared_bytes is None else []
-    residency = count_resident_blocks(device, rounded_up(launch.threads, values), registers, shared_bytes)
-    items, fields = rounded_up(launch.blocks, values), {"at_hand": at_hand, "unknown": tuple(unknown)}
+    unknown: list[str] = []
+    registers = shared_bytes = None
+    if launch.registers is None:
+        unknown.append("registers")
+    else:
+        registers = evaluate_rounded_up(launch.registers, values)
+    if launch.shared_bytes is None:
+        unknown.append("shared memory")
+    else:
+        shared_bytes = evaluate_rounded_up(launch.shared_bytes, values)
+    threads = evaluate_rounded_up(launch.threads, values)
+    residency = count_resident_blocks(device, threads, registers, shared_bytes)
+    items = evaluate_rounded_up(launch.blocks, values)
+    fields = {"at_hand": at_hand, "unknown": tuple(unknown)}
     return make_occupancy(name, workload.name, device.name, items, device.sms, residency, **fields)
 
 
-def rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
+def evaluate_rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
     """The value of a formula, rounded up. Raises ExpressionError if it has no value."""
     if isinstance(formula, int):
         return formula
@@ -117,7 +140,8 @@ def rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
 
 
 def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
-    """For each variant and workload: how its largest launch (by threads) fills the GPU."""
+    """For each variant and workload: how its largest launch (by threads) fills the GPU. Other launches
+    of the call are left out."""
     largest: dict[tuple[str, str], Placement] = {}
     """Variant and workload to the placement of the largest launch."""
     for placement in placed:
@@ -127,11 +151,10 @@ def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_
             largest[call] = placement
     occupancies: list[Occupancy] = []
     for (variant, workload), launch in largest.items():
-        residency = launch.resident, launch.limited_by
-        fields = {"kernel": launch.kernel, "unknown": ("registers",) if launch.registers is None else ()}
-        occupancy = make_occupancy(
-            variant, workload, device.name, launch.blocks, device.sms, residency, at_hand=at_hand, **fields
-        )
+        unknown = ("registers",) if launch.registers is None else ()
+        fields = {"kernel": launch.kernel, "unknown": unknown, "at_hand": at_hand}
+        items, residency = launch.blocks, (launch.resident, launch.limited_by)
+        occupancy = make_occupancy(variant, workload, device.name, items, device.sms, residency, **fields)
         occupancies += [occupancy] if occupancy else []
     return occupancies
 
@@ -146,7 +169,7 @@ class ParallelismTerms(Model):
 def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[ParallelismOutput]:
     """Compute how each reported or declared launch fills its device; works without a GPU."""
     yield from ()
-    target, default = context.bench.target, arguments.device
+    target, default_gpu = context.bench.target, arguments.device
     with_reports = {occupancy.variant for occupancy in _reported_occupancies(context)}
     missing: list[str] = []
     occupancies: list[Occupancy] = []
@@ -154,22 +177,27 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[
         if getattr(variant, "launch", None) is None and name not in with_reports:
             if name in context.task.variants:
                 missing.append(f"parallelism of {name}: the manifest declares no launch")
-        elif variant.device == "cuda" and _gpu_of(context, variant, default) is None:
-            missing.append(f"parallelism of {name}: the manifest has no device {default}")
+        elif variant.device == "cuda" and _gpu_for(context, variant, default_gpu) is None:
+            missing.append(f"parallelism of {name}: the manifest has no device {default_gpu}")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
         workloads = expand_sets(target, context.task.plan.workloads, dtype)
         supported = [workload for workload in workloads if is_supported(variant, workload)]
-        possible = [find_occupancy(context, name, workload, default) for workload in supported]
-        occupancies += [occupancy for occupancy in possible if occupancy]
-    return Result(_output(occupancies, missing))
+        for workload in supported:
+            occupancy = find_occupancy(context, name, workload, default_gpu)
+            occupancies += [occupancy] if occupancy else []
+    return Result(_parallelism_output(occupancies, missing))
 
 
-def find_occupancy(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
-    """How a variant's launch fills its device; None without a launch, a known device, or work. A launch that
-    `kernel.resources` reported earlier takes precedence over the manifest. `default`: GPU if none is at hand."""
+def find_occupancy(
+    context: Context, name: str, workload: Workload, default_gpu: str = "sm_89"
+) -> Occupancy | None:
+    """How a variant's launch fills its device; None without a launch, a known device, or work. A launch
+    that `kernel.resources` reported earlier takes precedence over the manifest's. `default_gpu`: key
+    of the manifest's `devices`, used if no GPU is at hand."""
     bench, variant = context.bench, context.bench.target.variants[name]
-    launch, device = getattr(variant, "launch", None), _gpu_of(context, variant, default)
+    # Variants of Python and commands have no field `launch`.
+    launch, device = getattr(variant, "launch", None), _gpu_for(context, variant, default_gpu)
     if device is not None:
         for occupancy in _reported_occupancies(context):
             if (occupancy.variant, occupancy.workload, occupancy.on) == (name, workload.name, device.name):
@@ -190,10 +218,11 @@ def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
     return [occupancy for occupancy in reported.fillings if occupancy.kernel]  # Others: the manifest's launch.
 
 
-def _gpu_of(context: Context, variant: Variant, default: str) -> DeviceFacts | None:
-    """Facts of the GPU to compute a variant's occupancy for; None if it runs on the processor."""
+def _gpu_for(context: Context, variant: Variant, default_gpu: str) -> DeviceFacts | None:
+    """Facts of the GPU to compute a variant's occupancy for: the one at hand, else `default_gpu` of the
+    manifest. None if the variant runs on the processor, or if neither GPU is known."""
     if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
-        return gpu_at_hand(context) or context.bench.target.devices.get(default)
+        return gpu_at_hand(context) or context.bench.target.devices.get(default_gpu)
     return None
 
 
@@ -205,27 +234,29 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
     return facts_of_present_gpu(context.bench.target.devices, device.capability, device.name, device.facts)
 
 
-def _output(occupancies: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
+def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
     """Result of `kernel.parallelism`; not ok if some launch does not fit its GPU."""
     parts, learned = [], []
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
         least = min(of_variant, key=lambda occupancy: occupancy.share)
-        starved = sum(occupancy.share < 1 for occupancy in of_variant)
+        not_filled = sum(occupancy.share < 1 for occupancy in of_variant)
         where = f"{name} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
-        if not starved:
+        if not not_filled:
             parts.append(f"{where}: filled on all of {len(of_variant)} workloads")
             continue
         least_on = f"least on {least.workload} ({least.share:.0%})"
-        parts.append(f"{where}: not filled on {starved} of {len(of_variant)} workloads, {least_on}")
+        count = f"{not_filled} of {len(of_variant)}"
+        parts.append(f"{where}: not filled on {count} workloads, {least_on}")
+        pieces, places = say.count(least.items, "piece"), least.units * least.resident
         learned.append(
-            f"{name} has {say.count(least.items, 'piece')} of work for {least.units * least.resident} places of "
-            f"{least.on} on {least.workload}: split the work further before anything smaller is optimised."
+            f"{name} has {pieces} of work for {places} places of {least.on} on {least.workload}: "
+            "split the work further before anything smaller is optimised."
         )
     message, hint = "; ".join(parts) or "no variant declares its launch", None
     impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
     if impossible:
-        message = cannot_launch(impossible)
+        message = explain_impossible_launch(impossible)
         hint = "fewer threads, registers or less shared memory a block"
     return ParallelismOutput(
         ok=not impossible,
@@ -234,12 +265,12 @@ def _output(occupancies: Sequence[Occupancy], missing: Sequence[str]) -> Paralle
         not_exercised=tuple(missing),
         learned=tuple(learned),
         fillings=tuple(occupancies),
-        starved=tuple(dict.fromkeys(o.variant for o in occupancies if o.share < 1)),
+        starved=tuple(dict.fromkeys(occupancy.variant for occupancy in occupancies if occupancy.share < 1)),
         least_share=min((occupancy.share for occupancy in occupancies), default=None),
     )
 
 
-def cannot_launch(filling: Occupancy) -> str:
+def explain_impossible_launch(occupancy: Occupancy) -> str:
     """Message for a launch that the GPU refuses."""
-    what = f"{filling.kernel or filling.variant} cannot be launched on {filling.on} for {filling.workload}"
-    return f"{what}: {filling.limited_by}"
+    name, place = occupancy.kernel or occupancy.variant, f"{occupancy.on} for {occupancy.workload}"
+    return f"{name} cannot be launched on {place}: {occupancy.limited_by}"

@@ -36,8 +36,8 @@ ARITHMETIC = re.compile(
 def compiler_report(
     bench: Bench, variant: CAbiVariant, limit_s: float
 ) -> Generator[Tick, None, tuple[dict[str, int | float | None], str]]:
-    """Vectorisation facts from compiling a variant's sources to assembly, and why there are none. `vectorised`:
-    number of loops that gcc vectorised, counted per place and vector width."""
+    """Vectorisation facts from compiling a variant's sources to assembly; or no facts and the reason.
+    `vectorised`: number of loops that gcc vectorised, counted per place and vector width."""
     if not is_gcc(compiler_version(variant.build.compiler) or ""):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"
     listings, remarks = "", ""
@@ -47,22 +47,26 @@ def compiler_report(
             command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
             command += [source, "-o", str(listing)]
             note = f"reading what the compiler makes of {source}"
-            completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note)
+            settings: dict[str, Any] = {"cwd": bench.folder, "env": ENGLISH_MESSAGES}
+            completed = yield from run(command, limit_s=limit_s, note=note, **settings)
             if not completed.succeeded:
                 why = first_error(completed.errors) or completed.ending
                 return {}, f"the compiler's report on {source}: {why}"
             listings += listing.read_text(errors="replace")
             remarks += completed.errors
-    return {"vectorised": len(VECTORISED.findall(remarks)), "vector_share": vector_share(listings)}, ""
+    vectorised_loops = len(VECTORISED.findall(remarks))
+    return {"vectorised": vectorised_loops, "vector_share": vector_share(listings)}, ""
 
 
 def is_gcc(version: str) -> bool:
     """True if this is the first line of gcc's version text."""
-    return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
+    begins_like_gcc = re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version)
+    return "Free Software Foundation" in version or begins_like_gcc is not None
 
 
 def vector_share(listing: str) -> float | None:
-    """Share of vector instructions in the floating-point arithmetic of x86 assembly, or None."""
+    """Share of vector instructions in the floating-point arithmetic of x86 assembly; None if the
+    listing has no such arithmetic."""
     kinds = [match["kind"] for match in ARITHMETIC.finditer(listing)]
     return kinds.count("p") / len(kinds) if kinds else None
 
@@ -71,34 +75,42 @@ KernelRuns = tuple[tuple[KernelRun, ...], str]
 """Kernel launches of one call in order, and why there are none, with a remedy."""
 
 
-def watch_call(
-    bench: Bench, side: Side, workload: Workload, how: ObserveMode, limit_s: float, tool: Sequence[str] = ()
+def observe_call(
+    bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, profiler: Sequence[str] = ()
 ) -> Generator[Tick, None, tuple[tuple[Kernel, ...], str]]:
-    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and why the call
-    failed, or empty. `how`: a way of `Observe`; `tool`: command line of a profiler that starts the worker."""
+    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw and no
+    text; or no kernels, and why the call failed. `mode`: see `Observe`. `profiler`: command line of
+    a profiler that starts the worker; empty for none."""
     note = f"watching {side.name} on {workload.name}"
     try:
         yield from bench.prepare_answer(workload, with_windows=True)
-        with bench.start_worker(side, tool=tool) as worker:
+        with bench.start_worker(side, tool=profiler) as worker:
             yield from worker.receive(START_LIMIT_S, note)
-            request = Observe(bench.make_call(workload, side.name, with_windows=True), how)
+            request = Observe(bench.make_call(workload, side.name, with_windows=True), mode)
             kernels = yield from worker.ask(request, limit_s=limit_s, note=note)
-            if tool and (code := (yield from worker.wait_for_end(limit_s, f"waiting for {tool[0]}"))):
-                return (), f"{tool[0]} ended with {code}"
+            if profiler:
+                code = yield from worker.wait_for_end(limit_s, f"waiting for {profiler[0]}")
+                if code:
+                    return (), f"{profiler[0]} ended with {code}"
     except (Refusal, WorkerLost, LoopError) as error:
         return (), str(error)
     return kernels, ""
 
 
-def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, KernelRuns]:
+def trace_kernels(
+    bench: Bench, side: Side, workload: Workload, limit_s: float
+) -> Generator[Tick, None, KernelRuns]:
     """Kernels of one call by torch's profiler, in its own process; an error becomes the reason."""
-    kernels, failed = yield from watch_call(bench, side, workload, "trace", limit_s)
-    if failed:
-        return (), f"torch's profiler: {failed}"
-    runs = [
-        KernelRun(kernel=short_name(kernel.name), us=kernel.us, registers=kernel.registers) for kernel in kernels
-    ]
-    return tuple(runs), "" if runs else "torch's profiler saw no kernel in the call"
+    kernels, call_error = yield from observe_call(bench, side, workload, "trace", limit_s)
+    if call_error:
+        return (), f"torch's profiler: {call_error}"
+    if not kernels:
+        return (), "torch's profiler saw no kernel in the call"
+    runs = []
+    for kernel in kernels:
+        name = short_name(kernel.name)
+        runs.append(KernelRun(kernel=name, us=kernel.us, registers=kernel.registers))
+    return tuple(runs), ""
 
 
 NCU = "ncu"
@@ -106,16 +118,16 @@ NCU_LIMIT_S = 40.0
 """Time limit in seconds, which includes the import of torch; few kernels take 2 to 4 s."""
 MOST_LAUNCHES = 40
 """Most launches of a call that ncu measures."""
-TIME, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
-CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
-WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
-PERCENT = {
+TIME_COUNTER, REGISTER_COUNTER = "gpu__time_duration.sum", "launch__registers_per_thread"
+CONFLICT_COUNTER = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+WAVEFRONT_COUNTER = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+PERCENT_COUNTERS = {
     "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "warps_active": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
 """Fact to the ncu counter that gives it, in per cent."""
-STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+STALL_COUNTER = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 """Stalled warps by reason, averaged over issued instructions; all reasons add up to all warps."""
 WAITS = {
     "long_scoreboard": "loads from device memory",
@@ -140,17 +152,21 @@ WAITS = {
 """Stall reason to what the warp waits for."""
 NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
 """Stall reasons that some GPUs have no counter for."""
-ISSUES = "selected"
+ISSUE_REASON = "selected"
 """The same counter for warps that issue; needed for the total."""
-METRICS = (TIME, REGISTERS, CONFLICTS, WAVEFRONTS, *PERCENT.values(), *map(STALL.format, (*WAITS, ISSUES)))
+METRICS = (
+    *(TIME_COUNTER, REGISTER_COUNTER, CONFLICT_COUNTER, WAVEFRONT_COUNTER),
+    *(*PERCENT_COUNTERS.values(), *map(STALL_COUNTER.format, (*WAITS, ISSUE_REASON))),
+)
+"""Counters that ncu measures."""
 UNIT_NS = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}
 """Unit prefix of seconds to nanoseconds."""
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
-ALLOW = (
+PERMISSION_HINT = (
     "let the driver give counters to all users (NVreg_RestrictProfilingToAdminUsers=0), or run as root; "
     "a container needs --cap-add=SYS_ADMIN"
 )
-INSTALL = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
+INSTALL_HINT = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
 
 
 def read_counters(
@@ -158,88 +174,100 @@ def read_counters(
 ) -> Generator[Tick, None, KernelRuns]:
     """Hardware counters of one call by ncu. An error becomes the reason in the result."""
     if shutil.which(NCU) is None:
-        return (), f"there is no {NCU} on the PATH: {INSTALL}"
+        return (), f"there is no {NCU} on the PATH: {INSTALL_HINT}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / "csv"
-        under = [NCU, "--target-processes", "all", "--profile-from-start", "off"]
-        under += ["--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
-        under += ["--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES)]
+        ncu = [NCU, "--target-processes", "all", "--profile-from-start", "off"]
+        ncu += ["--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
+        ncu += ["--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES)]
         limit_s = min(limit_s, NCU_LIMIT_S)
-        _, failed = yield from watch_call(bench, side, workload, "mark", limit_s, under)
+        _, call_error = yield from observe_call(bench, side, workload, "mark", limit_s, ncu)
         text = log.read_text(errors="replace") if log.is_file() else ""
     runs = read_log(text)
-    return (runs, "") if runs and not failed else ((), explain_failure(text, failed))
+    if runs and not call_error:
+        return runs, ""
+    return (), explain_failure(text, call_error)
 
 
-def explain_failure(log: str, failed: str) -> str:
-    """Why ncu gave no result, and the remedy. `log`: what ncu wrote; `failed`: why the call failed, or empty."""
-    if NO_PERMISSION in log or NO_PERMISSION in failed:
-        return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {ALLOW}"
+def explain_failure(log: str, call_error: str) -> str:
+    """Why ncu gave no result, and the remedy. `log`: what ncu wrote; `call_error`: why the call
+    failed, or empty."""
+    if NO_PERMISSION in log or NO_PERMISSION in call_error:
+        return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {PERMISSION_HINT}"
     errors = [line.partition("==ERROR==")[2].strip() for line in log.splitlines() if "==ERROR==" in line]
-    reasons = [*errors[:1], *([failed] if failed else [])]
+    reasons = [*errors[:1], *([call_error] if call_error else [])]
     return f"{NCU}: {'; '.join(reasons)}" if reasons else f"{NCU} saw no kernel in the call"
 
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
     """Launches in a log of `ncu --csv`, in order. The CSV has a row for each launch and counter."""
-    launches: dict[str, dict[str, float]] = {}
-    names: dict[str, str] = {}
-    for row in csv.DictReader(line for line in text.splitlines() if line.startswith('"')):
-        if row.get("Metric Name") and (row.get("ID") or "").isdecimal():
-            names[row["ID"]] = row["Kernel Name"]
-            counters, unit = launches.setdefault(row["ID"], {}), row.get("Metric Unit") or ""
-            prefix = re.fullmatch("([num]?)s(?:econd)?", unit)
-            with suppress(ValueError):  # Skips `n/a`.
-                number = float((row.get("Metric Value") or "").replace(",", ""))
-                counters[row["Metric Name"]] = number * (UNIT_NS[prefix[1]] if prefix else 1.0)
-    return tuple(_kernel_run(names[key], counters) for key, counters in launches.items())
+    counters_by_launch: dict[str, dict[str, float]] = {}
+    name_by_launch: dict[str, str] = {}
+    table = [line for line in text.splitlines() if line.startswith('"')]
+    for row in csv.DictReader(table):
+        launch, counter = row.get("ID") or "", row.get("Metric Name")
+        if not counter or not launch.isdecimal():
+            continue
+        name_by_launch[launch] = row["Kernel Name"]
+        counters = counters_by_launch.setdefault(launch, {})
+        time_unit = re.fullmatch("([num]?)s(?:econd)?", row.get("Metric Unit") or "")
+        with suppress(ValueError):  # Skips `n/a`.
+            number = float((row.get("Metric Value") or "").replace(",", ""))
+            counters[counter] = number * UNIT_NS[time_unit[1]] if time_unit else number
+    return tuple(_kernel_run(name_by_launch[launch], counters) for launch, counters in counters_by_launch.items())
 
 
 def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
-    """A launch from its counters; missing counters stay None."""
-    facts: dict[str, Any] = {fact: counters[name] / 100 for fact, name in PERCENT.items() if name in counters}
-    if TIME in counters:
-        facts["us"] = counters[TIME] / 1e3
-    if REGISTERS in counters:
-        facts["registers"] = int(counters[REGISTERS])
-    if CONFLICTS in counters and WAVEFRONTS in counters:
-        facts["bank_conflicts"] = counters[CONFLICTS] / (counters[WAVEFRONTS] or 1.0)
-    return KernelRun(kernel=short_name(name), stalls=stalls(counters), **facts)
+    """A launch from its counters (times in nanoseconds); facts without a counter are left None."""
+    facts: dict[str, Any] = {}
+    for fact, counter in PERCENT_COUNTERS.items():
+        if counter in counters:
+            facts[fact] = counters[counter] / 100
+    if TIME_COUNTER in counters:
+        facts["us"] = counters[TIME_COUNTER] / 1e3
+    if REGISTER_COUNTER in counters:
+        facts["registers"] = int(counters[REGISTER_COUNTER])
+    if CONFLICT_COUNTER in counters and WAVEFRONT_COUNTER in counters:
+        facts["bank_conflicts"] = counters[CONFLICT_COUNTER] / (counters[WAVEFRONT_COUNTER] or 1.0)
+    return KernelRun(kernel=short_name(name), stalls=stall_shares(counters), **facts)
 
 
-def stalls(counters: dict[str, float]) -> dict[str, float]:
+def stall_shares(counters: dict[str, float]) -> dict[str, float]:
     """What warps wait for, to its share of their time; empty if a needed counter is missing."""
-    names = {reason: STALL.format(reason) for reason in (*WAITS, ISSUES)}
-    known = {reason: counters[name] for reason, name in names.items() if name in counters}
-    whole = sum(known.values())
-    if not whole or names.keys() - known.keys() - NOT_EVERYWHERE:
+    names = {reason: STALL_COUNTER.format(reason) for reason in (*WAITS, ISSUE_REASON)}
+    warps = {reason: counters[name] for reason, name in names.items() if name in counters}
+    total = sum(warps.values())
+    if not total or names.keys() - warps.keys() - NOT_EVERYWHERE:
         return {}
-    return {WAITS[reason]: value / whole for reason, value in known.items() if value and reason in WAITS}
+    stalled = [reason for reason, count in warps.items() if count and reason in WAITS]
+    return {WAITS[reason]: warps[reason] / total for reason in stalled}
 
 
 SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
 """Facts that a profiler gives as shares, 0 to 1."""
 MOST_STALLS = 3
-LEAST_S = 10.0
+"""Most stall reasons that are kept of a kernel."""
+SHORTEST_LIMIT_S = 10.0
 """Shortest time limit in seconds of a profiler, however many variants there are."""
 
 
 def profile_call(
-    context: Context, side: Side, workload: Workload, variants: int
+    context: Context, side: Side, workload: Workload, variant_count: int
 ) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
-    """Profile of one call, by ncu, else by torch's profiler; and why counters are unknown. `variants`: number of
-    variants that share the step's time limit."""
+    """Profile of one call, by ncu, else by torch's profiler, else None; and why counters are unknown,
+    empty with ncu. `variant_count`: number of variants that share the step's time limit."""
     if side.kind == "command":
         return None, "a program of its own is not profiled"
-    limit_s = max(LEAST_S, context.kill_after_s / (2 * max(variants, 1)))
-    runs, why_not_counted = yield from read_counters(context.bench, side, workload, limit_s)
+    # At most two profilers run for each variant.
+    limit_s = max(SHORTEST_LIMIT_S, context.kill_after_s / (2 * max(variant_count, 1)))
+    runs, ncu_error = yield from read_counters(context.bench, side, workload, limit_s)
     if runs:
         return device_profile(runs, "ncu"), ""
-    runs, why = yield from trace(context.bench, side, workload, limit_s)
+    runs, trace_error = yield from trace_kernels(context.bench, side, workload, limit_s)
     if runs:
         limits = "torch's profiler told kernels and times, which is all that it can"
-        return device_profile(runs, "torch's profiler"), f"{why_not_counted}; {limits}"
-    return None, f"{why_not_counted}; {why}"
+        return device_profile(runs, "torch's profiler"), f"{ncu_error}; {limits}"
+    return None, f"{ncu_error}; {trace_error}"
 
 
 def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"]) -> DeviceProfile:
@@ -248,18 +276,21 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
     for name in dict.fromkeys(launch.kernel for launch in runs):
         launches = [launch for launch in runs if launch.kernel == name]
         weights = [launch.us or 0.0 for launch in launches]
-        shares = {share: _mean([getattr(launch, share) for launch in launches], weights) for share in SHARES}
-        stall_shares: dict[str, float] = {}
+        registers = [launch.registers for launch in launches if launch.registers is not None]
+        shares: dict[str, float | None] = {}
+        for fact in SHARES:
+            shares[fact] = _mean([getattr(launch, fact) for launch in launches], weights)
+        share_by_stall: dict[str, float] = {}
         for reason in dict.fromkeys(reason for launch in launches for reason in launch.stalls):
-            stall_share = _mean([launch.stalls.get(reason) for launch in launches], weights)
-            if stall_share:
-                stall_shares[reason] = stall_share
-        longest_stalls = sorted(stall_shares.items(), key=lambda item: -item[1])[:MOST_STALLS]
+            share = _mean([launch.stalls.get(reason) for launch in launches], weights)
+            if share:
+                share_by_stall[reason] = share
+        longest_stalls = sorted(share_by_stall.items(), key=lambda item: -item[1])[:MOST_STALLS]
         kernel = KernelRun(
             kernel=name,
             launches=len(launches),
             us=sum_if_all_known([launch.us for launch in launches]),
-            registers=max((run.registers for run in launches if run.registers is not None), default=None),
+            registers=max(registers, default=None),
             stalls=dict(longest_stalls),
             **shares,
         )
@@ -269,12 +300,12 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
         kernels=tuple(sorted(kernels, key=lambda kernel: -(kernel.us or 0.0))),
         launches=len(runs),
         us=sum_if_all_known([launch.us for launch in runs]),
-        cut=by == "ncu" and len(runs) >= MOST_LAUNCHES,  # Where ncu was told to stop.
+        cut=by == "ncu" and len(runs) >= MOST_LAUNCHES,  # ncu stops after so many launches.
     )
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Weighted mean; the plain mean if all weights are 0; None if a value is missing."""
+    """Weighted mean; the plain mean if all weights are 0; None without values or if one is None."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None
@@ -282,17 +313,20 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     return sum(value * weight for value, weight in zip(known, weights, strict=True)) / sum(weights)
 
 
-def facts(profile: DeviceProfile) -> dict[str, float | str | None]:
-    """Facts about the longest kernel, for the decision tree."""
+def longest_kernel_facts(profile: DeviceProfile) -> dict[str, float | str | None]:
+    """Facts about the longest kernel of a call, for the decision tree."""
     longest = profile.kernels[0]
-    return {**{share: getattr(longest, share) for share in SHARES}, "stall": next(iter(longest.stalls), None)}
+    facts: dict[str, float | str | None] = {fact: getattr(longest, fact) for fact in SHARES}
+    facts["stall"] = next(iter(longest.stalls), None)
+    return facts
 
 
-def source(profile: DeviceProfile) -> str:
-    """Source of these facts: `ncu, of small_kernel, 78% of the time of 2 kernels`."""
-    longest, others = profile.kernels[0], len(profile.kernels)
-    if others == 1:
-        return f"{profile.by}, of {longest.kernel}"
+def describe_source(profile: DeviceProfile) -> str:
+    """Where `longest_kernel_facts` come from: `ncu, of add, 78% of the time of 2 kernels`."""
+    longest, count = profile.kernels[0], len(profile.kernels)
+    text = f"{profile.by}, of {longest.kernel}"
+    if count == 1:
+        return text
     if not profile.us or longest.us is None:
-        return f"{profile.by}, of {longest.kernel}, the first of {others} kernels"
-    return f"{profile.by}, of {longest.kernel}, {longest.us / profile.us:.0%} of the time of {others} kernels"
+        return f"{text}, the first of {count} kernels"
+    return f"{text}, {longest.us / profile.us:.0%} of the time of {count} kernels"

@@ -11,13 +11,18 @@ from loop.model.resources import CompiledLibrary, KernelResources, Placement
 from loop.model.target import CAbiVariant, ResourceBudget
 from loop.profile.inspection import (
     KernelFindings,
-    compiled_variants,
+    build_for_gpu,
     cuda_variants,
-    list_launches,
-    read_compilers,
+    find_launches,
+    read_reports,
     timed_workloads,
 )
-from loop.profile.launch_limits import cannot_launch, declared_occupancy, gpu_at_hand, largest_occupancies
+from loop.profile.launch_limits import (
+    declared_occupancy,
+    explain_impossible_launch,
+    gpu_at_hand,
+    largest_occupancies,
+)
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
 from loop.report.markdown import Table
@@ -25,12 +30,12 @@ from loop.report.sections import Section
 from loop.steps.context import Context, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 
-FEWER = "take a smaller tile, more warps or fewer registers"
-ALLOW = f"{FEWER}; or allow it under `budgets` in target.yaml"
+FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
+BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
 NO_LAUNCH = "declare `launch`, or how it is built for the emulator (`emulation`), in target.yaml"
 MOST_ROWS = 12
 """Most kernels in the table; kernels with problems come first."""
-NAMESPACE = re.compile(r"\w+::")
+NAMESPACE = re.compile(r"^\w+::")
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
@@ -52,66 +57,79 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
     findings = KernelFindings(architecture, context.bench.gpu_of_architecture(architecture))
     if findings.device is None and variants:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
-    builds = yield from compiled_variants(context, variants, findings)
+    builds = yield from build_for_gpu(context, variants, findings)
     inputs = (architecture, str(arguments.built), arguments.spills)
     build_ids = [f"{build.variant} {build.build_id}" for build in builds]
-    ground = dependency_hash(context, "kernel.resources", *inputs, *build_ids)
+    digest = dependency_hash(context, "kernel.resources", *inputs, *build_ids)
     if not findings.problems:
-        earlier = reuse_result(context, ResourcesOutput, ground, arguments)
+        earlier = reuse_result(context, ResourcesOutput, digest, arguments)
         if earlier is not None:
             return Result(earlier)
-    read_compilers(variants, builds, findings)
-    yield from list_launches(context, variants, findings, built=arguments.built)
-    output = _judge(context, variants, findings, tell=arguments.spills == "tell")
-    return Result(output.model_copy(update={"rests_on": ground}))
+    read_reports(variants, builds, findings)
+    yield from find_launches(context, variants, findings, only_built=arguments.built)
+    may_spill = arguments.spills == "tell"
+    output = _check_findings(context, variants, findings, may_spill=may_spill)
+    return Result(output.model_copy(update={"rests_on": digest}))
 
 
-def _judge(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, tell: bool
+def _check_findings(
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, may_spill: bool
 ) -> ResourcesOutput:
-    """Check reports and launches against GPU limits and budgets. `tell`: spills do not fail."""
+    """Check reports and launches against GPU limits and budgets. `may_spill`: spills do not fail."""
     device, architecture = findings.device, findings.architecture
-    placed = tuple(findings.placed(device)) if device else ()
-    timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}
-    shapes, filled = merge_launches(placed, timed), tuple(_fillings(context, chosen, findings, placed))
+    placements = tuple(findings.list_placements(device)) if device else ()
+    timed: set[str] = set()
+    for variant in chosen.values():
+        timed |= {workload.name for workload in timed_workloads(context, variant)}
+    launches = merge_launches(placements, timed)
+    occupancies = tuple(_timed_occupancies(context, chosen, findings, placements))
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
-        lines = check_budgets(library, budgets, shapes)
-        for every, own in zip((spilled, broken, unchecked), lines, strict=True):
-            every += own
+        spills, exceeded, without_launch = check_budgets(library, budgets, launches)
+        spilled += spills
+        broken += exceeded
+        unchecked += without_launch
     if unchecked:
         more = f" and {len(unchecked) - 1} more" if len(unchecked) > 1 else ""
         unknown = "no workload launches it, so its blocks are not known"
         findings.missing.append(f"budget of {unchecked[0]}{more}: {unknown}")
-    findings.note_unreported(shapes)
-    on = device.name if device else architecture
-    refused = [_refusal_text(shape, on) for shape in shapes if shape.resident == 0]
-    # Fillings with a kernel come from reported launches, which `shapes` has; the others from the manifest.
-    refused += [cannot_launch(each) for each in filled if each.resident == 0 and not each.kernel]
+    findings.note_unreported_kernels(launches)
+    gpu_name = device.name if device else architecture
+    refused = [_refusal_text(launch, gpu_name) for launch in launches if launch.resident == 0]
+    for occupancy in occupancies:
+        # With a kernel it is one of `launches`; without, it comes from the manifest.
+        if occupancy.resident == 0 and not occupancy.kernel:
+            refused.append(explain_impossible_launch(occupancy))
     impossible = tuple(dict.fromkeys(refused))
-    tolerable = [*(() if tell else spilled), *broken]
-    problems = [*findings.problems, *tolerable, *impossible]
-    hints = [*findings.problems.values(), *([ALLOW] if tolerable else [FEWER] if impossible else [])]
+    over_budget = broken if may_spill else [*spilled, *broken]
+    problems = [*findings.problems, *over_budget, *impossible]
+    hint = next(iter(findings.problems.values()), None)
+    if hint is None and over_budget:
+        hint = BUDGET_HINT
+    elif hint is None and impossible:
+        hint = FEWER_RESOURCES_HINT
     if problems:
         message = f"{problems[0]}{f'; and {len(problems) - 1} more' if len(problems) > 1 else ''}"
     elif not chosen:
         message = "none of the variants is compiled by nvcc"
     else:
-        blocks = [shape.resident for shape in shapes]
-        held = f"; {min(blocks)} to {max(blocks)} blocks a multiprocessor of {on}" if blocks else ""
-        message = f"{_compiled_line(architecture, findings.libraries)}{held}"
+        message = _compiled_line(architecture, findings.libraries)
+        residents = [launch.resident for launch in launches]
+        if residents:
+            blocks = f"{min(residents)} to {max(residents)} blocks"
+            message = f"{message}; {blocks} a multiprocessor of {gpu_name}"
     return ResourcesOutput(
         ok=not problems,
         message=message,
-        hint=hints[0] if hints else None,
+        hint=hint,
         not_exercised=tuple(dict.fromkeys(findings.missing)),
         learned=tuple(f"On {architecture}, {text}." for text in (*spilled, *impossible)),
         device=architecture,
         device_name=device.name if device else "",
         libraries=tuple(findings.libraries),
-        placements=shapes,
-        fillings=filled,
+        placements=launches,
+        fillings=occupancies,
         spilled=tuple(spilled),
         broken=tuple(broken),
         impossible=impossible,
@@ -119,47 +137,51 @@ def _judge(
 
 
 def merge_launches(placed: Sequence[Placement], timed: set[str]) -> tuple[Placement, ...]:
-    """Distinct launches, each once. `timed`: names of the workloads that are timed."""
-    shapes: dict[str, list[Placement]] = {}
+    """Each distinct launch once, with its number of workloads and whether it is timed on any.
+    `timed`: names of the workloads that are timed."""
+    groups: dict[str, list[Placement]] = {}
     for placement in placed:
-        shapes.setdefault(placement.model_dump_json(exclude={"workload"}), []).append(placement)
+        groups.setdefault(placement.model_dump_json(exclude={"workload"}), []).append(placement)
     merged = []
-    for same in shapes.values():
-        workloads = {placement.workload for placement in same}
-        merged.append(same[0].model_copy(update={"workloads": len(workloads), "timed": bool(workloads & timed)}))
+    for equal in groups.values():
+        workloads = {placement.workload for placement in equal}
+        counts = {"workloads": len(workloads), "timed": bool(workloads & timed)}
+        merged.append(equal[0].model_copy(update=counts))
     return tuple(merged)
 
 
 def check_budgets(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Check one library. Returns three lists of lines: excessive spills, other exceeded budgets, and kernels whose
-    budget needs a launch that no workload makes. Without a budget a kernel must not spill. A budget that matches
-    no kernel counts as exceeded: otherwise a renamed kernel would silently lose its budget."""
+    """Check one library. Returns three lists: texts on excessive spills, texts on other exceeded
+    budgets, and names of kernels whose budget needs a launch that no workload makes. Without a
+    budget a kernel must not spill. A budget that matches no kernel counts as exceeded: otherwise a
+    renamed kernel would silently lose its budget."""
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for kernel in library.kernels:
-        own = next((budget for budget in budgets if budget.kernel in kernel.name), None)
-        allowed = own.spill_bytes if own else 0
-        if kernel.spill_bytes > allowed:
-            most = f", budget {allowed}" if allowed else ""
-            spilled.append(f"{kernel.short_name} spills {kernel.spill_bytes} bytes{most}")
-        if own is None:
+        budget = next((budget for budget in budgets if budget.kernel in kernel.name), None)
+        allowed_bytes = budget.spill_bytes if budget else 0
+        if kernel.spill_bytes > allowed_bytes:
+            limit_text = f", budget {allowed_bytes}" if allowed_bytes else ""
+            spilled.append(f"{kernel.short_name} spills {kernel.spill_bytes} bytes{limit_text}")
+        if budget is None:
             continue
-        placed = [placement for placement in placements if placement.symbol == kernel.symbol]
-        if not placed and kernel.entry and (own.blocks_per_sm or own.shared_bytes is not None):
+        launches = [placement for placement in placements if placement.symbol == kernel.symbol]
+        needs_launch = budget.blocks_per_sm or budget.shared_bytes is not None
+        if not launches and kernel.entry and needs_launch:
             unchecked.append(kernel.short_name)
-        shared = max((placement.shared_bytes for placement in placed), default=kernel.shared_bytes)
-        limits = {
-            "registers": (kernel.registers, own.registers),
-            "bytes of stack": (kernel.stack_bytes, own.stack_bytes),
-            "bytes of shared memory": (shared, own.shared_bytes),
-        }
-        for what, (takes, limit) in limits.items():
-            if limit is not None and takes is not None and takes > limit:
-                broken.append(f"{kernel.short_name}: {takes} {what}, budget {limit}")
-        fewest = min((placement.resident for placement in placed), default=None)
-        if own.blocks_per_sm is not None and fewest is not None and fewest < own.blocks_per_sm:
-            blocks = f"{fewest} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+        shared = max((launch.shared_bytes for launch in launches), default=kernel.shared_bytes)
+        for unit, amount, limit in (
+            ("registers", kernel.registers, budget.registers),
+            ("bytes of stack", kernel.stack_bytes, budget.stack_bytes),
+            ("bytes of shared memory", shared, budget.shared_bytes),
+        ):
+            if limit is not None and amount is not None and amount > limit:
+                broken.append(f"{kernel.short_name}: {amount} {unit}, budget {limit}")
+        fewest = min((launch.resident for launch in launches), default=None)
+        least = budget.blocks_per_sm
+        if least is not None and fewest is not None and fewest < least:
+            blocks = f"{fewest} blocks a multiprocessor, budget {least} at least"
             broken.append(f"{kernel.short_name}: {blocks}")
     for budget in budgets:
         if not any(budget.kernel in kernel.name for kernel in library.kernels):
@@ -168,19 +190,22 @@ def check_budgets(
     return spilled, broken, unchecked
 
 
-def _refusal_text(shape: Placement, on: str) -> str:
+def _refusal_text(launch: Placement, gpu_name: str) -> str:
     """Message for a launch that the GPU refuses, with the resources it asks for."""
     needs = ""
-    if shape.limited_by in ("threads", "registers", "shared memory"):
-        registers = "" if shape.registers is None else f" {shape.registers} registers each,"
-        needs = f" ({shape.threads} threads,{registers} {shape.shared_bytes} bytes of shared memory)"
-    return f"{shape.kernel} cannot be launched on {on} for {shape.workload}: {shape.limited_by}{needs}"
+    if launch.limited_by in ("threads", "registers", "shared memory"):
+        registers = "" if launch.registers is None else f" {launch.registers} registers each,"
+        shared = f"{launch.shared_bytes} bytes of shared memory"
+        needs = f" ({launch.threads} threads,{registers} {shared})"
+    what = f"{launch.kernel} cannot be launched on {gpu_name} for {launch.workload}"
+    return f"{what}: {launch.limited_by}{needs}"
 
 
-def _fillings(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placed: Sequence[Placement]
+def _timed_occupancies(
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placements: Sequence[Placement]
 ) -> Iterator[Occupancy]:
-    """How timed calls fill the GPU, by reported launches, else by the manifest's."""
+    """How each timed call fills the GPU: by the launches that host code reported, else by the
+    manifest's. Nothing for a GPU without facts. Notes in `findings` variants without a launch."""
     device = findings.device
     if device is None:
         return
@@ -189,21 +214,24 @@ def _fillings(
         timed = timed_workloads(context, variant)
         names = {workload.name for workload in timed}
         if name in findings.launches:
-            own = [launch for launch in placed if launch.variant == name and launch.workload in names]
-            yield from largest_occupancies(own, device, at_hand=at_hand)
+            reported = [launch for launch in placements if launch.variant == name]
+            reported = [launch for launch in reported if launch.workload in names]
+            yield from largest_occupancies(reported, device, at_hand=at_hand)
         elif variant.launch is not None:
-            only = "static arithmetic only, on the launch that the manifest declares"
-            findings.missing.append(f"launches of {name}: {only}")
-            every = [
-                declared_occupancy(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed
-            ]
-            yield from (filling for filling in every if filling is not None)
+            limit = "static arithmetic only, on the launch that the manifest declares"
+            findings.missing.append(f"launches of {name}: {limit}")
+            for workload in timed:
+                launch = variant.launch
+                occupancy = declared_occupancy(name, launch, workload, device, at_hand=at_hand)
+                if occupancy is not None:
+                    yield occupancy
         elif variant.emulation is None:  # Else the dry run in the emulator noted why it told none.
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
 
 
 def section(output: ResourcesOutput) -> Section | None:
-    """Section of the report on one GPU: the kernels of timed calls, and those with problems."""
+    """Section of the report on one GPU: the kernels of timed calls, and those with problems. None if
+    there is neither a compiler's report nor a launch."""
     if not (output.libraries or output.placements or output.fillings):
         return None
     rows = kernel_rows(output)
@@ -222,57 +250,65 @@ def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
     if not kernels:
         return f"nothing was compiled for {device}: registers and spills are not known"
     entries = [kernel for kernel in kernels if kernel.entry]
-    most = max((kernel.registers or 0 for kernel in entries), default=0)
+    most_registers = max((kernel.registers or 0 for kernel in entries), default=0)
     spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)
     spills = f"{spilling} of them {'spills' if spilling == 1 else 'spill'}" if spilling else "none spills"
-    return f"compiled for {device}: {say.count(len(entries), 'kernel')}, at most {most} registers, {spills}"
+    limits = f"at most {most_registers} registers, {spills}"
+    return f"compiled for {device}: {say.count(len(entries), 'kernel')}, {limits}"
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
     """A sentence on the compiler's report, then one for each variant on how it fills the GPU."""
     lines = [_compiled_line(output.device, output.libraries)]
-    for name in dict.fromkeys(filling.variant for filling in output.fillings):
-        mine = [filling for filling in output.fillings if filling.variant == name]
-        full = sum(filling.share >= 1 for filling in mine)
-        waves = _range([say.significant(pick(filling.waves for filling in mine), 2) for pick in (min, max)])
-        source = "" if mine[0].kernel else ", by the launch that the manifest declares"
-        lines.append(f"{name}: {waves} waves, filled on {full} of {say.count(len(mine), 'workload')}{source}")
+    for name in dict.fromkeys(occupancy.variant for occupancy in output.fillings):
+        occupancies = [occupancy for occupancy in output.fillings if occupancy.variant == name]
+        full = sum(occupancy.share >= 1 for occupancy in occupancies)
+        waves = [occupancy.waves for occupancy in occupancies]
+        waves_text = _join_ends(say.significant(min(waves), 2), say.significant(max(waves), 2))
+        source = "" if occupancies[0].kernel else ", by the launch that the manifest declares"
+        workloads = say.count(len(occupancies), "workload")
+        lines.append(f"{name}: {waves_text} waves, filled on {full} of {workloads}{source}")
     return tuple(lines)
 
 
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
-    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels. Kernels with problems come
-    first, then those of timed calls. A kernel in several libraries has one row; launches without a compiler's
-    report come last. Without problems or timed calls a kernel has no row."""
-    rest = list(output.placements)
-    groups: dict[tuple[str, KernelResources | None], list[Placement]] = {}
+    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels. Kernels with
+    problems come first, then those of timed calls; others have no row. A kernel in several libraries
+    has one row; launches without a compiler's report come last of their kind."""
+    unmatched = list(output.placements)
+    launches_by_kernel: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:
         for kernel in library.kernels:
-            own = [p for p in rest if p.symbol == kernel.symbol and p.variant in library.variants]
-            rest = [placement for placement in rest if placement not in own]
-            groups.setdefault((kernel.short_name, kernel), []).extend(own)
-    for placement in rest:
-        groups.setdefault((placement.kernel, None), []).append(placement)
-    begins = {match[0] if (match := NAMESPACE.match(name)) else "" for name, _ in groups}
-    common = begins.pop() if len(begins) == 1 else ""
-    troubled, plain = [], []
-    for (name, report), placed in groups.items():
-        shared = [launch.shared_bytes for launch in placed] or [report.shared_bytes if report else 0]
-        residents = [launch.resident for launch in placed]
+            launches = launches_by_kernel.setdefault((kernel.short_name, kernel), [])
+            for launch in tuple(unmatched):
+                if launch.symbol == kernel.symbol and launch.variant in library.variants:
+                    launches.append(launch)
+                    unmatched.remove(launch)
+    for launch in unmatched:
+        launches_by_kernel.setdefault((launch.kernel, None), []).append(launch)
+    namespaces = {"".join(NAMESPACE.findall(name)) for name, _ in launches_by_kernel}
+    # A namespace that all kernels share is left out of their names.
+    common = namespaces.pop() if len(namespaces) == 1 else ""
+    problem_rows, timed_rows = [], []
+    for (name, report), launches in launches_by_kernel.items():
+        shared = [launch.shared_bytes for launch in launches]
+        shared = shared or [report.shared_bytes if report else 0]
+        shared_kib = _join_ends(f"{min(shared) / 1024:.3g}", f"{max(shared) / 1024:.3g}")
+        residents = [launch.resident for launch in launches]
         row = (
             re.sub(rf"\b{common}", "", name),
             "-" if report is None or report.registers is None else str(report.registers),
             "-" if report is None else f"{report.spill_bytes} B",
-            f"{_range([f'{size / 1024:.3g}' for size in (min(shared), max(shared))])} KiB",
-            _range([str(min(residents)), str(max(residents))]) if residents else "-",
+            f"{shared_kib} KiB",
+            _join_ends(str(min(residents)), str(max(residents))) if residents else "-",
         )
         if (report and report.spill_bytes) or 0 in residents:
-            troubled.append(row)
-        elif any(launch.timed for launch in placed):
-            plain.append(row)
-    return [*troubled, *plain]
+            problem_rows.append(row)
+        elif any(launch.timed for launch in launches):
+            timed_rows.append(row)
+    return [*problem_rows, *timed_rows]
 
 
-def _range(ends: Sequence[str]) -> str:
-    """Two ends as `3`, or `2 to 4`."""
-    return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
+def _join_ends(low: str, high: str) -> str:
+    """A range as text: `2 to 4`, or `3` if both ends are equal."""
+    return low if low == high else f"{low} to {high}"

@@ -16,7 +16,7 @@ COMPILERS = ("g++", "gcc", "clang++", "clang")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
 TRIAL_MS = 10
 LIMIT_S = 20.0
-QUIET, TRIES = 0.8, 3
+UNDISTURBED_SHARE, TRIES = 0.8, 3
 """Share of its best rate that a valid measurement of the roof reaches, and number of attempts."""
 MOST_SHARE = 1.1
 """Share of a measured roof that a call may reach by noise; beyond it the roof is wrong."""
@@ -33,46 +33,49 @@ class PeakRates:
     source: str = ""
     """Source of these rates, or why they are unknown."""
 
-    def shares(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float]:
-        """Share of each roof that a call reaches, where it is known. `moved`: bytes."""
-        rates = {"arithmetic": (flops, self.flops_per_s), "bandwidth": (moved, self.bytes_per_s)}
+    def reached_shares(self, flops: float | None, moved_bytes: float | None, seconds: float) -> dict[str, float]:
+        """Share of each roof (`arithmetic`, `bandwidth`) that a call reaches; without unknown ones."""
+        rates = {"arithmetic": (flops, self.flops_per_s), "bandwidth": (moved_bytes, self.bytes_per_s)}
         shares = {}
         for name, (amount, peak) in rates.items():
             if amount is not None and peak and seconds > 0:
                 shares[name] = amount / seconds / peak
         return shares
 
-    def facts(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float | str | None]:
-        """Roofline facts of a call (Williams, Waterman, Patterson 2009). `moved`: bytes that the call must move at
-        least, so `bandwidth_share` is a lower bound. A share above `MOST_SHARE` proves the roof wrong: that share
-        and `roof` become None."""
-        intensity, roof = flops / moved if flops is not None and moved else None, None
-        shares = self.shares(flops, moved, seconds)
+    def facts(
+        self, flops: float | None, moved_bytes: float | None, seconds: float
+    ) -> dict[str, float | str | None]:
+        """Roofline facts of a call (Williams, Waterman, Patterson 2009); None for unknown ones.
+        `moved_bytes`: what the call must move at least, so `bandwidth_share` is a lower bound.
+        A share above `MOST_SHARE` proves the roof wrong: that share and `roof` become None."""
+        intensity = flops / moved_bytes if flops is not None and moved_bytes else None
+        roof = None
+        shares = self.reached_shares(flops, moved_bytes, seconds)
         possible = {name: min(share, 1.0) for name, share in shares.items() if share <= MOST_SHARE}
-        is_below = len(possible) == len(shares)
-        if is_below and intensity is not None and self.flops_per_s and self.bytes_per_s:
+        is_plausible = len(possible) == len(shares)
+        if is_plausible and intensity is not None and self.flops_per_s and self.bytes_per_s:
             # Left of the roofline's ridge, bandwidth limits the call.
             roof = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
         return {
             "flops": flops,
-            "bytes": moved,
+            "bytes": moved_bytes,
             "intensity": intensity,
             "flops_share": possible.get("arithmetic"),
             "bandwidth_share": possible.get("bandwidth"),
             "roof": roof,
         }
 
-    def exceeded(self, flops: float | None, moved: float | None, seconds: float) -> str:
+    def explain_exceeded(self, flops: float | None, moved_bytes: float | None, seconds: float) -> str:
         """Roofs that a call exceeds, as `1.56 of the arithmetic roof`; empty if none."""
-        shares = self.shares(flops, moved, seconds)
-        above = [f"{share:.3g} of the {name} roof" for name, share in shares.items() if share > MOST_SHARE]
-        return " and ".join(above)
+        shares = self.reached_shares(flops, moved_bytes, seconds)
+        exceeded = {name: share for name, share in shares.items() if share > MOST_SHARE}
+        return " and ".join(f"{share:.3g} of the {name} roof" for name, share in exceeded.items())
 
 
 def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:
-    """Measure the rates of `threads` threads on `working_set` bytes, by a program that is compiled in `folder`.
-    Raises LoopError. Repeats disturbed measurements. Two-byte types run as float32: few processors compute in
-    them."""
+    """Measure a processor's rates with `threads` threads on `working_set` bytes, by a C program that
+    is compiled in `folder`. Repeats disturbed measurements. Two-byte types run as float32: few
+    processors compute in them. Raises LoopError without a compiler or an undisturbed measurement."""
     program = folder / "roof"
     compiler = next((name for name in COMPILERS if compiler_version(name)), None)
     if compiler is None:
@@ -88,8 +91,10 @@ def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> 
         if not done.succeeded:
             raise WorkFailed(f"{UNMEASURED}: {done.ending}")
         figures = json.loads(done.output)
-        flops, moved = figures["flops_per_s"], figures["bytes_per_s"]
-        if flops >= QUIET * figures["most_flops_per_s"]:  # Else another program shared the core.
-            reached = f"of {flops / 1e9:.3g} GFLOP/s and {moved / 1e9:.3g} GB/s"
-            return PeakRates(flops, moved, f"{reached}, measured here on {say.count(threads, 'thread')}")
+        flops_per_s, bytes_per_s = figures["flops_per_s"], figures["bytes_per_s"]
+        # A rate far below the best trial's: another program shared the core.
+        if flops_per_s >= UNDISTURBED_SHARE * figures["most_flops_per_s"]:
+            rates = f"of {flops_per_s / 1e9:.3g} GFLOP/s and {bytes_per_s / 1e9:.3g} GB/s"
+            source = f"{rates}, measured here on {say.count(threads, 'thread')}"
+            return PeakRates(flops_per_s, bytes_per_s, source)
     raise WorkFailed("the roof of this machine is not shown: other programs ran while it was measured")

@@ -16,7 +16,14 @@ from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_outp
 from loop.model.record import Finished, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
-from loop.profile.actions import facts_table, kernels_table, leaf_words, note_lines, parallelism_table, total_lines
+from loop.profile.actions import (
+    describe_leaf,
+    facts_table,
+    kernels_table,
+    note_lines,
+    parallelism_table,
+    total_lines,
+)
 from loop.profile.model import ParallelismOutput
 from loop.proving.actions import against_known_good, trust_sentences
 from loop.report import findings
@@ -161,7 +168,7 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
     yield Section(figure=draw_roofline(profiles, view.head.baseline))
-    for leaf, workload in map(leaf_words, profiles):
+    for leaf, workload in map(describe_leaf, profiles):
         when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
         lines = [f"Look with: {leaf.tool}"] if leaf.tool else []
         lines += [f"Fix: {leaf.fix}", f"Expected gain: {leaf.gain}"] if leaf.fix else []

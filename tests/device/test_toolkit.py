@@ -40,7 +40,7 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         sides = kernel.usable_sides(context, run_to_end(kernel.build_selected(context))[0])
         assert ["torch"] == [side.name for side in sides]
         findings = KernelFindings("sm_90", None)
-        run_to_end(inspection.compiled_variants(context, {"right"}, findings))
+        run_to_end(inspection.build_for_gpu(context, {"right"}, findings))
         assert len(old_driver.compiled) == 2
 
 

@@ -14,7 +14,7 @@ from loop.profile import roof
 
 def test_a_roof_is_what_this_processor_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of multiply-adds and of bytes. That tests run beside it makes no difference here."""
-    monkeypatch.setattr(roof, "QUIET", 0.0)
+    monkeypatch.setattr(roof, "UNDISTURBED_SHARE", 0.0)
     reach = run_to_end(roof.measure_roof(tmp_path, "float64", 1, 1 << 16))
     assert min(reach.flops_per_s, reach.bytes_per_s) > 1e8
     assert "measured here on 1 thread" in reach.source

@@ -18,7 +18,7 @@ from loop.model.record import Finished
 from loop.model.workloads import expand_sets
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
-from loop.profile.profile import TIME
+from loop.profile.profile import TIME_COUNTER
 from loop.profile.roof import PeakRates
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
@@ -145,7 +145,7 @@ def on_cuda(bench: Bench) -> Context:
 @pytest.mark.slow
 def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the kernel that took longest; the tree decides by them."""
-    short, long = {**COUNTERS, TIME: ("ns", "880")}, {**COUNTERS, **STALLS}
+    short, long = {**COUNTERS, TIME_COUNTER: ("ns", "880")}, {**COUNTERS, **STALLS}
     FakeTool("ncu", tmp_path / "tools", monkeypatch).says(
         log_of(long) + log_of({}, short, kernel="void fill(int)")
     )

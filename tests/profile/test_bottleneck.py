@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.index import Environment, SessionRow
 from loop.model.profile import FACTS, Fact, Promise, Promised, SeverityRule, TreeRule
-from loop.profile.bottleneck import Notes, first_match, list_outcomes, profile
+from loop.profile.bottleneck import Notes, first_match, list_outcomes, make_profile
 from loop.profile.roof import PeakRates
 from tests.makers import NOON, make_measurement
 
@@ -63,7 +63,7 @@ def test_a_profile_says_what_it_rests_on() -> None:
     """Leaf, severity, all facts, and why some are unknown."""
     seen = Notes({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"stall": "no counters"})
     tree = [leaf("stall == 'x' or warps_active > 5", "stalls"), leaf("flops_share > 0.7", "compute")]
-    made = profile(make_measurement("w", 0.4), seen, tree, [urgency("ratio < 0.5", "critical")])
+    made = make_profile(make_measurement("w", 0.4), seen, tree, [urgency("ratio < 0.5", "critical")])
     assert ("critical", "compute", "flops_share > 0.7") == (made.severity, made.bottleneck, made.when)
     assert ("stalls: stall and warps_active unknown",) == made.undecided
     assert set(FACTS) == set(made.facts)
@@ -82,7 +82,7 @@ def test_nothing_is_above_its_roof(seconds: float, unknown: set[str], said: str)
     """Where a call comes to more than the device reaches, that is unknown, not 'at most 1 over 2'."""
     found = REACH.facts(1e6, 0.2e6, seconds)
     assert unknown == {name for name, value in found.items() if value is None}
-    assert said == REACH.exceeded(1e6, 0.2e6, seconds)
+    assert said == REACH.explain_exceeded(1e6, 0.2e6, seconds)
 
 
 HERE, ELSEWHERE = Environment(processor="here"), Environment(processor="elsewhere")

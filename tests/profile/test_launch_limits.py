@@ -21,7 +21,7 @@ def call(*launches: KernelLaunch, name: str = "w", **fields: Any) -> WorkloadLau
 def placed(*calls: WorkloadLaunches, **fields: Any) -> tuple[Placement, ...]:
     """These calls of one variant on an L4."""
     findings = {"libraries": [make_library(KERNEL)], "launches": {"v": calls}, **fields}
-    return tuple(KernelFindings("sm_89", L4, **findings).placed(L4))
+    return tuple(KernelFindings("sm_89", L4, **findings).list_placements(L4))
 
 
 def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None:
@@ -97,8 +97,8 @@ def test_a_launched_kernel_that_the_compiler_did_not_report_is_named() -> None:
     """Its registers and spills are checked by nobody; without any report that is said elsewhere."""
     launches = [make_launch(), make_launch(kernel="_Zother")]
     findings = KernelFindings("sm_89", L4, libraries=[make_library(KERNEL)], launches={"v": [call(*launches)]})
-    findings.note_unreported(tuple(findings.placed(L4)))
+    findings.note_unreported_kernels(tuple(findings.list_placements(L4)))
     assert ["registers of _Zother: launched, and not in the compiler's report"] == findings.missing
     bare = KernelFindings("sm_89", L4, launches={"v": [call(*launches)]})
-    bare.note_unreported(tuple(bare.placed(L4)))
+    bare.note_unreported_kernels(tuple(bare.list_placements(L4)))
     assert [] == bare.missing
