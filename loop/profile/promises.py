@@ -90,9 +90,9 @@ def _compile_source(
             env=ENGLISH_MESSAGES,
             note=f"refusing {source.source}",
         )
-    lines = (compiled.errors + compiled.output).splitlines()
-    messages = [line.strip() for line in lines if not INDENTED.match(line)]
-    promised = next((message for message in messages if source.says in message), None)
+    printed = (compiled.errors + compiled.output).splitlines()
+    lines = [line.strip() for line in printed if not INDENTED.match(line)]
+    promised = next((line for line in lines if source.says in line), None)
     status: Literal["refused", "compiled", "other"] = "other"
     message = first_error(compiled.errors) or first_error(compiled.output) or compiled.ending
     if compiled.succeeded:
