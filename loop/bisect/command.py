@@ -95,6 +95,8 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         raise
     if request.json:
         screen.data(to_json(to_plain(Bisected(**dict(answer)))))
+    else:
+        screen = screen.on_stdout()
     screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
     for text in (*blamed_lines(answer), *basis_lines(answer)):
         screen.say(f"  {text.replace('`', '')}")  # Backticks are for a report.

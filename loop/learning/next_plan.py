@@ -143,7 +143,8 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
     errors = [*_ideas_after_error(ended_rows)]
     faults = [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended_rows)]
     # What these files do not compile to cannot be verified again.
-    proposals += [*errors, *faults] if _has_failed_build(last_row, state) else [*faults, *errors]
+    is_unbuilt = last_row is not None and last_row.ground == state.files_hash and last_row.has_failed_build
+    proposals += [*errors, *faults] if is_unbuilt else [*faults, *errors]
     is_measured = any(state.files_hash in (row.left, row.ground) for row in measured_rows)
     if not measured_rows:
         why = "no session has measured speed"
@@ -223,13 +224,6 @@ def _idea_to_revert(variant: str, row: SessionRow, fault: str) -> Idea:
 def _has_bisected(row: SessionRow) -> bool:
     """True if the session completed a bisection."""
     return any(step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps)
-
-
-def _has_failed_build(row: SessionRow | None, state: TargetState) -> bool:
-    """Whether a build failed in session `row`, on the target's present files."""
-    if row is None or row.ground != state.files_hash:
-        return False
-    return any(failure.action == "kernel.build" and not failure.cured_by for failure in row.failures)
 
 
 def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:

@@ -177,6 +177,11 @@ class SessionRow(SessionResults):
     failures: tuple[FailureSeen, ...] = ()
     recorded: bool = False
 
+    @property
+    def has_failed_build(self) -> bool:
+        """Whether a build failed, and no later attempt in this session mended it."""
+        return any(seen.action == "kernel.build" and not seen.cured_by for seen in self.failures)
+
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, files).
         `files` is the hash of the target's files for a variant without a build id, else empty."""

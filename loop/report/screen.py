@@ -141,6 +141,11 @@ class Screen:
             printable = printable.replace(coloured_word, f"\x1b[{colour}m{coloured_word}\x1b[0m", 1)
         write_and_flush(self.err, (CLEAR_LINE if self.may_animate else "") + printable + "\n")
 
+    def on_stdout(self) -> "Screen":
+        """A screen whose messages go to stdout: for a result in sentences. Ends the progress line."""
+        self.status("")
+        return Screen(self.out, self.out)
+
     def status(self, text: str) -> None:
         """Replace the progress line on a terminal; do nothing elsewhere."""
         if self.may_animate:

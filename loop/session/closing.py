@@ -29,6 +29,7 @@ from loop.session.bounds import Ending
 from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal_text
 from loop.session.objective import compute_session_values, judge_objective, skipped_if_nothing_judged
+from loop.session.opening import SessionRequest
 from loop.session.page import render_session, sections_by_fold
 from loop.session.view import View, grade_session, seconds_between_steps
 from loop.steps.setting import Setting, architecture_mismatch
@@ -141,14 +142,24 @@ def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) ->
 
 
 def print_outcome(
-    setting: Setting, record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_json: bool
+    setting: Setting,
+    record: SessionRecord,
+    folder: SessionFolder,
+    screen: Screen,
+    request: SessionRequest,
+    resume_phrase: str = "",
 ) -> int:
-    """Print the outcome, as text or as one JSON object. Returns the exit code that the gates decide.
-    Verdict, cause and next command come last: the end of the output stays visible in a terminal."""
+    """Print the outcome on stdout. With `--json` or `--events` stdout gets JSON, and the text is a message.
+    Verdict, cause and next command come last: the end of the output stays visible in a terminal.
+    `resume_phrase`: why to resume, of an interrupted session. Returns the exit code that the gates decide."""
     finished = folder.finished()
-    if as_json:
+    if request.events:
+        outcome = outcome_as_json(setting, record, folder)
+        screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
+    if request.json:
         screen.data(to_json(outcome_as_json(setting, record, folder)))
-    else:
+    if not (request.json or request.events):
+        screen = screen.on_stdout()
         sections = [section for _fold, section in sections_by_fold(View(record, finished))]
         print_sections([section for section in sections if section.screen], screen)
     screen_content = first_screen(record, finished)
@@ -172,6 +183,8 @@ def print_outcome(
         screen.say(f"Next: {screen_content.next}")
         if screen_content.command:
             screen.say(f"  {screen_content.command}")
+    if resume_phrase and not pending_user_task(finished):
+        screen.say(f"{resume_phrase}: {record.head.resume_command}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 
 

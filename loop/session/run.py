@@ -104,7 +104,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         last_close = last_close_event(folder.lines())
         if record is not None and last_close is not None and last_close.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
-            return closing.print_outcome(setting, record, folder, screen, as_json=request.json)
+            return closing.print_outcome(setting, record, folder, screen, request)
         if head.target != setting.target.name:
             message = f"{folder.id} is a session of target {head.target}, not of {setting.target.name}"
             raise UsageError(message, hint=f"--target {head.target_folder}")
@@ -236,10 +236,6 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     tree = worktree.find_worktree(setting.project.target, session.workshop.worktree)
     if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
         tree.remove()
-    if session.request.events:
-        outcome = closing.outcome_as_json(setting, record, folder)
-        screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
-    gate_exit_code = closing.print_outcome(setting, record, folder, screen, as_json=session.request.json)
-    if ending.status is not None and not closing.pending_user_task(folder.finished()):
-        screen.say(f"{ending.resume_phrase}: {head.resume_command}")
+    phrase = "" if ending.status is None else ending.resume_phrase
+    gate_exit_code = closing.print_outcome(setting, record, folder, screen, session.request, phrase)
     return ending.exit_code or gate_exit_code

@@ -76,6 +76,7 @@ class MadeTarget(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print the files, what was guessed, and the next commands."""
+        screen = screen.on_stdout()
         screen.say(f"made {self.target}: {', '.join(self.files)}")
         for note in self.notes:
             screen.say(f"guessed: {note}")

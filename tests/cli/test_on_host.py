@@ -99,8 +99,8 @@ def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server,
     assert ("passed", str(project), "l4") == (record.status, record.head.target_folder, record.head.host)
     assert ["l4/on_demand"] == [one.rate for one in record.bill.charges]
     assert 36 * record.seconds / 3600 == pytest.approx(record.bill.usd)
-    assert f"Report: {session.report}" in done.stderr
-    after = done.stderr.partition("\nNext: ")[2].splitlines()
+    assert f"Report: {session.report}" in done.stdout
+    after = done.stdout.partition("\nNext: ")[2].splitlines()
     assert next(line for line in after if line.startswith("  loop run session")).endswith("--on l4")
     assert "hello" in "".join(step.message for step in session.finished()), "what git ignores was sent"
     assert [] == server.left()
@@ -131,7 +131,7 @@ def test_ctrl_c_leaves_it_at_work_until_it_is_cancelled(project: Path, server: S
     assert 130 == cancelled.returncode, cancelled.stderr
     (session,) = sessions(project)
     assert session.record().status == "aborted"  # type: ignore[union-attr]
-    assert f"--resume {session.id} --target {project} --on l4" in cancelled.stderr
+    assert f"--resume {session.id} --target {project} --on l4" in cancelled.stdout
     assert [] == server.left()
     assert [] == at_work(server)
 

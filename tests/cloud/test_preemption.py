@@ -61,8 +61,8 @@ def test_nothing_of_a_preempted_step_lives_on(tmp_path: Path) -> None:
         done = run(folder, "try", **servers(fake))
     session = last(tmp_path)
     assert 75 == done.returncode, done.stderr
-    assert "paused: gcp" in done.stderr
-    assert f"loop run session --resume {session.name}" in done.stderr
+    assert "paused: gcp" in done.stdout
+    assert f"loop run session --resume {session.name}" in done.stdout
     assert "is paused: gcp" in (session / "report.md").read_text()
     assert "paused" == json.loads((session / "record.json").read_text())["status"]
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()

@@ -63,6 +63,17 @@ def test_colours_where_nobody_watches(
     assert "failed: build\n" == err.getvalue()
 
 
+def test_a_result_in_sentences_goes_to_stdout() -> None:
+    """Also from a quiet screen; the progress line on stderr ends before it."""
+    out, err = io.StringIO(), Watched()
+    screen = Screen(out, err, is_quiet=True)
+    screen.may_animate = True
+    screen.status("at work")
+    screen.on_stdout().outcome("passed", ": all")
+    assert "passed: all\n" == out.getvalue()
+    assert err.getvalue().endswith("\r\x1b[K")
+
+
 @pytest.mark.parametrize("stream", ["out", "err"])
 def test_a_reader_that_goes_away_ends_no_work(stream: str) -> None:
     """What is said afterwards goes nowhere; a full disk is still an error."""

@@ -49,7 +49,7 @@ def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(
     loop("trust", str(folder))
     done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.03")
     assert 124 == done.returncode, done.stderr
-    assert "go on, with more or no budget: loop run session --resume" in done.stderr
+    assert "go on, with more or no budget: loop run session --resume" in done.stdout
     found = record(tmp_path)
     assert ("aborted", "stopped at its budget of 1.8 s") == (found["status"], found["reason"])
     assert "step try/s3: the budget did not reach so far" in found["not_exercised"]

@@ -101,9 +101,9 @@ def test_a_session_goes_on_after_a_kill_and_an_interruption(commands: Callable[.
     second = loop(*again)
     assert (2, True) == (second.returncode, f"process {process.pid}" in second.stderr)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=20)
     own = sessions(tmp_path)[0]
-    assert (130, True) == (process.returncode, f"loop run session --resume {own.name}" in errors)
+    assert (130, True) == (process.returncode, f"loop run session --resume {own.name}" in output)
     assert "aborted" in (own / "report.md").read_text().lower()
     (folder / "go").touch()
     assert 0 == loop(*again).returncode
