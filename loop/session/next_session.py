@@ -32,6 +32,7 @@ from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.repository.reading import is_revertible
 from loop.session.opening import SessionRequest, make_head, resolve_request
+from loop.starting.source import sources_to_edit
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
 from loop.store import index, journal
 from loop.store.rows import session_row
@@ -262,7 +263,7 @@ def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]
         return f"{one_line(error.message)}\n{head.repeat_command()}"
     variant = setting.target.variants.get(proposed.variant or "")
     sources = variant.sources if isinstance(variant, CAbiVariant) else ()
-    files = [str(setting.project.target / name) for name in sources]
+    files = sources_to_edit(sources, setting.project.target)
     location = explain_location(finished, proposed.variant, files)
     # The report already shows this session's findings. Name the first of the other reasons.
     reasons = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text]

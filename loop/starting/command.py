@@ -70,6 +70,8 @@ class MadeTarget(Printed):
 
     target: str
     files: tuple[str, ...]
+    edit: str = ""
+    """The file to edit: a copy of the user's kernel, or the function to replace. Empty for a program."""
     notes: tuple[str, ...] = ()
     """Facts that were guessed, left at their default or not found."""
     next: tuple[str, ...]
@@ -80,6 +82,8 @@ class MadeTarget(Printed):
         screen.say(f"made {self.target}: {', '.join(self.files)}")
         for note in self.notes:
             screen.say(f"guessed: {note}")
+        if self.edit:
+            screen.say(f"edit: {self.edit}")
         for command in self.next:
             screen.say(f"next: {command}")
 
@@ -127,7 +131,8 @@ def init(request: InitRequest) -> MadeTarget:
     texts |= {f"{module}.py": text for module, text in facts.files.items()}
     if variant is None:
         options = f"module: {module_names['mine']}, function: {function}"
-        variant = FirstVariant(function, f"mine: {{kind: python, device: any, {options}}}")
+        line = f"mine: {{kind: python, device: any, {options}}}"
+        variant = FirstVariant(function, line, edit=f"{module_names['mine']}.py")
     elif variant.entry_writer:
         texts[variant.entry_writer.name], entry_notes = variant.entry_writer.write(facts)
         notes += entry_notes
@@ -139,7 +144,8 @@ def init(request: InitRequest) -> MadeTarget:
     commands = (f"trust {quoted}", f"kernels verify --target {quoted}", f"run session quick --target {quoted}")
     next_commands = tuple(f"loop {line}" for line in commands)
     target = str(folder.absolute())
-    return MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=next_commands)
+    edit = str(folder / variant.edit) if variant.edit else ""
+    return MadeTarget(target=target, files=tuple(files), edit=edit, notes=tuple(notes), next=next_commands)
 
 
 def _read_variant(request: InitRequest) -> FirstVariant | None:

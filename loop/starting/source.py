@@ -82,6 +82,8 @@ class FirstVariant:
     """Names of its scalar parameters."""
     entry_writer: "EntryWriter | None" = None
     """Makes an entry for a plain C function; None where none is needed."""
+    edit: str = ""
+    """The file in the target that the user edits to change the variant; empty for a program."""
 
 
 @dataclass(frozen=True)
@@ -247,13 +249,13 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
         name = f"entry{path.suffix}" if f"mine{path.suffix}" in files else f"mine{path.suffix}"
         line, scalars = _variant_line(path, name, "loop_entry", files), tuple(item.name for item in plain.numbers)
         writer = EntryWriter(path, name, plain, constants)
-        return FirstVariant(identifier(plain.name), line, files, scalars, writer)
+        return FirstVariant(identifier(plain.name), line, files, scalars, writer, edit=path.name)
     if not any("loop_error" in read_text(file) for file in files.values()):
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER_HINT)
     if entry != identifier(entry):
         raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
-    return FirstVariant(entry, _variant_line(path, path.name, entry, files), files)
+    return FirstVariant(entry, _variant_line(path, path.name, entry, files), files, edit=path.name)
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
@@ -313,6 +315,18 @@ def _with_headers(path: Path) -> dict[str, Path]:
                 headers = [folder / name for folder in (file.parent, path.parent) if ".." not in name]
                 unread += [header for header in headers if header.is_file()][:1]
     return files
+
+
+def sources_to_edit(sources: Iterable[str], folder: Path) -> list[str]:
+    """Paths of a compiled variant's sources. A source that includes other sources only wraps them, as an
+    entry that `loop init` writes: these stand in its place. `folder`: the target's."""
+    paths: dict[Path, None] = {}
+    for source in sources:
+        path = folder / source
+        files = _with_headers(path).values() if path.is_file() else ()
+        included = [file for file in files if file != path and file.suffix in BUILD_BY_ENDING]
+        paths |= dict.fromkeys(included or [path])
+    return [str(path) for path in paths]
 
 
 def identifier(name: str) -> str:

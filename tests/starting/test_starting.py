@@ -1,5 +1,6 @@
 """`loop init` writes a target that can be judged at once, of a function, a file or a program."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from typer.testing import CliRunner
 from loop.base.places import find_project
 from loop.cli import app
 from loop.library import targets
-from loop.model.target import Target
+from loop.model.target import CAbiVariant, Target
 from loop.starting.model import TargetFacts, TensorSpec
-from loop.starting.source import read_kernel
+from loop.starting.source import read_kernel, sources_to_edit
 
 OPS = """
 from dataclasses import dataclass
@@ -220,6 +221,16 @@ def test_only_a_function_that_any_code_may_call_counts(text: str) -> None:
     """Not one in a comment, a template or a namespace: no entry could call it as it stands."""
     Path("f.cpp").write_text(text.replace("ALL", "const float *x, float *y, int n"))
     assert "\n  f((const float *)loop_data(&loop_in[0])" in entry("f.cpp", "x=N")
+
+
+@pytest.mark.parametrize(("words", "name"), [(FUNCTION, "mine.py"), (SOURCE, "scale.c"), (BARE, "plain.cpp")])
+def test_the_file_to_edit_is_named(words: tuple[str, ...], name: str) -> None:
+    """The copy of the kernel, also where an entry is compiled that includes it."""
+    assert f"mine/{name}" == json.loads(loop("init", "mine", *words, "--json"))["edit"]
+    variant = targets.read_target(find_project(Path("mine"), Path.cwd())).value.variants["mine"]
+    sources = variant.sources if isinstance(variant, CAbiVariant) else (name,)
+    assert [f"mine/{name}"] == sources_to_edit(sources, Path("mine"))
+    assert ["mine/gone.c"] == sources_to_edit(["gone.c"], Path("mine"))
 
 
 def test_a_module_gets_its_weights_at_random_and_more_than_one_head() -> None:
