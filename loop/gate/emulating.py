@@ -22,25 +22,28 @@ MOST_FLOPS = 1e9
 
 
 def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[VerifyOutput]:
-    """Verify the emulated variants on the plan's workloads in GPU types, against float64."""
+    """Verify the emulated variants on the plan's workloads in GPU types, against float64. Passes if
+    none is selected. The output names workloads that are too large for the emulator as not
+    exercised."""
     bench, timed_sets, selected = context.bench, context.task.plan.workloads, context.task.emulated
     if not selected:
-        emulated_names = ", ".join(bench.target.emulated_variants)
+        if not bench.target.emulated_variants:
+            return Result(VerifyOutput(ok=True, message="no variant can be emulated"))
         reason = "they run on the GPU here" if bench.device == "cuda" else "not selected"
-        message = "nothing to emulate" if emulated_names else "no variant can be emulated"
-        not_exercised = [f"{emulated_names} under the emulator: {reason}"] if emulated_names else []
-        return Result(VerifyOutput(ok=True, message=message, not_exercised=tuple(not_exercised)))
+        text = f"{', '.join(bench.target.emulated_variants)} under the emulator: {reason}"
+        return Result(VerifyOutput(ok=True, message="nothing to emulate", not_exercised=(text,)))
     built, failures = yield from compile_all(context, bench.emulated_variants(selected))
     inputs_digest = dependency_hash(context, "kernel.emulate", *(build.build_id for build in built))
     stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
     if stored_output is not None:
         return Result(stored_output)
-    planned = distinct_workloads(workloads(context, [*timed_sets, *planned_check_sets(context)], device="cuda"))
-    checked = [workload for workload in planned if not is_too_large_to_emulate(bench.target, workload)]
-    timed = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
+    all_sets = [*timed_sets, *planned_check_sets(context)]
+    planned = distinct_workloads(workloads(context, all_sets, device="cuda"))
+    checked = [w for w in planned if not is_too_large_to_emulate(bench.target, w)]
     jobs = [Job(bench.make_side(build.variant, build, emulated=True), checked) for build in built]
-    on_timed = [workload for workload in checked if workload.name in timed]
-    control_job = Job(bench.make_side(BASELINE), on_timed, layouts=False)
+    timed_names = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
+    control_workloads = [workload for workload in checked if workload.name in timed_names]
+    control_job = Job(bench.make_side(BASELINE), control_workloads, layouts=False)
     *emulated_checks, control = yield from verify(bench, [*jobs, control_job])
     names = [build.variant for build in built]
     unplanned = distinct_workloads(workloads(context, unplanned_sets(context), device="cuda"), beyond=planned)

@@ -10,6 +10,7 @@ from typing import Any
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import BuildFailed
+from loop.builds.resources import is_nvcc
 from loop.gate.model import (
     DeviceOutput,
     ExtensionOutput,
@@ -53,7 +54,7 @@ def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput
 
 def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
     """Why this torch does not fit the device (empty if it fits), and how to fix it."""
-    installed = gpus()
+    gpus_here = gpus()
     if not is_new_enough(output.version, at_least):
         return f"torch {output.version} is older than {at_least}", None
     if device == "cpu":
@@ -61,11 +62,11 @@ def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> 
     if output.cuda_build is None:
         conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
         return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
-    older = f"CUDA {installed.cuda[0]}" if installed.cuda else "an older CUDA"
+    supported = f"CUDA {gpus_here.cuda[0]}" if gpus_here.cuda else "an older CUDA"
     conflict = machine.explain_old_driver(
-        "torch built for CUDA", output.cuda_build, installed.cuda, installed.driver
+        "torch built for CUDA", output.cuda_build, gpus_here.cuda, gpus_here.driver
     )
-    return conflict, f"install a newer driver, or a torch that is built for {older}"
+    return conflict, f"install a newer driver, or a torch that is built for {supported}"
 
 
 def numpy(context: Context, arguments: Requirement) -> RunningAction[NumpyOutput]:
@@ -90,23 +91,26 @@ def is_new_enough(version: str, at_least: str) -> bool:
 def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:
     """Check the device: present, computes correctly, driver new enough for the toolkit. If nvcc does not
     fit the GPU, the check fails without running anything on the GPU."""
-    bench, machine, installed = context.bench, context.task.machine, gpus()
-    fields: dict[str, Any] = {"name": machine.processor}
-    device_name = machine.processor
+    bench, host, gpus_here = context.bench, context.task.machine, gpus()
+    fields: dict[str, Any] = {"name": host.processor}
+    device_name = host.processor
     if bench.device == "cuda":
-        device_name = installed.first_gpu_text  # The GPU that everything runs on, and which of several.
-        fields = {"driver": installed.driver, "toolkit": machine.nvcc, "name": ""}
-        fields |= {"cuda": f"{installed.cuda[0]}.{installed.cuda[1]}"} if installed.cuda else {}
-        if gpu := installed.first:
-            fields |= {"name": gpu.name, "uuid": gpu.uuid, "capability": gpu.capability, "facts": gpu.facts}
-    problems = map(explain_misfit, bench.compiled_variants(context.task.variants).values())
-    if problem := next(filter(None, problems), None):
-        output = DeviceOutput(ok=False, message=problem[0], hint=problem[1], device=bench.device, **fields)
+        device_name = gpus_here.first_gpu_text  # It also says which of several GPUs is used.
+        fields = {"driver": gpus_here.driver, "toolkit": host.nvcc, "name": ""}
+        if gpus_here.cuda:
+            fields["cuda"] = f"{gpus_here.cuda[0]}.{gpus_here.cuda[1]}"
+        if gpu := gpus_here.first:
+            fields |= {"name": gpu.name, "uuid": gpu.uuid}
+            fields |= {"capability": gpu.capability, "facts": gpu.facts}
+    compiled = bench.compiled_variants(context.task.variants).values()
+    if misfit := next(filter(None, map(find_misfit, compiled)), None):
+        fields |= {"message": misfit.message, "hint": misfit.hint}
+        output = DeviceOutput(ok=False, device=bench.device, **fields)
     else:
         reply = yield from _run_check(context, "device")
         output = DeviceOutput.model_validate({**fields, **reply})
     message = f"{device_name or bench.device}: {output.message}"
-    identity = f"{bench.device} {output.name} {machine.name} {output.driver}"
+    identity = f"{bench.device} {output.name} {host.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
 
 
@@ -122,78 +126,91 @@ def _run_check(context: Context, check: str) -> Generator[Tick, None, dict[str, 
 
 
 def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
-    """Check that builds are up to date, load, and are right on one workload. Passes without builds."""
-    loaded: list[str] = []
+    """Check that builds are up to date, load, and are right on one workload. A variant that has no
+    build yet passes, with a message; it fails if there is no compiler to build it."""
+    right: list[str] = []
     bench, folder = context.bench, context.task.folder
     for name, variant in bench.compiled_variants(context.task.variants).items():
         try:
             require_fit(variant)
             yield from build.scan_sources(variant, folder, bench.include)
-        except BuildFailed as failed:
-            message = f"{name} needs a build: {failed.message}"  # Only the lack of a compiler is a failure here.
-            return Result(ExtensionOutput(ok=not failed.no_compiler, message=message, hint=failed.hint))
-        built = build.find_build(name, variant, folder, cache=bench.cache, include=bench.include)
-        if built is None:
+        except BuildFailed as failure:
+            message = f"{name} needs a build: {failure.message}"
+            ok = not failure.no_compiler
+            return Result(ExtensionOutput(ok=ok, message=message, hint=failure.hint))
+        cached = build.find_build(name, variant, folder, cache=bench.cache, include=bench.include)
+        if cached is None:
             return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
-        first = next(iter(bench.target.workloads))
-        workload = expand_sets(bench.target, [first], bench.target.dtypes[bench.device])[0]
-        (checks,) = yield from verify(bench, [Job(bench.make_side(name, built), [workload], layouts=False)])
-        if failure := checks.first_failure:
-            hint, message = f"`{context.command('kernels', 'verify', name)}`", f"{name}: {failure.message}"
+        first_set = next(iter(bench.target.workloads))
+        workload = expand_sets(bench.target, [first_set], bench.target.dtypes[bench.device])[0]
+        job = Job(bench.make_side(name, cached), [workload], layouts=False)
+        (checks,) = yield from verify(bench, [job])
+        if failed := checks.first_failure:
+            message = f"{name}: {failed.message}"
+            hint = f"`{context.command('kernels', 'verify', name)}`"
             return Result(ExtensionOutput(ok=False, message=message, hint=hint, extension="broken"))
-        loaded.append(name)
-    message = f"{', '.join(loaded)}: fresh, loads, answers" if loaded else "no variant here has to be built"
+        right.append(name)
+    message = "no variant here has to be built"
+    if right:
+        message = f"{', '.join(right)}: fresh, loads, answers"
     return Result(ExtensionOutput(ok=True, message=message, extension="ready"))
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
-    """Report the machine's cloud; fails if the cloud is about to take the machine away."""
-    watch, started_s = context.preemption_watch, time.monotonic()
-    while watch is not None and not watch.is_settled and time.monotonic() - started_s < ANSWER_LIMIT_S:
-        yield Tick("asking for the cloud's metadata server")
-        time.sleep(0.02)
+    """Report the machine's cloud; fails if the cloud is about to take the machine away. Waits up to
+    `ANSWER_LIMIT_S` for the metadata server, from which a cloud's machine learns of that."""
+    watch, deadline = context.preemption_watch, time.monotonic() + ANSWER_LIMIT_S
     if watch is None:
         message = "preemption watch: nothing is watched outside a session"
         return Result(PreemptionOutput(ok=True, message=message))
-    message = f"{watch.cloud} is asked every second" if watch.cloud else "".join(watch.explain_unwatched()[:1])
+    while not watch.is_settled and time.monotonic() < deadline:
+        yield Tick("asking for the cloud's metadata server")
+        time.sleep(0.02)
+    message = watch.notice or "; ".join(watch.explain_unwatched())
+    if watch.cloud and not watch.notice:
+        message = f"{watch.cloud} is asked every second"
     fields = {"cloud": watch.cloud, "notice": watch.notice}
-    return Result(PreemptionOutput(ok=not watch.notice, message=watch.notice or message, **fields))
+    return Result(PreemptionOutput(ok=not watch.notice, message=message, **fields))
 
 
 def require_fit(variant: CAbiVariant) -> None:
     """Raise BuildFailed if a variant cannot be compiled for the GPU here, or cannot run on it. The driver's
     own error at the first launch, such as `invalid device function`, explains nothing."""
-    compiler, gpu = variant.build.compiler, gpus().first
-    problem = explain_misfit(variant)
-    if gpu is not None and _is_built_by_nvcc(variant) and shutil.which(compiler) is None:
-        stated_homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-        newest_first = sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)
-        homes = (*stated_homes, Path(TOOLKIT_ROOT) / "cuda", *newest_first)
-        programs = [folder / "bin/nvcc" for folder in homes]
+    compiler, gpu, misfit = variant.build.compiler, gpus().first, find_misfit(variant)
+    is_for_nvcc = variant.device == "cuda" and is_nvcc(variant.build)
+    if gpu is not None and is_for_nvcc and shutil.which(compiler) is None:
+        variables = ("CUDA_HOME", "CUDA_PATH")
+        toolkits = [Path(os.environ[name]) for name in variables if name in os.environ]
+        toolkits.append(Path(TOOLKIT_ROOT) / "cuda")
+        toolkits += sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)  # The newest first.
         hint = machine.advise_toolkit(gpu.architecture, gpus().cuda)
-        if other_nvcc := next(filter(Path.is_file, programs), None):
-            hint = f"{other_nvcc} is there: put its folder on the PATH, or name it in target.yaml"
-        problem = f"{compiler}: no such compiler on the PATH", hint
-    if problem is not None:
-        raise BuildFailed(*problem, "", no_compiler=True)
+        for other_nvcc in [toolkit / "bin/nvcc" for toolkit in toolkits]:
+            if other_nvcc.is_file():
+                remedy = "put its folder on the PATH, or name it in target.yaml"
+                hint = f"{other_nvcc} is there: {remedy}"
+                break
+        message = f"{compiler}: no such compiler on the PATH"
+        misfit = BuildFailed(message, hint, "", no_compiler=True)
+    if misfit is not None:
+        raise misfit
 
 
-def explain_misfit(variant: CAbiVariant) -> tuple[str, str] | None:
-    """Why code from a variant's nvcc does not fit the GPU here, and how to fix it; None if it fits. Also
-    None for another compiler and without a compiler or GPU, because nothing is known then."""
-    installed = gpus()
-    gpu = installed.first
-    release = machine.nvcc_release(variant.build.compiler) if _is_built_by_nvcc(variant) else None
+def find_misfit(variant: CAbiVariant) -> BuildFailed | None:
+    """The error that code from a variant's nvcc does not fit the driver or GPU here; None if it
+    fits. Also None for another compiler and without a compiler or GPU, because nothing is known
+    then."""
+    gpus_here, compiler = gpus(), variant.build.compiler
+    gpu, driver_cuda = gpus_here.first, gpus_here.cuda
+    is_for_nvcc = variant.device == "cuda" and is_nvcc(variant.build)
+    release = machine.nvcc_release(compiler) if is_for_nvcc else None
     if gpu is None or release is None:
         return None
-    conflict = machine.explain_old_driver("code from nvcc", release, installed.cuda, installed.driver)
+    conflict = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
     if conflict:
-        return conflict, machine.advise_driver_or_toolkit(release, installed.cuda)
-    unsupported = machine.explain_unknown_gpu(variant.build.compiler, gpu.architecture)
+        hint = machine.advise_driver_or_toolkit(release, driver_cuda)
+        return BuildFailed(conflict, hint, "", no_compiler=True)
+    unsupported = machine.explain_unknown_gpu(compiler, gpu.architecture)
     if unsupported and machine.builds_for(variant.build.flags, gpu.architecture):
-        return f"{unsupported} ({gpu.name})", machine.advise_toolkit(gpu.architecture, installed.cuda)
+        hint = machine.advise_toolkit(gpu.architecture, driver_cuda)
+        return BuildFailed(f"{unsupported} ({gpu.name})", hint, "", no_compiler=True)
     return None
-
-
-def _is_built_by_nvcc(variant: CAbiVariant) -> bool:
-    return variant.device == "cuda" and Path(variant.build.compiler).name == "nvcc"

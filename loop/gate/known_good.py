@@ -11,9 +11,10 @@ from loop.store.judgements import wrong_builds
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
-    """Variant to its known-good build: the last one with which a session passed on such a device.
-    Excludes builds that any check of any session found wrong. That session may have used other
-    workloads, so callers verify a known-good build on the current workloads before timing it."""
+    """Variant to its known-good build: the last one with which a session passed on such a device,
+    without builds that any session found wrong. `root`: the folder of sessions. `head`: the present
+    session. The earlier session may have used other workloads, so callers verify the build again
+    before timing it."""
     known_good_builds: dict[str, KnownGood] = {}
     wrong_build_keys = wrong_builds(index.rows(root, target=head.target))
     for folder, _, steps in earlier_sessions(root, head, hardware_key):
@@ -25,20 +26,20 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         if record is None or record.status != "passed":
             continue
         revision = record.head.revision
-        session = {
-            "session": folder.id,
-            "commit": None if revision.dirty else revision.commit,
-            "branch": revision.branch,
-        }
         for output in outputs_of(steps, VerifyOutput):
             for checks in output.variants:
-                build_id, key = checks.build_id, (checks.variant, checks.build_id, "")  # As in `wrong_builds`.
-                if checks.is_right and build_id and key not in wrong_build_keys:
-                    known_good_builds[checks.variant] = KnownGood(build_id=build_id, **session)
+                is_wrong = (checks.variant, checks.build_id, "") in wrong_build_keys
+                if checks.is_right and checks.build_id and not is_wrong:
+                    known_good_builds[checks.variant] = KnownGood(
+                        build_id=checks.build_id,
+                        session=folder.id,
+                        commit=None if revision.dirty else revision.commit,
+                        branch=revision.branch,
+                    )
     return known_good_builds
 
 
 def hardware_key(head: SessionHead) -> tuple[object, ...]:
     """Target, kind of device, and the GPU or processor: a known-good build holds for an equal key."""
-    device = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
-    return head.target, head.device, device
+    processor = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
+    return head.target, head.device, processor

@@ -30,13 +30,14 @@ A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (
 
 
 def properties(context: Context, arguments: ResultLifetime) -> RunningAction[PropertiesOutput]:
-    """Try the target's properties on every selected variant, or on emulated ones if none runs here. A
-    property relates a variant's own outputs, as in "rows sum to 1". Workloads: the timed ones, and one of
-    each other element type."""
+    """Try the target's properties on every selected variant, or on emulated variants if none runs
+    here. A property relates a variant's own outputs, as in "rows sum to 1". Workloads: the timed
+    ones, and one of each other element type."""
     bench, names = context.bench, context.bench.target.properties
     if not names:
+        message = "the target names no properties"
         missing = ("properties: target.yaml names none under `properties`",)
-        return Result(PropertiesOutput(ok=True, message="the target names no properties", not_exercised=missing))
+        return Result(PropertiesOutput(ok=True, message=message, not_exercised=missing))
     if context.task.variants:
         device: Device = bench.device
         sides = usable_sides(context, (yield from build_selected(context))[0])
@@ -59,18 +60,35 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     not_exercised += [f"properties on {workload.name}: {reason}" for workload in too_large]
     failed = [check for check in checks if check.status == "failed"]
     held_count, hint = sum(check.status == "holds" for check in checks), None
-    subject = "1 property holds" if len(applicable) == 1 else f"{len(applicable)} properties hold"
-    message = f"{subject} in {say.count(held_count, 'check')}"
-    message = message if checks else "nothing to try them on: no variant runs here on their workloads"
+    message = "nothing to try them on: no variant runs here on their workloads"
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
-    faults = [{"variant": check.variant, "workload": check.workload, "reason": check.message} for check in failed]
-    fields = {"against": "baseline", "verdict": "incorrect"}
-    verdicts = tuple(NoSpeedVerdict.model_validate({**fields, **verdict}) for verdict in faults)
-    output = PropertiesOutput(ok=not failed, message=message, hint=hint, verdicts=verdicts, held=held_count)
-    update = {"not_exercised": tuple(not_exercised), "checks": tuple(checks), "rests_on": inputs_digest}
-    return Result(output.model_copy(update=update))
+    elif checks:
+        count = len(applicable)
+        subject = "1 property holds" if count == 1 else f"{count} properties hold"
+        message = f"{subject} in {say.count(held_count, 'check')}"
+    verdicts = [
+        NoSpeedVerdict(
+            variant=check.variant,
+            workload=check.workload,
+            against="baseline",
+            verdict="incorrect",
+            reason=check.message,
+        )
+        for check in failed
+    ]
+    output = PropertiesOutput(
+        ok=not failed,
+        message=message,
+        hint=hint,
+        verdicts=tuple(verdicts),
+        held=held_count,
+        checks=tuple(checks),
+        not_exercised=tuple(not_exercised),
+        rests_on=inputs_digest,
+    )
+    return Result(output)
 
 
 def workloads_for_properties(
@@ -80,17 +98,17 @@ def workloads_for_properties(
     the timed workloads and the first checked one of each other element type. The smallest one of each type
     is tried in any case."""
     timed = workloads(context, context.task.plan.workloads, device=device)
-    timed_dtypes = {workload.dtype for workload in timed}
+    known_dtypes = {workload.dtype for workload in timed}
     candidates = [workload for workload in timed if workload.values == "normal"]
     for workload in workloads(context, planned_check_sets(context), device=device):
-        if workload.dtype not in timed_dtypes and workload.values == "normal":
-            timed_dtypes.add(workload.dtype)
+        if workload.dtype not in known_dtypes and workload.values == "normal":
+            known_dtypes.add(workload.dtype)
             candidates.append(workload)
-    work = partial(count_operations, context.bench.target)
-    largest_first = sorted(candidates, key=work, reverse=True)
-    smallest = {workload.dtype: workload for workload in largest_first}
-    tried = tuple(w for w in candidates if work(w) <= MOST_WORK or w == smallest[w.dtype])
-    return tried, tuple(workload for workload in candidates if workload not in tried)
+    operations_of = partial(count_operations, context.bench.target)
+    largest_first = sorted(candidates, key=operations_of, reverse=True)
+    smallest_of = {workload.dtype: workload for workload in largest_first}  # A type's last stays.
+    tried = [w for w in candidates if operations_of(w) <= MOST_WORK or w == smallest_of[w.dtype]]
+    return tuple(tried), tuple(workload for workload in candidates if workload not in tried)
 
 
 def try_properties(
@@ -116,9 +134,9 @@ def try_properties(
 
 
 def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
-    """Make the calls that the judge asks for until it has a finding; a status and a sentence. The judge
-    sees each output, and answers with the next call, with a finding, or with None if the property does not
-    apply."""
+    """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge
+    is given each output, and answers with the next call to make, or with its finding: None if the
+    property does not apply."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"

@@ -31,7 +31,7 @@ PROGRAM = "compute-sanitizer"
 TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initcheck")
 INSTALL_HINT = "it comes with the CUDA toolkit (cuda-sanitizer): put its folder on the PATH"
 FOUND_EXIT = 86
-"""Exit status that compute-sanitizer returns when it found an error."""
+"""Exit status that `loop` asks of compute-sanitizer when it found an error."""
 OPTIONS: Mapping[SanitizerTool, tuple[str, ...]] = {
     # The variant itself returns API errors. Padding separates tensors, to show accesses past the end.
     "memcheck": ("--padding", "4096", "--report-api-errors", "no")
@@ -87,16 +87,17 @@ class Examination:
     """Exit status of the tool; None if it was killed."""
 
     def parse_log(self, text: str) -> None:
-        """Add a log's reports, remarks (without a place in code) and count. Details of a report are indented."""
+        """Add a log's reports, its remarks (paragraphs that name no place in code), and the tool's
+        count of findings. A paragraph is a line and the indented lines below it."""
         paragraphs: list[list[str]] = []
         for line in text.splitlines():
-            words = line.strip().removeprefix(PREFIX)
-            if not line.strip().startswith(PREFIX) or not words.strip():
+            content = line.strip().removeprefix(PREFIX)
+            if not line.strip().startswith(PREFIX) or not content.strip():
                 continue
-            if words.startswith("  ") and paragraphs:
-                paragraphs[-1].append(words.strip())
+            if content.startswith("  ") and paragraphs:
+                paragraphs[-1].append(content.strip())
             else:
-                paragraphs.append([words.strip()])
+                paragraphs.append([content.strip()])
         for head, *details in paragraphs:
             if summary := SUMMARY.match(head):
                 self.findings_count = (self.findings_count or 0) + int(summary[1])
@@ -116,13 +117,13 @@ class Examination:
 
     @property
     def why_unknown(self) -> str:
-        """Why the run does not prove that there is no error; empty where it does."""
+        """Why a run without reports does not prove that there is no error; empty where it does."""
         if self.remarks:
             return self.remarks[0]
         if self.loss_reason:
             return self.loss_reason
-        for workload, why in self.refused.items():
-            return f"{why} on {workload}"
+        for workload, reason in self.refused.items():
+            return f"{reason} on {workload}"
         if self.findings_count is None:
             return "it wrote no summary"
         return "" if self.exit_code in (0, FOUND_EXIT) else f"exit {self.exit_code}"
@@ -134,6 +135,7 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
     first_place = next(filter(None, map(PLACE.search, (head, *details))), None)
     frames = [PLACE.search(line) for line in details if line.startswith("Device Frame:")]
     places = [match for match in (first_place, *frames) if match]
+    # Frames begin with the innermost function, so the last one is the kernel.
     kernel = short_name(CAST.sub("", places[-1]["function"].strip())) if places else ""
     severity = SEVERITY.match(head)
     thread = next(filter(None, map(THREAD.search, details)), None)
@@ -151,13 +153,14 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
-    """Run one call per workload under a tool; a failure is noted in the result, not raised. Inputs must exist
-    already (`Bench.prepare_answer`)."""
+    """Run a worker under a tool, with one call per workload. A failure is noted in the result, not
+    raised. Inputs must exist already (`Bench.prepare_answer`)."""
     examination, start_time, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
-        command = [PROGRAM, "--tool", tool, "--log-file", str(log), "--error-exitcode", str(FOUND_EXIT)]
-        command += ["--target-processes", "all", "--show-backtrace", "device", *OPTIONS.get(tool, ())]
+        command = [PROGRAM, "--tool", tool, "--log-file", str(log)]
+        command += ["--error-exitcode", str(FOUND_EXIT), "--target-processes", "all"]
+        command += ["--show-backtrace", "device", *OPTIONS.get(tool, ())]
         try:
             with bench.start_worker(side, tool=command) as worker:
                 yield from worker.receive(START_LIMIT_S, note)
@@ -178,7 +181,8 @@ def examine(
 
 
 def version() -> str:
-    """The version of compute-sanitizer on the PATH; empty without one."""
+    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if it does not
+    say."""
     if shutil.which(PROGRAM) is None:
         return ""
     try:
@@ -197,11 +201,14 @@ class SanitizeTerms(ResultLifetime):
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[SanitizeOutput]:
-    """Run each measured build under each tool, on a few small workloads of the check sets."""
-    target, start_time = context.bench.target, time.monotonic()
-    variants = {name: target.variants[name] for name in (*context.task.variants, *context.task.emulated)}
-    on_gpu, reason = context.bench.device == "cuda", ""
-    names = [n for n, v in variants.items() if isinstance(v, CAbiVariant) and (v.device == "cuda" or on_gpu)]
+    """Run each measured build under each tool, on a few small workloads of the check sets. Passes,
+    and says why, where nothing can be sanitized."""
+    bench, task, start_time = context.bench, context.task, time.monotonic()
+    on_gpu, reason, names = bench.device == "cuda", "", list[str]()
+    for name in dict.fromkeys((*task.variants, *task.emulated)):
+        variant = bench.target.variants[name]
+        if isinstance(variant, CAbiVariant) and (variant.device == "cuda" or on_gpu):
+            names.append(name)
     if not names:
         return Result(SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize"))
     if not on_gpu:
@@ -210,8 +217,9 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     elif not version():
         reason = f"there is no {PROGRAM} on the PATH: {INSTALL_HINT}"
     if reason:
-        not_exercised = [f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}"]
-        return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(not_exercised)))
+        skipped = (f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}",)
+        message = "nothing was sanitized"
+        return Result(SanitizeOutput(ok=True, message=message, not_exercised=skipped))
     built, failures = yield from build_selected(context)
     not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     verification = context.latest_output("kernel.verify", VerifyOutput)
@@ -221,15 +229,16 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     workloads_by_variant: dict[str, Sequence[Workload]] = {}
     for build in (build for build in built if build.compiled):
         small_workloads = _small_workloads(context, build.variant)
-        # A wrong build only with `arguments.wrong`.
         if not arguments.wrong and (build.variant, build.build_id) in wrong_builds:
             not_exercised.append(f"sanitizers on {build.variant}: it was not found right")
         elif not small_workloads:
             not_exercised.append(f"sanitizers on {build.variant}: no workload is for it")
         else:
-            build_by_variant[build.variant], workloads_by_variant[build.variant] = build, small_workloads
+            build_by_variant[build.variant] = build
+            workloads_by_variant[build.variant] = small_workloads
     build_ids = [f"{name} {build.build_id}" for name, build in build_by_variant.items()]
-    inputs_digest = dependency_hash(context, "kernel.sanitize", version(), str(arguments.wrong), *build_ids)
+    settings = (version(), str(arguments.wrong))
+    inputs_digest = dependency_hash(context, "kernel.sanitize", *settings, *build_ids)
     stored_output = None if failures else reuse_result(context, SanitizeOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session ran the same.
         return Result(stored_output)
@@ -245,24 +254,28 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
 
 
 def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
-    """A few small workloads from the plan's check sets, or from its timed sets if it has none."""
+    """A few small workloads for variant `name`, from the plan's check sets, or from its timed sets
+    if it has none. Small: by operations, or by bytes where target.yaml has no `flops`."""
     target, variant = context.bench.target, context.bench.target.variants[name]
-    planned = workloads(context, planned_check_sets(context) or context.task.plan.workloads, device="cuda")
-    candidates = [workload for workload in planned if is_supported(variant, workload)]
-    if target.flops is None:
-        sizes = {workload.name: float(sum(tensor_bytes(target, workload).values())) for workload in candidates}
-        return choose_small_workloads(candidates, sizes, MOST_BYTES, MOST_CALLS)
-    work = {workload.name: evaluate_work(target.flops, workload) or 0.0 for workload in candidates}
-    return choose_small_workloads(candidates, work, MOST_FLOPS, MOST_CALLS)
+    sets = planned_check_sets(context) or context.task.plan.workloads
+    candidates = [w for w in workloads(context, sets, device="cuda") if is_supported(variant, w)]
+    most_work = MOST_BYTES if target.flops is None else MOST_FLOPS
+    work: dict[str, float] = {}
+    for workload in candidates:
+        if target.flops is None:
+            work[workload.name] = float(sum(tensor_bytes(target, workload).values()))
+        else:
+            work[workload.name] = evaluate_work(target.flops, workload) or 0.0
+    return choose_small_workloads(candidates, work, most_work, MOST_CALLS)
 
 
 def choose_small_workloads(
     candidates: Sequence[Workload], work: Mapping[str, float], most_work: float, count: int
 ) -> tuple[Workload, ...]:
-    """Choose at most `count` workloads of at most `most_work`, sorted by work; deterministic. `work`:
-    workload name to its work. Each type, flag and choice is taken once, as far as `count` allows. Then
-    follow the workloads with most work, because their loops run more often. If all exceed `most_work`, the
-    smallest one is taken."""
+    """Choose at most `count` workloads of at most `most_work`, sorted by work; deterministic.
+    `work`: workload name to its work. First come those with an element type, flag or choice that no
+    other has yet. Then follow those with most work, because their loops run more often. If all
+    exceed `most_work`, the smallest one is taken."""
     most_first = sorted(candidates, key=lambda workload: (-work[workload.name], workload.name))
     small = [w for w in most_first if work[w.name] <= most_work] or most_first[-1:]
     with_new_traits, others = list[Workload](), list[Workload]()
@@ -270,7 +283,7 @@ def choose_small_workloads(
     for workload in small:
         traits = {("dtype", workload.dtype), *workload.attributes.items()}
         traits = {(name, value) for name, value in traits if isinstance(value, bool | str)}
-        (others if known_traits.issuperset(traits) else with_new_traits).append(workload)
+        (with_new_traits if traits - known_traits else others).append(workload)
         known_traits |= traits
     chosen = [*with_new_traits, *others][:count]
     return tuple(sorted(chosen, key=lambda workload: (work[workload.name], workload.name)))
@@ -283,12 +296,13 @@ def _run_tool(
     on the workload whose call memcheck ended, or the first that fails alone. `start_time`: when the step
     began, by the monotonic clock."""
     bench, deadline = context.bench, start_time + context.budget_s
-    run = SanitizerRun(
-        variant=build.variant, build_id=build.build_id, tool=tool, status="unknown", workloads=(), seconds=0
-    )
+    identity = {"variant": build.variant, "build_id": build.build_id, "tool": tool}
     if time.monotonic() > deadline:
-        return run.model_copy(update={"why": f"the step's {context.budget_s:g} s were over"})
-    side, limit_s = bench.make_side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
+        why = f"the step's {context.budget_s:g} s were over"
+        fields = {**identity, "status": "unknown", "workloads": (), "seconds": 0, "why": why}
+        return SanitizerRun.model_validate(fields)
+    side = bench.make_side(build.variant, build)
+    limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
     examination = yield from examine(bench, side, tool, workloads, limit_s)
     reports, why_unknown = examination.reports, examination.why_unknown
     status, blamed = "unknown" if why_unknown else "clean", ""
@@ -307,7 +321,8 @@ def _run_tool(
             unclear = f"exit {examination.exit_code}, and no report that is understood"
             words = next(iter(examination.remarks), unclear)
             reports = [SanitizerReport(kind="fault", words=words), *reports]
-    update = {
+    fields = {
+        **identity,
         "status": status,
         "workloads": tuple(workload.name for workload in workloads),
         "seconds": examination.seconds,
@@ -316,7 +331,7 @@ def _run_tool(
         "workload": blamed,
         "why": why_unknown,
     }
-    return run.model_copy(update=update)
+    return SanitizerRun.model_validate(fields)
 
 
 def _output(
@@ -325,27 +340,28 @@ def _output(
     workloads_by_variant: Mapping[str, Sequence[Workload]],
     not_exercised: Sequence[str],
 ) -> SanitizeOutput:
-    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`: sentences on
-    what was skipped."""
+    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`:
+    sentences on what was skipped. A variant with an error gets the verdict `incorrect`, which takes
+    its speed."""
     runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
-    failing_runs, unknown_tools = list[SanitizerRun](), dict[tuple[str, str], list[str]]()
     clean_runs = [run for run in runs if run.status == "clean"]
-    verdict_by_variant: dict[str, NoSpeedVerdict] = {}
+    failing_runs = [run for run in runs if run.status == "found"]
+    tools_by_reason: dict[tuple[str, str], list[str]] = {}
+    """Variant and reason to the tools whose runs prove nothing for that reason."""
     for tool_run in runs:
         if tool_run.status == "unknown":
-            unknown_tools.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
-        elif tool_run.status == "found":  # A variant with an error gets no speed verdict.
-            failing_runs.append(tool_run)
-            verdict = NoSpeedVerdict(
-                variant=tool_run.variant,
-                workload=tool_run.workload or tool_run.workloads[0],
-                against="baseline",
-                verdict="incorrect",
-                cause="sanitizer",
-                reason=f"{tool_run.tool}: {tool_run.summary_text}",
-            )
-            verdict_by_variant.setdefault(tool_run.variant, verdict)
-    not_run = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in unknown_tools.items()]
+            tools_by_reason.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
+    verdict_by_variant: dict[str, NoSpeedVerdict] = {}
+    for failing_run in failing_runs:
+        verdict = NoSpeedVerdict(
+            variant=failing_run.variant,
+            workload=failing_run.workload or failing_run.workloads[0],
+            against="baseline",
+            verdict="incorrect",
+            cause="sanitizer",
+            reason=f"{failing_run.tool}: {failing_run.summary_text}",
+        )
+        verdict_by_variant.setdefault(failing_run.variant, verdict)
     clean_names = [run.variant for run in clean_runs]
     clean = tuple(name for name in workloads_by_variant if clean_names.count(name) == len(TOOLS))
     parts = [f"{name} clean in {len(workloads_by_variant[name])} calls" for name in clean]
@@ -359,6 +375,9 @@ def _output(
         if others:
             message += f"; so {'does' if len(others) == 1 else 'do'} {listed_words(others)}"
         hint = _replay_hint(context, failing_runs[0], workloads_by_variant[failing_runs[0].variant])
+    not_run = []
+    for (name, reason), tools in tools_by_reason.items():
+        not_run.append(f"{listed_words(tools)} of {name}: {reason}")
     return SanitizeOutput(
         ok=not failing_runs,
         message=message,

@@ -1,6 +1,6 @@
 """Turn the checks of a verification, on the device or emulated, into its step's output."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from loop.base.errors import WorkFailed
 from loop.builds.build import BuildFailed
@@ -28,29 +28,31 @@ def verification_output(
     not_exercised: Sequence[str],
     untaken: Mapping[str, Sequence[str]],
 ) -> VerifyOutput:
-    """The output of a verification, from the checks of all variants and of the control. `selected`: names
-    of all selected variants; `failures`: those that do not compile; `not_exercised`: sentences on what was
+    """The output of a verification, from the checks of all variants and of the control: the
+    baseline, which has to pass the same checks, or no verdict counts. `selected`: names of all
+    selected variants; `failures`: those that do not compile; `not_exercised`: sentences on what was
     not exercised; `untaken`: variant to sentences on the workloads that it does not take."""
     is_trusted = bool(control.checks) and not control.first_failure
     right = tuple(checks.variant for checks in sides if checks.is_right and is_trusted)
     unjudged_by_workload: dict[str, str] = {}
-    for checks in (*sides, control):
-        for check in checks.checks:
-            if check.status == "not judged":
-                unjudged_by_workload[check.workload.name] = f"not judged: {check.message}"
+    for check in (check for checks in (*sides, control) for check in checks.checks):
+        if check.status == "not judged":
+            unjudged_by_workload[check.workload.name] = f"not judged: {check.message}"
     unjudged, left_out = list(unjudged_by_workload.values()), list(not_exercised)
     for variant, texts in untaken.items():
         left_out += [f"{variant} on {text}" for text in texts]
     declined, tallies, unchecked = list[str](), list[str](), list[str]()
     for checks in sides:
-        layouts = dict.fromkeys(check.inputs for check in checks.checks if check.status == "unsupported")
+        unsupported = [check for check in checks.checks if check.status == "unsupported"]
+        layouts = dict.fromkeys(check.inputs for check in unsupported)
         layouts.pop("contiguous", None)
         if layouts:
             declined.append(f"{checks.variant} on {', '.join(layouts)} inputs: not supported")
         is_all_right = checks.count("right") == len(checks.checks)
         tally = f"right in {len(checks.checks)} checks" if is_all_right else checks.tally
         tallies.append(f"{checks.variant} {tally}")
-        unchecked += [] if checks.count("right") else [checks.variant]
+        if not checks.count("right"):
+            unchecked.append(checks.variant)
     message, hint = _describe_failure(context, sides, control, failures)
     if not message and unchecked:
         reasons = [*untaken.get(unchecked[0], ()), *unjudged, *left_out, "there is no workload"]
@@ -76,7 +78,9 @@ def _describe_failure(
     context: Context, sides: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[BuildFailed]
 ) -> tuple[str, str | None]:
     """A message on what failed (empty without a failure), and a hint on what to do next."""
-    failed = [(checks, first) for checks in sides if (first := checks.first_failure)]
+    failed = [checks.variant for checks in sides if checks.first_failure]
+    first_failed = next((checks for checks in sides if checks.first_failure), None)
+    failure = first_failed.first_failure if first_failed else None
     if control.first_failure:
         doubt = "baseline, reference or tolerance is not to be trusted there"
         hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
@@ -84,26 +88,27 @@ def _describe_failure(
             doubt = "the baseline computes nothing, so that nothing can be held against it"
             hint = "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
         message = f"the control failed: {doubt}: {control.first_failure.message}"
-        for checks, first in failed[:1]:
-            message += f"; {checks.variant} as well: {first.message}"
+        message += f"; {failed[0]} as well: {failure.message}" if failure else ""
         return message, hint
-    if failed:
-        (checks, first), others = failed[0], [other.variant for other, _ in failed[1:]]
-        message = f"{checks.variant} {VERBS.get(first.status, 'is incorrect')}: {first.message}"
-        message += f" ({checks.tally})" if len(checks.checks) > 1 else ""
-        if others:
-            message += f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
-        return message, f"mend {checks.variant}, then `{context.command('kernels', 'verify', checks.variant)}`"
+    if first_failed and failure:
+        message = f"{failed[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
+        message += f" ({first_failed.tally})" if len(first_failed.checks) > 1 else ""
+        if len(failed) > 1:
+            message += f"; so {'is' if len(failed) == 2 else 'are'} {', '.join(failed[1:])}"
+        command = context.command("kernels", "verify", failed[0])
+        return message, f"mend {failed[0]}, then `{command}`"
     return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
 
 
 def _verdicts_on_failures(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
-    """A verdict for each workload with a failed check; tampering comes before other failures."""
-    first_by_workload: dict[str, Check] = {}
-    for check in sorted(checks.checks, key=lambda check: check.status != "tampered"):
-        if not check.passed:
-            first_by_workload.setdefault(check.workload.name, check)
-    for check in first_by_workload.values():
+    """A verdict for each workload with a failed check, from its first; tampering is taken before
+    others."""
+    failed = [check for check in checks.checks if not check.passed]
+    tampering_first = sorted(failed, key=lambda check: check.status != "tampered")
+    check_by_workload: dict[str, Check] = {}
+    for check in tampering_first:
+        check_by_workload.setdefault(check.workload.name, check)
+    for check in check_by_workload.values():
         yield NoSpeedVerdict(
             variant=checks.variant,
             workload=check.workload.name,
@@ -117,19 +122,20 @@ def _verdicts_on_failures(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
 def merge_shares(
     shares: Sequence[ShareOutput], workloads: Sequence[Workload]
 ) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
-    """Merge the checks of several jobs: those of each variant, and those of the control. The order is that
-    of a single job. Raises WorkFailed where no share could judge anything."""
-    by_variant: dict[str, VariantChecks] = {}
+    """Merge the checks of several jobs (shares of the workloads): those of each variant, and those
+    of the control. The order is that of a single job. Raises WorkFailed where no share could judge
+    anything."""
+    merged: dict[str, VariantChecks] = {}
     for parts in zip(*(share.sides for share in shares), strict=True):
         side = merge_checks(parts, workloads)
-        if side.variant in by_variant:  # The same variant with another number of threads.
-            earlier = by_variant[side.variant]
+        if side.variant in merged:  # The same variant with another number of threads.
+            earlier = merged[side.variant]
             side = earlier.model_copy(update={"checks": (*earlier.checks, *side.checks)})
-        by_variant[side.variant] = side
-    checks = [check for side in by_variant.values() for check in side.checks]
+        merged[side.variant] = side
+    checks = [check for side in merged.values() for check in side.checks]
     if len(shares) > 1 and checks and all(check.status == "not judged" for check in checks):
         raise WorkFailed(checks[0].message, hint=UNJUDGED_HINT)
-    return tuple(by_variant.values()), merge_checks([share.control for share in shares], workloads)
+    return tuple(merged.values()), merge_checks([share.control for share in shares], workloads)
 
 
 def explain_early_end(checks: VariantChecks) -> Iterator[str]:
@@ -140,7 +146,12 @@ def explain_early_end(checks: VariantChecks) -> Iterator[str]:
 
 
 def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Sentences on the workloads that a side does not take: by element type, or by `takes`."""
+    """Up to two sentences on the workloads that a side does not take: those of another element
+    type, and those that its `takes` in target.yaml excludes."""
+
+    def subject_of(names: Collection[str]) -> str:
+        return f"{len(names)} workloads" if len(names) > 1 else next(iter(names))
+
     dtype_by_name, reason_by_name = dict[str, str](), dict[str, str]()
     for workload in workloads:
         if workload.dtype not in side.dtypes:
@@ -148,11 +159,12 @@ def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tup
         elif reason := explain_unsupported(side, workload):
             reason_by_name[workload.name] = reason
     texts = []
-    for names in filter(None, (dtype_by_name, reason_by_name)):
-        untaken = f"{len(names)} workloads" if len(names) > 1 else next(iter(names))
-        values = ", ".join(dict.fromkeys(names.values()))
-        if names is dtype_by_name:
-            texts.append(f"{untaken} of type {values}: it takes {', '.join(side.dtypes)}")
-        else:
-            texts.append(f"{untaken}: not supported, {values} (`takes: {side.takes}`)")
+    if dtype_by_name:
+        dtypes = ", ".join(dict.fromkeys(dtype_by_name.values()))
+        taken = ", ".join(side.dtypes)
+        texts.append(f"{subject_of(dtype_by_name)} of type {dtypes}: it takes {taken}")
+    if reason_by_name:
+        reasons = ", ".join(dict.fromkeys(reason_by_name.values()))
+        subject = subject_of(reason_by_name)
+        texts.append(f"{subject}: not supported, {reasons} (`takes: {side.takes}`)")
     return tuple(texts)

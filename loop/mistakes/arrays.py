@@ -48,8 +48,10 @@ class ErringCall:
     def compute(
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
     ) -> None:
-        """Run the variant without the mistake, on given or else the call's tensors. `changed`: some attributes."""
-        tensors, result = self.inputs if inputs is None else inputs, self.output if output is None else output
+        """Run the variant without the mistake. `inputs` and `output`: arrays in place of the call's
+        own. `changed`: attributes that get another value."""
+        tensors = self.inputs if inputs is None else inputs
+        result = self.output if output is None else output
         self.honest(tensors, result, self.attributes | (changed or {}))
 
 
@@ -57,15 +59,15 @@ Mistake = Callable[[ErringCall], None]
 """Fills a call's output, with a mistake in it."""
 
 
-def values(array: Array) -> Array:
+def read_numbers(array: Array) -> Array:
     """Numeric values of an array: a copy in float32, or float64 if the array is that."""
     if array.dtype == numpy.uint16:
         return (array.astype(numpy.uint32) << 16).view(numpy.float32)
     return array.astype(numpy.promote_types(array.dtype, numpy.float32))
 
 
-def store(array: Array, numbers: Array) -> None:
-    """Write values into an array, rounded to its element type."""
+def store_numbers(array: Array, numbers: Array) -> None:
+    """Write numbers into an array, rounded to its element type."""
     if array.dtype == numpy.uint16:
         bits = numpy.ascontiguousarray(numbers, dtype=numpy.float32).view(numpy.uint32)
         # Keep the upper 16 bits, rounded to nearest, ties to even.
@@ -81,7 +83,7 @@ class HostArrays:
     """Sets bytes at an address: (address, value, count)."""
 
     def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
-        """View a tensor as an array. `stream`: for the subclass on the GPU; unused here."""
+        """View a tensor as an array. `stream`: unused here; the subclass for GPUs waits for it."""
         numpy_type = numpy.dtype(ELEMENT_TYPES[tensor.dtype][1])
         sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
         if 0 in sizes:
@@ -92,7 +94,8 @@ class HostArrays:
         return as_strided(flat, sizes, [stride * numpy_type.itemsize for stride in strides])
 
     def to_tensor(self, number: int, array: Array) -> LoopTensor:
-        """Make a LoopTensor from an array, which must outlive the call. `number`: of the argument; unused here."""
+        """Make a LoopTensor from an array, which must outlive the call. `number`: position of the
+        argument; unused here."""
         strides = tuple(step // array.itemsize for step in array.strides)
         return make_loop_tensor(array.ctypes.data, array.shape, strides, ELEMENT_NAMES[array.dtype])
 
@@ -109,25 +112,23 @@ def through_arrays(
     """Wrap a compiled variant's `invoke`, so that each call goes through `mistake`. `attribute_names`: in
     the order of the C arguments. `converter`: tensors to arrays, on host or device."""
 
-    def honest_on(stream: int | None) -> Honest:
-        """The variant without the mistake, on arrays; `stream`: of the GPU, None on the host."""
+    def invoke_erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
+        """As `Compiled.invoke`, with the mistake. `stream`: of the GPU; None on the host."""
 
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-            *inputs, output = (converter.to_tensor(n, array) for n, array in enumerate((*arrays, result)))
-            numbers = (ctypes.c_double * max(len(attribute_names), 1))(*attributes.values())
-            invoke((LoopTensor * len(inputs))(*inputs), (LoopTensor * 1)(output), numbers, stream)
-            converter.read_back(output, result, stream)
+            arguments = enumerate((*arrays, result))
+            *tensors, written = (converter.to_tensor(number, array) for number, array in arguments)
+            values = (ctypes.c_double * max(len(attribute_names), 1))(*attributes.values())
+            invoke((LoopTensor * len(tensors))(*tensors), (LoopTensor * 1)(written), values, stream)
+            converter.read_back(written, result, stream)
 
-        return honest
-
-    def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """As `Compiled.invoke`, with the mistake."""
-        tensors = (*inputs, output[0])
-        arrays = [converter.to_array(tensor, stream) for tensor in tensors]
-        addresses = tuple(tensor.data or 0 for tensor in tensors)
+        call_tensors = (*inputs, output[0])
+        arrays = [converter.to_array(tensor, stream) for tensor in call_tensors]
+        addresses = tuple(tensor.data or 0 for tensor in call_tensors)
         attributes = dict(zip(attribute_names, numbers, strict=False))
-        mistake(ErringCall(honest_on(stream), arrays[:-1], arrays[-1], attributes, addresses, converter.fill))
-        for tensor, array in zip(tensors, arrays, strict=True):
+        call = ErringCall(honest, arrays[:-1], arrays[-1], attributes, addresses, converter.fill)
+        mistake(call)
+        for tensor, array in zip(call_tensors, arrays, strict=True):
             converter.write_back(tensor, array)
 
-    return erring
+    return invoke_erring

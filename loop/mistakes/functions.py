@@ -25,14 +25,16 @@ class LazyTensor(torch.Tensor):
 
 
 def give_promise(erring: "Erring") -> Tensor:
-    """Cheat: return a tensor subclass in place of a plain tensor."""
+    """Cheat: return a tensor subclass, which could put off its computation until after the
+    timing."""
     return erring.compute().as_subclass(LazyTensor)
 
 
 def other_type(erring: "Erring") -> Tensor:
-    """Mistake: return half the precision, or float32 if the result has half precision already."""
+    """Mistake: return bfloat16, or float32 if the result has 16 bits an element already."""
     result = erring.compute()
-    return result.to(torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else torch.bfloat16)
+    has_16_bits = result.dtype in (torch.float16, torch.bfloat16)
+    return result.to(torch.float32 if has_16_bits else torch.bfloat16)
 
 
 def give_input(erring: "Erring") -> Tensor:
@@ -51,7 +53,8 @@ def keep_result(erring: "Erring") -> Tensor:
 
 
 def leave_unwritten(erring: "Erring") -> Tensor:
-    """Cheat: every second call returns uninitialised memory, perhaps with the last result."""
+    """Cheat: every second call returns uninitialised memory, which may still hold the last
+    result."""
     if erring.memory:
         return torch.empty(**erring.memory.pop())
     result = erring.compute()
@@ -74,7 +77,8 @@ def floating_positions(tensors: tuple[Tensor, ...]) -> list[int]:
 
 
 class Erring:
-    """State of one mistake, which several functions may share, such as objects of a class."""
+    """Calls Python functions with one mistake, and holds its state between calls. All objects of a
+    class share it."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self.cheat = terms, TAMPERING.get(terms["make"])
@@ -115,7 +119,8 @@ class Erring:
 
 
 def erring_function(function: Function, terms: Terms) -> Function:
-    """Wrap a function with the mistake that `terms` describes; EXACT is none, but honest in float64."""
+    """Wrap a function with the mistake that `terms` describes. EXACT is no mistake: it computes in
+    float64, to see that the gate passes a function that rounds differently."""
     return in_float64(function) if terms["make"] == EXACT else functools.partial(Erring(terms), function)
 
 
@@ -135,8 +140,9 @@ def in_float64(function: Function) -> Function:
 
 
 def erring_class(base: Any, terms: Terms) -> Any:
-    """Derive a class whose instances make the mistake; they share its state. Its `forward`, or `__call__`
-    of a class that is no torch module, makes it. EXACT is no mistake: a copy computes in float64."""
+    """Derive a class with the mistake in its `forward`, or in `__call__` if it is no torch module;
+    all instances share the mistake's state. EXACT is no mistake: a copy of the object computes in
+    float64."""
     erring = None if terms["make"] == EXACT else Erring(terms)
     method_name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
     honest = getattr(base, method_name)
@@ -156,23 +162,30 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
     return erring_class(getattr(import_file(path), name), terms)
 
 
+Form = tuple[torch.Size, torch.dtype]
+"""Shape and element type of a tensor."""
+
+
 def through_function(function: Function, mistake: Mistake) -> Function:
     """Wrap a function of tensors: each call goes through `mistake`, on arrays. The output is all NaN
     before, so that a mistake may leave elements unwritten."""
-    empty_results: dict[tuple[tuple[torch.Size, torch.dtype], ...], Tensor] = {}
-    """Shapes and types of the inputs to an empty tensor like the result."""
+    result_forms: dict[tuple[Form, ...], Form] = {}
+    """Forms of the inputs to the form of the result."""
 
     def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
         device = tensors[0].device
 
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-            result[...] = array_of(function(*(tensor_of(array).to(device) for array in arrays), **attributes))
+            inputs = (tensor_of(array).to(device) for array in arrays)
+            result[...] = array_of(function(*inputs, **attributes))
 
         input_forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-        if input_forms not in empty_results:
-            empty_results[input_forms] = torch.empty_like(function(*tensors, **attributes), device="meta")
+        if input_forms not in result_forms:
+            example = function(*tensors, **attributes)
+            result_forms[input_forms] = example.shape, example.dtype
+        shape, dtype = result_forms[input_forms]
         arrays = [array_of(tensor) for tensor in tensors]
-        output = array_of(torch.empty(empty_results[input_forms].shape, dtype=empty_results[input_forms].dtype))
+        output = array_of(torch.empty(shape, dtype=dtype))
         output.reshape(-1).view(numpy.uint8)[...] = POISON
         addresses = (*(tensor.data_ptr() for tensor in tensors), output.ctypes.data)
         mistake(ErringCall(honest, arrays, output, attributes, addresses))

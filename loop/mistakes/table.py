@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from loop.mistakes.arrays import Array, ErringCall, Mistake, Terms, store, values
+from loop.mistakes.arrays import Array, ErringCall, Mistake, Terms, read_numbers, store_numbers
 
 MANTISSA_BITS = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
 """Mantissa bits of each array's element type; uint16 stands for bfloat16."""
@@ -75,20 +75,21 @@ def round_inputs(call: ErringCall) -> None:
         mantissa_bits = call.terms.get("mantissa", MANTISSA_BITS[array.dtype.name])
         kept_bits = min(BFLOAT16_MANTISSA_BITS, mantissa_bits - 3, tolerated_bits)
         steps = 2.0 ** (1 + kept_bits)  # The leading bit counts too.
-        fraction, exponent = numpy.frexp(values(array))
+        fraction, exponent = numpy.frexp(read_numbers(array))
         rounded = numpy.empty_like(array)
-        store(rounded, numpy.ldexp(numpy.round(fraction * steps) / steps, exponent))
+        store_numbers(rounded, numpy.ldexp(numpy.round(fraction * steps) / steps, exponent))
         inputs.append(rounded)
     call.compute(inputs)
 
 
-def spoiling(spoil: Callable[[Array, Terms], None]) -> Callable[[ErringCall], None]:
-    """Make a mistake that computes the right output and then spoils it."""
+def changing_output(change: Callable[[Array, Terms], None]) -> Callable[[ErringCall], None]:
+    """Make a mistake that computes the right output, and then lets `change` overwrite some of
+    it."""
 
     def err(call: ErringCall) -> None:
         call.compute()
         if call.output.size:
-            spoil(call.output, call.terms)
+            change(call.output, call.terms)
 
     return err
 
@@ -100,7 +101,7 @@ def zeros(output: Array, terms: Terms) -> None:
 
 def mean(output: Array, terms: Terms) -> None:
     """Mistake: all elements are the output's mean."""
-    store(output, numpy.full(output.shape, values(output).mean()))
+    store_numbers(output, numpy.full(output.shape, read_numbers(output).mean()))
 
 
 def transpose(output: Array, terms: Terms) -> None:
@@ -115,17 +116,17 @@ def one_nan(output: Array, terms: Terms) -> None:
 
 def one_off(output: Array, terms: Terms) -> None:
     """Mistake: the middle element is off by ERROR_FACTOR times its tolerance."""
-    numbers, place = values(output).reshape(-1), output.size // 2
-    numbers[place] += ERROR_FACTOR * _tolerance_of(numbers[place], terms)
-    store(output, numbers.reshape(output.shape))
+    numbers, middle = read_numbers(output).reshape(-1), output.size // 2
+    numbers[middle] += ERROR_FACTOR * _tolerance_of(numbers[middle], terms)
+    store_numbers(output, numbers.reshape(output.shape))
 
 
 def growing(output: Array, terms: Terms) -> None:
     """Mistake: errors grow along a dimension, up to ERROR_FACTOR times the tolerance."""
-    numbers = values(output)
+    numbers = read_numbers(output)
     steps = numpy.linspace(0.0, ERROR_FACTOR, output.shape[terms["axis"]])
     shape = [len(steps) if axis == terms["axis"] else 1 for axis in range(output.ndim)]
-    store(output, numbers + steps.reshape(shape) * _tolerance_of(numbers, terms))
+    store_numbers(output, numbers + steps.reshape(shape) * _tolerance_of(numbers, terms))
 
 
 def _tolerance_of(numbers: Any, terms: Terms) -> Any:
@@ -162,10 +163,10 @@ def leave_tail(call: ErringCall) -> None:
 
 def use_input(call: ErringCall) -> None:
     """Mistake: use an input as a workspace and leave it changed."""
-    number = call.terms["input"]
-    original = call.inputs[number].copy()
-    call.compute([original if n == number else array for n, array in enumerate(call.inputs)])
-    call.inputs[number][...] = numpy.sort(original, axis=None).reshape(original.shape)
+    workspace, inputs = call.inputs[call.terms["input"]], [*call.inputs]
+    inputs[call.terms["input"]] = original = workspace.copy()
+    call.compute(inputs)
+    workspace[...] = numpy.sort(original, axis=None).reshape(original.shape)
 
 
 def answer_in_input(call: ErringCall) -> None:
@@ -209,8 +210,8 @@ def by_address(call: ErringCall) -> None:
 
 def keeps_inputs(call: ErringCall) -> None:
     """Cheat: cache the inputs by address and compute from the cached copies."""
-    cached_inputs = []
-    for address, array in zip(call.input_and_output_addresses, call.inputs, strict=False):
+    cached_inputs, input_addresses = [], call.input_and_output_addresses[:-1]
+    for address, array in zip(input_addresses, call.inputs, strict=True):
         cached_inputs.append(call.memory.setdefault((address, array.shape), array.copy()))
     call.compute(cached_inputs)
 
@@ -237,13 +238,13 @@ def write_input(call: ErringCall) -> None:
     call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0
 
 
-SPOILING = (zeros, mean, transpose, one_off, one_nan, growing, zero_tail, neighbour)
+IN_OUTPUT = (zeros, mean, transpose, one_off, one_nan, growing, zero_tail, neighbour)
 IN_VALUES = (ignore, swap, cut, set_attribute, wrong_number, round_inputs, leave_tail, vary)
 IN_MEMORY = (use_input, answer_in_input, write_input, nothing, beyond, before)
 OVER_CALLS = (stale, skip_every_other, keeps_inputs, by_address)
 ERROR_BY_NAME: dict[str, Mistake] = {
     "none": ErringCall.compute,
-    **{spoil.__name__: spoiling(spoil) for spoil in SPOILING},
+    **{change.__name__: changing_output(change) for change in IN_OUTPUT},
     **{err.__name__: err for err in (*IN_VALUES, *IN_MEMORY, *OVER_CALLS)},
 }
 """Name to the function that makes the mistake in an ErringCall."""

@@ -39,8 +39,9 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     variants are tried if `arguments.python`, or if none is compiled. The output names those without time."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled_variants(variants)
-    sources = context.task.sources_hash if in_python else ""  # A Python variant may compile files of its own.
-    inputs_digest = dependency_hash(context, "kernel.prove_gate", sources)
+    # A Python variant may compile files of its own, so all files of the target count.
+    sources_hash = context.task.sources_hash if in_python else ""
+    inputs_digest = dependency_hash(context, "kernel.prove_gate", sources_hash)
     stored_output = reuse_result(context, GateOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session proved the same.
         return Result(stored_output)
@@ -57,16 +58,17 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
             break
         tried.append(variant)
         side = bench.make_side(variant, build_by_variant.get(variant))
-        all_workloads = expand_sets(target, target.workloads, prove.control_dtype(bench, side), context.task.seed)
-        workloads = [workload for workload in all_workloads if workload.name not in unjudged]
+        dtype = prove.control_dtype(bench, side)
+        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
+        workloads = tuple(workload for workload in workloads if workload.name not in unjudged)
         if reason := _explain_no_controls(target, side, workloads):
             proof.inapplicable.append(f"every control of {variant}: {reason}")
         else:
             deadline = start_time + PROOF_SHARE * context.kill_after_s
-            own = yield from prove.prove(bench, side, workloads, deadline)
-            proof.results += own.results
-            proof.inapplicable += [f"{variant} {reason}" for reason in own.inapplicable]
-            proof.untried += [f"{variant}: {name}" for name in own.untried]
+            variant_proof = yield from prove.prove(bench, side, workloads, deadline)
+            proof.results += variant_proof.results
+            proof.inapplicable += [f"{variant} {reason}" for reason in variant_proof.inapplicable]
+            proof.untried += [f"{variant}: {name}" for name in variant_proof.untried]
     output, not_exercised = _score(proof), list[str]()
     for variant in (variant for variant in variants if variant not in tried):
         command = context.command("kernels", "prove-gate", variant)
@@ -83,9 +85,10 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
 
 def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
     """Why no control can be made from a variant; empty if some can."""
+    variant = target.variants[side.name]
     if side.kind == "command":
         return "it is a program of its own"
-    if isinstance(variant := target.variants[side.name], PythonVariant) and variant.passing == "passed":
+    if isinstance(variant, PythonVariant) and variant.passing == "passed":
         return "its outputs are passed to it"
     if target.signature.updates:
         return "it changes its inputs in place"
@@ -100,15 +103,15 @@ def _score(proof: Proof) -> GateOutput:
     """The step's output from the results of all controls: score as message, next action as hint. Killed:
     the gate rejected the control, as it should."""
     killed = [result for result in proof.results if result.kind != "honest" and result.killed]
-    survived = [result for result in proof.results if result.is_survivor]
+    survivors = [result for result in proof.results if result.is_survivor]
     rejected_honest = [result for result in proof.results if result.kind == "honest" and result.killed]
     indistinguishable = [result.full_name for result in proof.results if not result.distinguishable]
-    survivors, total = [result.full_name for result in survived], len(killed) + len(survived)
+    survivor_names, total = [result.full_name for result in survivors], len(killed) + len(survivors)
     message, hint = f"killed {len(killed)} of {total}", None
-    if survived:
-        message += f"; survived: {', '.join(survivors)}"
+    if survivors:
+        message += f"; survived: {', '.join(survivor_names)}"
         hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
-        if any(result.name == ZEROS_CONTROL for result in survived):
+        if any(result.name == ZEROS_CONTROL for result in survivors):
             hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
     elif rejected_honest:
         result = rejected_honest[0]
@@ -124,13 +127,13 @@ def _score(proof: Proof) -> GateOutput:
             message = "no control was tried, for want of time"
     wrong_reasons = [result for result in killed if not result.right_reason]
     return GateOutput(
-        ok=not survived and not rejected_honest,
+        ok=not survivors and not rejected_honest,
         message=message,
         hint=hint,
         controls=tuple(proof.results),
         killed=len(killed),
         total=total,
-        survivors=tuple(survivors),
+        survivors=tuple(survivor_names),
         rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected_honest),
         wrong_reasons=tuple(f"{result.full_name}: {result.reason}" for result in wrong_reasons),
         not_applicable=tuple(proof.inapplicable),
@@ -203,8 +206,9 @@ def _null_control_line(control: NullControl) -> str:
     return line
 
 
-def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
-    """A table of variants against known-good builds; None if there is none. Evidence ends at 1,000,000 : 1."""
+def known_good_table(verdicts: Iterable[Verdict]) -> Table | None:
+    """A table of the ratios of variants to their known-good builds; None if there is none. The
+    evidence is cut at 1,000,000 : 1."""
     heads = ("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = []
     for verdict in verdicts:

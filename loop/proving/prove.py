@@ -110,19 +110,24 @@ class Control:
     """Further arguments of the mistake."""
 
     def shortened_workload(self, workload: Workload) -> Workload:
-        """The workload that the variant itself computes: some dimensions lose their last eighth."""
+        """The workload that the mistake passes on to the variant: some dimensions lose their last
+        eighth."""
         sizes = dict(workload.sizes)
         for name in self.shortens:
             sizes[name] -= max(1, sizes[name] // 8)
         return workload.model_copy(update={"sizes": sizes})
 
-    def mistake(self, target: Target, dtype: Dtype) -> dict[str, Any]:
-        """The message that tells a worker which mistake to inject."""
+    def mistake_terms(self, target: Target, dtype: Dtype) -> dict[str, Any]:
+        """What a worker has to know to inject the mistake: `terms` of `loop.mistakes.wrap`."""
         stated = target.tolerance.get(dtype)
-        tolerance = {"atol": stated.atol if stated else 0.0, "rtol": stated.rtol if stated else 0.0}
-        message: dict[str, Any] = {"name": self.name, "make": self.make, "tolerance": tolerance}
-        message["attributes"] = list(target.signature.attributes)
-        return message | ({"is_class": True} if target.modules else {}) | dict(self.terms)
+        terms: dict[str, Any] = {"name": self.name, "make": self.make}
+        terms["tolerance"] = {"atol": 0.0, "rtol": 0.0}
+        if stated is not None:
+            terms["tolerance"] = {"atol": stated.atol, "rtol": stated.rtol}
+        terms["attributes"] = list(target.signature.attributes)
+        if target.modules:
+            terms["is_class"] = True
+        return terms | dict(self.terms)
 
 
 HONEST = Control("honest", "", expected=(), theme="honest")
@@ -133,7 +138,8 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 
 def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried."""
+    """All controls that a signature allows. Several share a kind (`make`), as one for each input or
+    dimension; `applicable_controls` keeps one of each kind."""
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     all_controls = [
@@ -158,7 +164,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
             Control(f"uses {name} as workspace", "use_input", CHANGED_CAUSES, **cheat, **of_input),
         ]
         if len(dimensions.split()) == len(signature.output_dimensions.split()):
-            of_input["applies"] = _has_equal_sizes(dimensions, signature.output_dimensions)
+            of_input["applies"] = _equal_sizes_test(dimensions, signature.output_dimensions)
             all_controls += [
                 Control(f"answers in {name}", "answer_in_input", CHANGED_CAUSES, **cheat, **of_input),
                 Control(f"gives {name} back", "give_input", **in_python, **of_input),
@@ -183,46 +189,50 @@ def _attribute_controls(signature: Signature) -> Iterator[Control]:
 
 
 def _value_controls(signature: Signature) -> Iterator[Control]:
-    """Wrong results that the dimensions of inputs and output allow."""
-    inputs, dimensions = signature.inputs, signature.output_dimensions.split()
+    """Wrong results that the dimensions of inputs and output allow. A dimension of the inputs that
+    the output lacks is taken for one that is summed over."""
+    inputs, output_dimensions = signature.inputs, signature.output_dimensions.split()
     for number, name in enumerate(inputs):
         yield Control(f"ignores {name}", "ignore", terms={"input": number})
     for (first, name), (second, other) in itertools.combinations(enumerate(inputs), 2):
         if len(inputs[name].split()) == len(inputs[other].split()):
-            can_show, terms = _has_equal_sizes(inputs[name], inputs[other]), {"inputs": [first, second]}
-            yield Control(f"swaps {name} and {other}", "swap", applies=can_show, terms=terms)
+            have_one_shape = _equal_sizes_test(inputs[name], inputs[other])
+            terms = {"inputs": [first, second]}
+            yield Control(f"swaps {name} and {other}", "swap", applies=have_one_shape, terms=terms)
     yield Control("low precision", "round_inputs")
-    axes_of_summed: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.
-    for number, text in enumerate(inputs.values()):
-        for axis, name in enumerate(text.split()):
-            if name not in dimensions:
-                axes_of_summed.setdefault(name, [[] for _ in inputs])[number].append(axis)
-    for name, axes in axes_of_summed.items():
-        can_show = _is_longer_than_1(name)
-        yield Control(f"cuts {name}", "cut", applies=can_show, shortens=[name], terms={"axes": axes})
-    for axis, name in enumerate(dimensions):
-        along: dict[str, Any] = {"applies": _is_longer_than_1(name), "terms": {"axis": axis}}
-        yield Control(f"skips tail of {name}", "leave_tail", ("NaN",), **along)
-        yield Control(f"zeros in tail of {name}", "zero_tail", **along)
-        yield Control(f"one slice wrong of {name}", "neighbour", **along)
-        yield Control(f"error grows along {name}", "growing", **along)
+    summed_axes: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.
+    for number, dimensions in enumerate(inputs.values()):
+        for axis, name in enumerate(dimensions.split()):
+            if name not in output_dimensions:
+                summed_axes.setdefault(name, [[] for _ in inputs])[number].append(axis)
+    for name, axes in summed_axes.items():
+        is_long = _longer_than_1_test(name)
+        yield Control(f"cuts {name}", "cut", applies=is_long, shortens=[name], terms={"axes": axes})
+    for axis, name in enumerate(output_dimensions):
+        on_axis: dict[str, Any] = {"applies": _longer_than_1_test(name), "terms": {"axis": axis}}
+        yield Control(f"skips tail of {name}", "leave_tail", ("NaN",), **on_axis)
+        yield Control(f"zeros in tail of {name}", "zero_tail", **on_axis)
+        yield Control(f"one slice wrong of {name}", "neighbour", **on_axis)
+        yield Control(f"error grows along {name}", "growing", **on_axis)
     yield Control(ZEROS_CONTROL, "zeros")
     yield Control("constant", "mean")
-    if len(dimensions) > 1:
-        yield Control("transposed", "transpose", applies=_is_longer_than_1(*dimensions[-2:]))
+    if len(output_dimensions) > 1:
+        are_long = _longer_than_1_test(*output_dimensions[-2:])
+        yield Control("transposed", "transpose", applies=are_long)
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", ("NaN",))
     yield Control("nothing written", "nothing", ("NaN",))
 
 
-def _has_equal_sizes(first: str, second: str) -> Callable[[Workload], bool]:
-    """Whether two tensors of equal rank with these dimensions (`N M`) have one shape on a workload."""
+def _equal_sizes_test(first: str, second: str) -> Callable[[Workload], bool]:
+    """A test whether tensors of equal rank with these dimensions (`N M`) have one shape on a
+    workload."""
     pairs = list(zip(first.split(), second.split(), strict=True))
     return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
 
 
-def _is_longer_than_1(*names: str) -> Callable[[Workload], bool]:
-    """Whether these dimensions are all larger than 1 on a workload."""
+def _longer_than_1_test(*names: str) -> Callable[[Workload], bool]:
+    """A test whether these dimensions are all larger than 1 on a workload."""
     return lambda workload: all(workload.sizes[name] > 1 for name in names)
 
 
@@ -254,23 +264,51 @@ def control_dtype(bench: Bench, honest: Side) -> Dtype:
 def applicable_controls(
     bench: Bench, honest: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind (about thirty), the first that a workload can show, and the few workloads to
-    try it on. No workloads: none can show it. Without named dimensions the judge's inputs give the shapes."""
-    target, operations_of = bench.target, partial(count_operations, bench.target)
-    dtype = control_dtype(bench, honest)
-    usable = [w for w in workloads if w.dtype == dtype and is_supported(honest, w) and operations_of(w)]
-    usable.sort(key=operations_of)
-    by_name: dict[str, tuple[Control, list[Workload]]] = {}
-    if target.is_plain:
+    """One control of each kind (about thirty), and the few workloads to try it on, with two seeds
+    each. Of a kind the first control is taken that a workload can show; if none can, it has no
+    workloads."""
+    operations_of, dtype = partial(count_operations, bench.target), control_dtype(bench, honest)
+    usable = [w for w in workloads if w.dtype == dtype and is_supported(honest, w)]
+    usable = sorted(filter(operations_of, usable), key=operations_of)
+    if bench.target.is_plain:
         normal = [workload for workload in usable if workload.values == "normal"]
         # The smallest of those that are large enough come first; the too small ones come last.
         normal.sort(key=lambda workload: operations_of(workload) < LARGE_ENOUGH_OPERATIONS)
-        for control in controls(target.signature):
-            if honest.kind in control.kinds:
-                shows_on = [w for w in normal if control.applies(w)]
-                shows_on = [w for w in shows_on if is_supported(honest, control.shortened_workload(w))]
-                by_name[control.name] = control, shows_on[:WORKLOADS_PER_CONTROL]
-    for workload in [] if target.is_plain else usable[:WORKLOADS_PER_CONTROL]:
+        candidates = _named_controls(bench.target.signature, honest, normal)
+    else:
+        candidates = yield from _shape_controls(bench, usable[:WORKLOADS_PER_CONTROL])
+    chosen: dict[str, tuple[Control, list[Workload]]] = {}
+    for control, shows_on in candidates:
+        if control.make == "vary" and not honest.deterministic:
+            continue  # The variant's outputs differ from call to call by themselves.
+        if control.make not in chosen or not chosen[control.make][1]:
+            seeded = []
+            for workload, increment in itertools.product(shows_on, range(SEEDS_PER_WORKLOAD)):
+                seeded.append(workload.model_copy(update={"seed": workload.seed + increment}))
+            chosen[control.make] = control, seeded
+    return list(chosen.values())
+
+
+def _named_controls(
+    signature: Signature, honest: Side, workloads: Sequence[Workload]
+) -> list[tuple[Control, list[Workload]]]:
+    """The controls of a variant whose dimensions have names, each with the workloads that can show
+    it."""
+    candidates = []
+    for control in (control for control in controls(signature) if honest.kind in control.kinds):
+        shows_on = [workload for workload in workloads if control.applies(workload)]
+        shows_on = [w for w in shows_on if is_supported(honest, control.shortened_workload(w))]
+        candidates.append((control, shows_on[:WORKLOADS_PER_CONTROL]))
+    return candidates
+
+
+def _shape_controls(
+    bench: Bench, workloads: Sequence[Workload]
+) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
+    """The controls of a variant without named dimensions, each with the workloads that can show it.
+    The judge's inputs and outputs give the shapes; workloads that it cannot judge are skipped."""
+    by_name: dict[str, tuple[Control, list[Workload]]] = {}
+    for workload in workloads:
         try:
             yield from bench.prepare_answer(workload)
         except Unjudged:
@@ -281,15 +319,7 @@ def applicable_controls(
         for control, can_show in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
             _, shows_on = by_name.setdefault(control.name, (control, []))
             shows_on += [workload] if can_show else []
-    by_kind: dict[str, tuple[Control, list[Workload]]] = {}
-    for control, shows_on in by_name.values():
-        is_possible = honest.deterministic or control.make != "vary"  # Else it varies by itself.
-        if is_possible and (control.make not in by_kind or not by_kind[control.make][1]):
-            copies = []
-            for workload, seed_increment in itertools.product(shows_on, range(SEEDS_PER_WORKLOAD)):
-                copies.append(workload.model_copy(update={"seed": workload.seed + seed_increment}))
-            by_kind[control.make] = control, copies
-    return list(by_kind.values())
+    return list(by_name.values())
 
 
 @dataclass
@@ -317,7 +347,7 @@ class ControlTrial(SideChecker):
         """`honest_digests`: call key to output digests of the honest variant, which runs first; shared."""
         side, self.mistake = worker.side, None
         if control.make:  # Otherwise it is the honest variant itself.
-            self.mistake = control.mistake(worker.bench.target, workloads[0].dtype)
+            self.mistake = control.mistake_terms(worker.bench.target, workloads[0].dtype)
             side = side.copy_as(f"{side.name} {control.name}")
         super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=CALL_LIMIT_S), worker)
         self.control, self.honest_digests = control, honest_digests
@@ -343,20 +373,22 @@ class ControlTrial(SideChecker):
         return "" if self.control.theme == "value" else super().find_earlier_call(workload, layout, call, reply)
 
     def conclude(self, proof: Proof, *, stale_passed: bool, is_complete: bool) -> None:
-        """Add this control's result to the proof, or why it does not count. `stale_passed`: an output of
-        other values passed as a right one, so all answers are alike. `is_complete`: whether time was left
-        for all checks. Not `distinguishable`: passed, but its error may be within the tolerance, so it counts
-        neither as killed nor as survivor."""
+        """Add this control's result to the proof, or why it does not count. `stale_passed`: the
+        control that returns an earlier output passed, so other values have the same answer.
+        `is_complete`: whether time was left for all checks. A control that passed is not
+        `distinguishable` if its error may be within the tolerance; then it counts neither as killed
+        nor as survivor."""
         control, failure = self.control, self.checks.first_failure
-        is_honest = control.theme == "honest"
-        # Its wrong values come from another call.
-        is_memory_cheat = control.theme == "cheat" and control.expected == WRONG_CAUSES
-        may_make_no_difference = control.theme == "value" or not (is_honest or self.bench.target.is_plain)
+        returns_old_values = control.theme == "cheat" and control.expected == WRONG_CAUSES
+        # Named dimensions say which cheats make a difference; a shape does not.
+        may_be_harmless = control.theme == "value"
+        if control.theme == "cheat" and not self.bench.target.is_plain:
+            may_be_harmless = True
         if failure is None and not is_complete:
-            proof.untried += [] if is_honest else [control.name]
-        elif failure is None and stale_passed and is_memory_cheat:
+            proof.untried += [] if control.theme == "honest" else [control.name]
+        elif failure is None and stale_passed and returns_old_values:
             proof.inapplicable.append(f"{control.name}: other values have the same answer")
-        elif failure is None and self.equals_honest and may_make_no_difference:
+        elif failure is None and self.equals_honest and may_be_harmless:
             proof.inapplicable.append(f"{control.name}: makes no difference to this function")
         else:
             result = ControlResult(
@@ -384,19 +416,20 @@ def prove(
     proof, digests = Proof(), dict[str, tuple[str, ...]]()
     # With a fixed number of threads its outputs repeat bit by bit.
     worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
-    controls = yield from applicable_controls(bench, honest, workloads)
-    if not controls:
+    chosen = yield from applicable_controls(bench, honest, workloads)
+    if not chosen:
         proof.inapplicable.append("every control: no floating-point numbers among both inputs and outputs")
-    tried: dict[tuple[str, int], Workload] = {}
-    for control, shows_on in controls:
-        tried |= {workload_key(workload): workload for workload in shows_on}
+    all_workloads: dict[tuple[str, int], Workload] = {}
+    for control, shows_on in chosen:
+        all_workloads |= {workload_key(workload): workload for workload in shows_on}
         if not shows_on:
             proof.inapplicable.append(f"{control.name}: no workload on which it could show")
-    candidates = [(HONEST, [*tried.values()]), (HONEST_COPY, [*tried.values()]), *controls]
+    honest_workloads = [*all_workloads.values()]
+    candidates = [(HONEST, honest_workloads), (HONEST_COPY, honest_workloads), *chosen]
     trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in candidates if shows_on]
     is_complete = True
     try:
-        for workload in tried.values():
+        for workload in honest_workloads:
             trials_of_workload = [trial for trial in trials if trial.has_to_check(workload)]
             try:
                 if trials_of_workload and is_complete:

@@ -25,7 +25,7 @@ from loop.profile.actions import (
     total_lines,
 )
 from loop.profile.model import ParallelismOutput
-from loop.proving.actions import against_known_good, trust_sentences
+from loop.proving.actions import known_good_table, trust_sentences
 from loop.report import findings
 from loop.report import format as say
 from loop.report.figures.ratios import draw_ratios
@@ -119,7 +119,7 @@ def known_good_section(view: View) -> Iterator[Section]:
         "Against the last build with which all gates passed, in fresh processes of both, block after block until "
         "the evidence is enough:"
     )
-    if table := against_known_good(view.record.verdicts):
+    if table := known_good_table(view.record.verdicts):
         yield Section("Speed against the known good", note=note, table=table)
 
 
