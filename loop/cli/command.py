@@ -214,12 +214,13 @@ class Command:
         return int(code)
 
 
-def command(words: str, work: str, *examples: str, **fields: Any) -> Callable[[Function], Function]:
-    """Decorator that makes a function the command `words`. The arguments are fields of `Command`."""
+def command(words: str, *examples: str, **fields: Any) -> Callable[[Function], Function]:
+    """Decorator that makes a function the command `words`. `fields`: other fields of `Command`, such as
+    `work`. The function itself is never called: it declares options, and its docstring is the help."""
 
     def define(function: Function) -> Function:
         """Add the function's command to `ALL`; the function stays as it is."""
-        ALL.append(Command(words, function, examples or (f"loop {words}",), work, **fields))
+        ALL.append(Command(words, function, examples or (f"loop {words}",), **fields))
         return function
 
     return define

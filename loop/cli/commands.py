@@ -88,7 +88,10 @@ def task_options(
 
 
 @command(
-    "trust", "cli.requests:trust_project", "loop trust ../my-kernel", "loop trust level1/23_Softmax.py answer.py"
+    "trust",
+    "loop trust ../my-kernel",
+    "loop trust level1/23_Softmax.py answer.py",
+    work="cli.requests:trust_project",
 )
 def trust(
     target: Annotated[Path | None, Argument(help="Project, session or task. Default: here.")] = None,
@@ -102,10 +105,10 @@ def trust(
 
 @command(
     "init",
-    "starting.command:init",
     "loop init my-softmax --from ops:softmax --like x=N,M",
     "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
     "loop init mine --command ./run --reference ops:scale --like x=N,M",
+    work="starting.command:init",
 )
 def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
@@ -123,8 +126,8 @@ def init(
 
 @command(
     "targets inspect",
-    "formats.table:inspect_task",
     "loop targets inspect level1/23_Softmax.py",
+    work="formats.table:inspect_task",
     mcp="reads",
     result="formats.model:Inspected",
 )
@@ -138,9 +141,9 @@ def targets_inspect(path: Annotated[Path, Argument(help="A task.")], format_name
 
 @command(
     "targets judge",
-    "cli.tasks:judge",
     "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
     "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
+    work="cli.tasks:judge",
     shared=task_options,
 )
 def targets_judge(
@@ -156,7 +159,10 @@ def targets_judge(
 
 
 @command(
-    "targets audit", "cli.tasks:audit", "loop targets audit level1/23_Softmax.py --device cpu", shared=task_options
+    "targets audit",
+    "loop targets audit level1/23_Softmax.py --device cpu",
+    work="cli.tasks:audit",
+    shared=task_options,
 )
 def targets_audit(
     controls: Annotated[
@@ -171,17 +177,17 @@ def targets_audit(
     """
 
 
-@command("kernels list", "cli.bench:list_variants", mcp="reads")
+@command("kernels list", work="cli.bench:list_variants", mcp="reads")
 def kernels_list(target: Target = None) -> None:
     """List the variants of the target; with --json, how each is built."""
 
 
-@command("kernels header", "cli.bench:header", 'cp "$(loop kernels header)" .')
+@command("kernels header", 'cp "$(loop kernels header)" .', work="cli.bench:header")
 def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "driving:serve", "loop mcp", "claude mcp add loop -- loop mcp", has_json=False)
+@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp", work="driving:serve", has_json=False)
 def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 
@@ -192,9 +198,9 @@ def mcp() -> None:
 
 @command(
     "agents install",
-    "driving.install:install",
     "loop agents install",
     "loop agents install ../my-kernel --yes",
+    work="driving.install:install",
     result="AgentFiles",
 )
 def agents_install(
@@ -208,13 +214,13 @@ def agents_install(
 
 @command(
     "run session",
-    "cli.requests:start_session",
     "loop run session",
     "loop run session quick --variant cpu",
     "loop run session --resume last",
     "loop run session --budget-minutes 10 --max-usd 2",
     "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
     "loop run session optimize --variant cpu",
+    work="cli.requests:start_session",
     mcp="starts",
     result="SessionAnswer",
     shared=session_options,
@@ -239,8 +245,8 @@ def run_session(
 
 @command(
     "run pattern",
-    "cli.requests:start_session",
     "loop run pattern baseline-first --variant cpu",
+    work="cli.requests:start_session",
     result="SessionAnswer",
 )
 def run_pattern(
@@ -255,7 +261,7 @@ def run_pattern(
     """Run one pattern as a session of its own."""
 
 
-@command("run step", "cli.bench:run_step", "loop run step kernel.verify --variant cpu --json")
+@command("run step", "loop run step kernel.verify --variant cpu --json", work="cli.bench:run_step")
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
@@ -276,17 +282,17 @@ def run_step(
     """
 
 
-@command("doctor", "cli.bench:doctor", "loop doctor --device cuda", mcp="starts")
+@command("doctor", "loop doctor --device cuda", work="cli.bench:doctor", mcp="starts")
 def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 
 
 @command(
     "kernels verify",
-    BENCH,
     "loop kernels verify cpu --seed 7",
     "loop kernels verify --emulate split_k --workloads edges",
     "loop kernels verify split_k --sanitize",
+    work=BENCH,
     mcp="starts",
     shared=bench_options,
 )
@@ -304,7 +310,7 @@ def kernels_verify(
     """
 
 
-@command("kernels check", BENCH, "loop kernels check cpu", mcp="starts", shared=bench_options)
+@command("kernels check", "loop kernels check cpu", work=BENCH, mcp="starts", shared=bench_options)
 def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
@@ -315,9 +321,9 @@ def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
 
 @command(
     "kernels measure",
-    BENCH,
     "loop kernels measure cpu",
     "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
+    work=BENCH,
     mcp="starts",
     shared=bench_options,
 )
@@ -328,7 +334,7 @@ def kernels_measure(
     """Verify variants, then time them next to the baseline."""
 
 
-@command("kernels resources", BENCH, "loop kernels resources --gpu sm_89", mcp="starts")
+@command("kernels resources", "loop kernels resources --gpu sm_89", work=BENCH, mcp="starts")
 def kernels_resources(
     variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
     target: Target = None,
@@ -338,17 +344,17 @@ def kernels_resources(
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
 
 
-@command("kernels prove-gate", BENCH, "loop kernels prove-gate cpu", shared=bench_options)
+@command("kernels prove-gate", "loop kernels prove-gate cpu", work=BENCH, shared=bench_options)
 def kernels_prove_gate() -> None:
     """Mutation-test the gate: inject bugs and cheats, report which it rejects."""
 
 
 @command(
     "optimize",
-    "cli.requests:start_campaign",
     "loop optimize --proposer claude --max-usd 5",
     "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
+    work="cli.requests:start_campaign",
     mcp="starts",
     result="SessionAnswer",
     shared=session_options,
@@ -381,11 +387,11 @@ def optimize(
 
 @command(
     "bisect",
-    "bisect.command:run_bisect",
     "loop bisect --variant cpu",
     "loop bisect --good v1.2 --variant cpu",
     "loop bisect --good HEAD~40 --metric correctness --workloads edges",
     "loop bisect --good HEAD~9 --probe exit -- make test",
+    work="bisect.command:run_bisect",
     mcp="starts",
     options_first=True,
     result="Bisected",
@@ -424,12 +430,14 @@ def bisect(
     """
 
 
-@command("status", "cli.status:gather_status", mcp="reads")
+@command("status", work="cli.status:gather_status", mcp="reads")
 def status(target: Target = None) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 
 
-@command("clean", "cli.clean:clean", "loop clean", "loop clean --yes", "loop clean --cache", result="LeftBehind")
+@command(
+    "clean", "loop clean", "loop clean --yes", "loop clean --cache", work="cli.clean:clean", result="LeftBehind"
+)
 def clean(
     names: Annotated[Words, Argument(metavar="NAME", help="Only these, with their edits.")] = None,
     cache: Annotated[bool, "Instead: builds and indexes. All of them can be made again."] = False,
@@ -444,10 +452,10 @@ def clean(
 
 @command(
     "report",
-    "session.command:report",
     "loop report last > report.md",
     "loop report last --format html --output report.html",
     'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
+    work="session.command:report",
     mcp="reads",
     result="model.exported:ExportedSession",
     has_json=False,
@@ -472,9 +480,9 @@ def report(
 
 @command(
     "patterns list",
-    "cli.patterns:list_patterns",
     "loop patterns list --json",
     'loop patterns list "link error"',
+    work="cli.patterns:list_patterns",
     mcp="reads",
 )
 def patterns_list(
@@ -484,12 +492,14 @@ def patterns_list(
     """List all patterns; with words, only patterns that match a problem, the best first."""
 
 
-@command("patterns show", "cli.patterns:show_pattern", "loop patterns show baseline-first", mcp="reads")
+@command("patterns show", "loop patterns show baseline-first", work="cli.patterns:show_pattern", mcp="reads")
 def patterns_show(name: PatternName, target: Target = None) -> None:
     """Show one pattern in full."""
 
 
-@command("patterns check", "cli.patterns:check_definitions", "loop patterns check patterns/mine.yaml", mcp="reads")
+@command(
+    "patterns check", "loop patterns check patterns/mine.yaml", work="cli.patterns:check_definitions", mcp="reads"
+)
 def patterns_check(
     path: Annotated[Path | None, Argument(help="A file or folder; all definitions when none is named.")] = None,
     target: Target = None,
@@ -498,7 +508,7 @@ def patterns_check(
 
 
 @command(
-    "patterns schema", "cli.patterns:show_schema", "loop patterns schema target > target.json", has_json=False
+    "patterns schema", "loop patterns schema target > target.json", work="cli.patterns:show_schema", has_json=False
 )
 def patterns_schema(
     name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
@@ -507,27 +517,27 @@ def patterns_schema(
     """Print the JSON Schema of a kind of file, for editors and programs."""
 
 
-@command("plan list", "cli.patterns:list_plans", mcp="reads")
+@command("plan list", work="cli.patterns:list_plans", mcp="reads")
 def plan_list(target: Target = None) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
 
-@command("plan next", "cli.status:next_session", "loop plan next --json", mcp="reads")
+@command("plan next", "loop plan next --json", work="cli.status:next_session", mcp="reads")
 def plan_next(target: Target = None) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
 
 
-@command("sessions list", "cli.sessions:list_sessions", mcp="reads")
+@command("sessions list", work="cli.sessions:list_sessions", mcp="reads")
 def sessions_list(target: Target = None) -> None:
     """List all sessions, oldest first."""
 
 
-@command("sessions show", "cli.sessions:show_session", "loop sessions show last", mcp="reads")
+@command("sessions show", "loop sessions show last", work="cli.sessions:show_session", mcp="reads")
 def sessions_show(name: SessionName, target: Target = None) -> None:
     """Show one session: its facts and its steps."""
 
 
-@command("sessions import", "session.recorded:import_sessions", "loop sessions import history")
+@command("sessions import", "loop sessions import history", work="session.recorded:import_sessions")
 def sessions_import(
     name: Annotated[str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")],
     target: Target = None,
@@ -538,7 +548,9 @@ def sessions_import(
     """
 
 
-@command("sessions compare", "cli.sessions:compare_sessions", "loop sessions compare last~1 last", mcp="reads")
+@command(
+    "sessions compare", "loop sessions compare last~1 last", work="cli.sessions:compare_sessions", mcp="reads"
+)
 def sessions_compare(
     names: Annotated[list[str], Argument(metavar="ID", help=IDS, autocompletion=names.sessions)],
     target: Target = None,
@@ -550,7 +562,7 @@ def sessions_compare(
     """
 
 
-@command("catalog build", "site.command:build_site", "loop catalog build --out catalogue")
+@command("catalog build", "loop catalog build --out catalogue", work="site.command:build_site")
 def catalog_build(
     out: Annotated[Path, Option(metavar="DIR", help="Folder to write; an older catalogue is replaced.")],
     target: Target = None,
@@ -561,22 +573,22 @@ def catalog_build(
     """
 
 
-@command("cost show", "money.command:show_costs", mcp="reads")
+@command("cost show", work="money.command:show_costs", mcp="reads")
 def cost_show(target: Target = None) -> None:
     """Show what sessions cost, and savings that were measured. `?`: not measured; `+`: in part."""
 
 
-@command("cost rates", "money.command:show_rates")
+@command("cost rates", work="money.command:show_rates")
 def cost_rates(target: Target = None) -> None:
     """Show the prices of the rate card, each with its source and age."""
 
 
 @command(
     "cost keep-or-stop",
-    "money.command:keep_or_stop",
     "loop cost keep-or-stop --idle-hours 5",
     "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
     "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80",
+    work="money.command:keep_or_stop",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[float | None, "Hours until the GPU is needed again."] = None,
@@ -594,7 +606,7 @@ def cost_keep_or_stop(
     """
 
 
-@command("cost pivot", "money.command:pivot", "loop cost pivot --options pivot.yaml")
+@command("cost pivot", "loop cost pivot --options pivot.yaml", work="money.command:pivot")
 def cost_pivot(
     options: Annotated[Path | None, "YAML file with options. Default: the stop rules."] = None,
     target: Target = None,
@@ -613,17 +625,17 @@ def cost_pivot(
     """
 
 
-@command("jobs", "cli.hosts:list_jobs", "loop jobs", "watch loop jobs", mcp="reads")
+@command("jobs", "loop jobs", "watch loop jobs", work="cli.hosts:list_jobs", mcp="reads")
 def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40) -> None:
     """List jobs: what waits, runs and has ended, and where."""
 
 
 @command(
     "jobs follow",
-    "cli.on_host:follow_job",
     "loop jobs follow",
     "loop jobs follow 20261123-120000-3fa9c1",
     "loop jobs follow last --cancel",
+    work="cli.on_host:follow_job",
     has_json=False,
 )
 def jobs_follow(
@@ -633,7 +645,7 @@ def jobs_follow(
     """Show what a job on another machine says until it ends, and bring back what it made."""
 
 
-@command("job run", "cli.hosts:run_job", "loop job run ~/.local/state/loop/jobs/4f2a90c1")
+@command("job run", "loop job run ~/.local/state/loop/jobs/4f2a90c1", work="cli.hosts:run_job")
 def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")]) -> None:
     """Run the job in a folder: a `loop` command with the files it works on.
 
@@ -641,7 +653,7 @@ def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")]) -
     """
 
 
-@command("hosts", "cli.hosts:list_hosts", "loop hosts")
+@command("hosts", "loop hosts", work="cli.hosts:list_hosts")
 def hosts(target: Target = None) -> None:
     """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
 
@@ -654,7 +666,7 @@ def hosts(target: Target = None) -> None:
     """
 
 
-@command("hosts setup", "cli.hosts:set_up", "loop hosts setup l4")
+@command("hosts setup", "loop hosts setup l4", work="cli.hosts:set_up")
 def hosts_setup(host: HostName, target: Target = None) -> None:
     """Install this loop on a machine, and name what is missing there.
 
@@ -662,6 +674,6 @@ def hosts_setup(host: HostName, target: Target = None) -> None:
     """
 
 
-@command("hosts stop", "cli.hosts:stop", "loop hosts stop l4")
+@command("hosts stop", "loop hosts stop l4", work="cli.hosts:stop")
 def hosts_stop(host: HostName, target: Target = None) -> None:
     """Stop a machine by the command that hosts.yaml names."""

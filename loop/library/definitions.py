@@ -38,8 +38,8 @@ def plans(project: Project) -> dict[str, ParsedFile[Plan]]:
 
 
 def _read_definitions(bundled: Path, project: Project, model: type[T]) -> Iterator[ParsedFile[T]]:
-    """Read the bundled definitions of one kind, then the project's. DefinitionError if one has not its file's
-    name."""
+    """Read the bundled definitions of one kind, then the project's. Raises DefinitionError for a name
+    that is not that of its file."""
     for folder in filter(None, [bundled, project.definitions_folder(bundled.name)]):
         for path in sorted(folder.glob("*.yaml")):
             definition = read_file(path, model)
@@ -111,7 +111,8 @@ def name_hint(name: str, known_names: Collection[str]) -> str | None:
 
 
 def choose(definitions: dict[str, ParsedFile[T]], name: str, kind: str) -> ParsedFile[T]:
-    """One definition by name. Raises UsageError with the nearest names. `kind`: for the message."""
+    """The definition with a name. Raises UsageError, which names the nearest ones. `kind`: `pattern` or
+    `plan`, for the message."""
     if name in definitions:
         return definitions[name]
     raise UsageError(f"no {kind} {name!r}", hint=name_hint(name, definitions))

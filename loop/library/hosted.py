@@ -31,11 +31,14 @@ class Sender(Model):
         return self.model_dump_json(exclude_none=True)  # An explicit null price is an error.
 
     def rate(self, terms: Terms | None, cloud: str | None) -> Rate | None:
-        """The hourly price of this whole machine; the higher one if `terms` is None. None: it has no price."""
+        """The hourly price of this whole machine; None if the sender names none. `terms`: on demand or
+        spot, as the `cloud` says; None: unknown, so that the higher price counts."""
         if self.prices is None:
             return None
         usd, used_terms = self.prices.usd_and_terms(terms)
-        reason = f"{cloud}'s metadata server says {terms}" if terms else "nobody says whether it is a spot machine"
+        reason = "nobody says whether it is a spot machine"
+        if terms:
+            reason = f"{cloud}'s metadata server says {terms}"
         return Rate(
             name=f"{self.name}/{used_terms}",
             resource="gpu",

@@ -36,21 +36,21 @@ def merge_rates(project_card: RateCard, shipped_card: RateCard) -> RateCard:
     """The project's card, plus those shipped rates and machines whose names it does not set itself.
     If it sets an engineer's rate, the card also charges an engineer who waits for sessions."""
     own_names = {rate.name for rate in project_card.all_rates}
-    rates = [rate for rate in shipped_card.rates if rate.name not in own_names]
-    machines = []
+    rates, machines = [*project_card.rates], [*project_card.machines]
+    rates += [rate for rate in shipped_card.rates if rate.name not in own_names]
     for machine in shipped_card.machines:
         if own_names.isdisjoint(rate.name for rate in machine.rates):
             machines.append(machine)
-    fields = {"rates": (*project_card.rates, *rates), "machines": (*project_card.machines, *machines)}
-    has_own_rates = project_card.rates != shipped_card.rates  # Not those that were filled in.
+    fields = {"rates": tuple(rates), "machines": tuple(machines)}
+    has_own_rates = project_card.rates != shipped_card.rates  # A card without `rates` got the shipped.
     has_engineer_rate = any(rate.resource == "engineer" for rate in project_card.rates)
     merged = project_card.model_copy(update=fields)
     return merged.with_waiting_person(has_own_rates and has_engineer_rate)
 
 
 def _check_rate_names(definition: ParsedFile[RateCard], card: RateCard) -> RateCard:
-    """Return `card`. Raises DefinitionError, at a place in `definition`, if it names an unknown rate or one of
-    another resource than the field is for."""
+    """Return `card`. Raises DefinitionError if a field of it names an unknown rate, or a rate of another
+    resource than the field is for. `definition`: the file to blame, with its lines."""
     for field, resources in RESOURCES_BY_FIELD.items():
         name = getattr(card, field)
         rate = card.find_rate(name)

@@ -49,31 +49,30 @@ def read_target(project: Project) -> ParsedFile[Target]:
 
 
 def sources_hash(project: Project) -> str:
-    """Hash of all definitions and sources below the target's folder. Results hold while it is equal.
-    Selects files by ending, so that output of steps does not count; adds the programs that command
-    variants run."""
+    """Hash of all definitions and sources of a target. Results hold while it is equal. Files are
+    selected by ending, so that output of steps does not change it."""
     return hash_files(source_files(project), project.target)
 
 
 def source_files(project: Project) -> list[Path]:
-    """The files whose hash is the target's `ground`: definitions, kernels and scripts, sorted."""
+    """Definitions, kernels and scripts below the target's folder, sorted, with the programs that
+    command variants run. Their hash is the target's `ground`."""
     target_folder, paths = project.target, set[Path]()
     for variant in read_file(project.manifest, Target).value.variants.values():
         words = variant.run if isinstance(variant, CommandVariant) else ()
-        paths |= {path for path in (target_folder / word for word in words) if path.is_relative_to(target_folder)}
+        paths |= {target_folder / word for word in words}
     for folder, names, files in os.walk(target_folder):
-        folder_path = Path(folder)
-        candidates = (name for name in names if name not in SKIPPED_FOLDERS and not name.startswith("."))
-        names[:] = [name for name in candidates if folder_path / name != project.sessions]
-        paths |= {folder_path / name for name in files if (folder_path / name).suffix in SOURCE_ENDINGS}
-    return sorted(path for path in paths if path.is_file())
+        candidates = [n for n in names if n not in SKIPPED_FOLDERS and not n.startswith(".")]
+        # os.walk goes only into the folders that stay in this list.
+        names[:] = [name for name in candidates if Path(folder, name) != project.sessions]
+        paths |= {Path(folder, name) for name in files if Path(name).suffix in SOURCE_ENDINGS}
+    return sorted(path for path in paths if path.is_relative_to(target_folder) and path.is_file())
 
 
 def uncompiled_hash(project: Project) -> str:
-    """Hash of the files of `source_files` that no compiler reads: reference, workloads, tolerances, scripts."""
-    return hash_files(
-        (file for file in source_files(project) if file.suffix not in COMPILED_ENDINGS), project.target
-    )
+    """Hash of the files that no compiler reads: reference, workloads, tolerances, scripts."""
+    files = [file for file in source_files(project) if file.suffix not in COMPILED_ENDINGS]
+    return hash_files(files, project.target)
 
 
 class _ManifestChecker:
@@ -100,7 +99,7 @@ class _ManifestChecker:
         return not complaints
 
     def check_manifest(self) -> None:
-        """Check formulas, types, workloads, values, and that something can make the inputs."""
+        """Complain about formulas, types, workloads and values, and about inputs that nothing makes."""
         target = self.target
         for field in ("flops", "bytes", "memory"):
             if (text := getattr(target, field)) is not None:
@@ -122,7 +121,8 @@ class _ManifestChecker:
             self.check_inputs()
 
     def check_inputs(self) -> None:
-        """Without a generator: complain about inputs nothing fills, and about generator-only fields."""
+        """For a target without a generator: complain about inputs that `loop` cannot fill itself, and
+        about fields that only a generator reads."""
         signature = self.target.signature
         if not signature.inputs:
             self.complain(("signature", "inputs"), "inputs with their dimensions, or a `generator`", "none")
@@ -139,7 +139,7 @@ class _ManifestChecker:
                 self.complain(("signature", field), f"a `generator` that takes {field}", "none", key=True)
 
     def check_compiled(self, place: Place, name: str) -> bool:
-        """Check that `name` is a compiled variant; complain at `place` and return False if not."""
+        """Whether `name` is a compiled variant. If not, complain at `place`."""
         if name not in self.compiled:
             expected = f"a compiled variant ({', '.join(self.compiled) or 'there is none'})"
             self.complain(place, expected, repr(name))
@@ -154,7 +154,7 @@ class _ManifestChecker:
     def check_workloads(self, target: Target, entries: Sequence[Entry], place: Place) -> None:
         """Complain about workloads that do not fit the signature, or whose type has no tolerance."""
         for index, entry in enumerate(entries):
-            try:
+            try:  # A set of this entry alone: its mistake hides no other's.
                 expand_sets(target.model_copy(update={"workloads": {"lone": (entry,)}}), ["lone"], "float32")
             except WorkloadError as error:
                 entry_place = (*place, index, error.key) if error.key in entry else (*place, index)
@@ -165,7 +165,8 @@ class _ManifestChecker:
             self.check_tolerances(dtypes if isinstance(dtypes, tuple) else (dtypes,), (*place, index, "dtype"))
 
     def check_values(self, target: Target, place: Place) -> None:
-        """Complain about kinds of values that name an unknown input or dimension."""
+        """Complain about entries of `values` (named ways to fill the inputs) whose name is taken, or that
+        name an unknown input or dimension."""
         inputs = target.signature.inputs
         for name, fill_by_tensor in target.values.items():
             if name in VALUE_KINDS:

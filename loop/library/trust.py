@@ -63,11 +63,10 @@ def read_origin(folder: Path) -> TaskOrigin | None:
 
 
 def command_words(folder: Path) -> list[str]:
-    """Words by which a command names a target: its folder, or its task and answers.
+    """Words by which a command names a target: its folder, or the task and answers that it was made of.
     The words begin with `--` if one of them could be read as an option."""
     origin = read_origin(folder)
-    # If the user had to name the format, the task alone would not be recognised.
-    if origin is None or origin.format is not None:
+    if origin is None or origin.format is not None:  # The task alone would not tell its format.
         return [str(folder)]
     words = [origin.task, *origin.answers.values()]
     return ["--", *words] if any(word.startswith("-") for word in words) else words
@@ -80,7 +79,7 @@ FLAGS_BEFORE_FILE = ("-specs", "--specs", "--config", "-optf", "--options-file")
 
 
 def read_option_files(words: Iterable[str], folder: Path) -> dict[Path, str]:
-    """Files with further flags that `words` name, also indirectly: path to text.
+    """Files with further compiler flags that `words` name, or that such a file names: path to text.
     Relative names start at `folder`. Unreadable files are left out."""
     text_by_path: dict[Path, str] = {}
     pending = [folder / name for name in _option_file_names(list(words))]
@@ -110,7 +109,8 @@ _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 def definition_hash(project: Project) -> str:
-    """Hash of the lines of `what_runs`: everything in a project's definitions that can run."""
+    """Hash of the lines of `what_runs`: each command and piece of code that a project can run. The user
+    allows a hash; an edit of anything else does not change it."""
     return digest_of(what_runs(project))
 
 
@@ -123,13 +123,12 @@ def hosts_hash(project: Project) -> str:
 
 def is_trusted(project: Project) -> bool:
     """Whether the user allowed exactly these definitions. The bundled target is always trusted."""
-    # `loop` submits only allowed targets as jobs. Of a job's folder only the sources are such a target: JOB/src,
-    # and on a node of a Ray cluster ray-PID/JOB/src.
+    # `loop` submits only allowed targets as jobs. The copy of such a target is in the job's folder:
+    # JOB/src, and on a node of a Ray cluster ray-PID/JOB/src.
     jobs = state_folder() / JOBS
     parts = project.target.relative_to(jobs).parts if project.target.is_relative_to(jobs) else ()
     job_parts = parts[1:] if parts and parts[0].startswith("ray-") else parts
-    is_job_source = job_parts[1:2] == ("src",)
-    if project.bundled or is_job_source:
+    if project.bundled or job_parts[1:2] == ("src",):
         return True
     grants, current_hash, sender = Grants.read(), definition_hash(project), read_sender()
     if sender and current_hash in sender.trusted:  # Allowed on the sending machine.
@@ -146,8 +145,8 @@ def is_trusted(project: Project) -> bool:
 
 
 def grant(project: Project, digest: str, hosts_digest: str = "") -> None:
-    """Store that the user allowed definitions with hash `digest`, as shown to the user.
-    `hosts_digest`: hash of `hosts.yaml`, if shown too. Raises LoopError when the file cannot be written."""
+    """Store that the user allowed definitions with hash `digest`, as shown to the user. `hosts_digest`:
+    hash of `hosts.yaml`, if shown, too. Raises LoopError when the file cannot be written."""
     _store_grant(project.target, digest)
     if hosts_digest:
         _store_grant(project.target / HOSTS, hosts_digest)
@@ -161,19 +160,19 @@ def grant_session(folder: Path, head: SessionHead) -> None:
 
 
 def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-    """Commands of a stored session that these patterns lack and the user has not allowed."""
+    """Commands of a stored session that these patterns lack; empty if the user allowed the session.
+    `folder`: the session's; `patterns`: those of the project, which the user has allowed."""
     lines = session_commands(head)
     defined_lines = {*_command_lines(patterns)}
     undefined_lines = tuple(line for line in lines if line not in defined_lines)
     sender = read_sender()  # The sending machine may have allowed it.
     allowed_digests = (Grants.read().get(str(folder.resolve())), *(sender.trusted if sender else ()))
-    if undefined_lines and digest_of(lines) in allowed_digests:
-        return ()
-    return undefined_lines
+    return () if digest_of(lines) in allowed_digests else undefined_lines
 
 
 def session_commands(head: SessionHead) -> tuple[str, ...]:
-    """One line per command that a session runs besides its target: step commands and the proposer."""
+    """One line per command that a session runs besides its target: commands of steps, and the program
+    that proposes changes (`proposer`), if there is one."""
     lines = tuple(_command_lines(planned.pattern for planned in head.plan.patterns))
     if not head.campaign.is_unattended:
         return lines
@@ -187,7 +186,8 @@ def digest_of(lines: Iterable[str]) -> str:
 
 
 def _store_grant(folder: Path, digest: str) -> None:
-    """Add a grant to the stored ones. Raises LoopError when the file cannot be written."""
+    """Store the hash that the user allowed for a target, a session or a hosts.yaml (`folder`: its path).
+    Raises LoopError when the file cannot be written."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -219,15 +219,16 @@ class Grants(RootModel[dict[_Folder, _Digest]]):
 
 
 def name_for_messages(project: Project) -> str:
-    """The file to name in messages: the task that the user gave, else the manifest."""
+    """How messages name a project: by the task that the user gave, else by the manifest."""
     origin = read_origin(project.target)
     return origin.task if origin and origin.format is None else str(project.manifest)
 
 
 def untrusted_error(project: Project) -> LoopError:
     """The error for an untrusted target when no person can be asked."""
-    was_allowed = str(project.target) in Grants.read()
-    reason = "what they run has changed since it was allowed" if was_allowed else "they have not been allowed yet"
+    reason = "they have not been allowed yet"
+    if str(project.target) in Grants.read():
+        reason = "what they run has changed since it was allowed"
     return Untrusted(
         f"{name_for_messages(project)}: these definitions run commands and code, and {reason}",
         hint=f"look at them, then `{shlex.join(['loop', 'trust', *command_words(project.target)])}`",
@@ -246,8 +247,9 @@ def what_runs(project: Project) -> Iterator[str]:
     """One line per command or piece of code that a project's own definitions can run.
     Raises DefinitionError for unreadable definitions."""
     target = read_file(project.manifest, Target).value
-    if (text := project.manifest.read_text()).startswith(MADE_MARK):  # Made by loop of a task.
-        yield text.partition("\n")[0].removeprefix("# ")  # With a hash of the task's files: they are programs.
+    first_line = project.manifest.read_text().partition("\n")[0]
+    if first_line.startswith(MADE_MARK):  # It holds a hash of the task's files, which are programs.
+        yield first_line.removeprefix("# ")
     for name, variant in target.variants.items():
         yield from (f"variant {name}: {line}" for line in _variant_lines(variant))
     fields = ("reference", "plain", "baseline", "generator", "checker")
@@ -267,7 +269,8 @@ def what_runs(project: Project) -> Iterator[str]:
 
 
 def _component_lines(target: Target) -> Iterator[str]:
-    """One line per exported function and Python function that a component check calls."""
+    """One line per component and variant: the exported function and the Python functions that a check
+    of the component calls."""
     for name, component in target.components.items():
         functions = filter(None, (component.reference, component.plain, component.inputs, component.form))
         python = ", ".join(function.python for function in functions)
@@ -278,7 +281,7 @@ def _component_lines(target: Target) -> Iterator[str]:
 
 
 def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:
-    """One line per shell command or external evaluator in the steps of these patterns."""
+    """One line per shell command and per evaluator of another format in the steps of these patterns."""
     for pattern in patterns:
         for step in pattern.steps:
             arguments, prefix = step.arguments, f"pattern {pattern.name}, step {step.id}"

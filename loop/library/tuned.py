@@ -42,7 +42,8 @@ def _flow_mapping(values: Values) -> str:
 
 
 def _end_index(node: yaml.Node) -> int:
-    """Index after a node's text. For a block, the parser's own end mark includes later comments."""
+    """Index of the first character after a node's text. Of a block, that is the end of its last value:
+    the parser's own mark would include comments that follow."""
     if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
         return _end_index(node.value[-1][1])
     return int(node.end_mark.index)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, remark_once
 from loop.model.debugging import DebugOutput, EarlierTry
+from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.store.sessions import SessionFolder, list_sessions
@@ -16,11 +17,13 @@ MAX_EARLIER = 50
 def earlier_sessions(
     root: Path, head: SessionHead, key_of: Callable[[SessionHead], object]
 ) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
-    """Sessions before `head` for which `key_of` gives the same, oldest first, with their heads and steps.
-    Skips damaged sessions. Later sessions do not count: a resumed session then sees the same past."""
+    """Sessions before `head` of which `key_of` says the same as of `head`, oldest first, with their heads
+    and steps. Later sessions do not count, so that a resumed session sees the same past. A damaged
+    session is skipped with a remark."""
     key, folders = key_of(head), list_sessions(root)
     ids = [folder.id for folder in folders]
-    for folder in folders[: ids.index(head.id) if head.id in ids else None][-MAX_EARLIER:]:
+    end = ids.index(head.id) if head.id in ids else len(ids)
+    for folder in folders[:end][-MAX_EARLIER:]:
         try:
             earlier_head = folder.head()
             if key_of(earlier_head) == key:
@@ -32,13 +35,20 @@ def earlier_sessions(
 def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """Builds that earlier sessions of the same target and device verified, oldest first.
     One entry per session and variant, from the variant's last verification."""
+
+    def key_of(session: SessionHead) -> tuple[str, ...]:
+        """What has to be equal."""
+        return session.target, str(session.target_folder), session.device
+
     attempts = []
-    target_sessions = earlier_sessions(root, head, lambda other: (other.target, other.target_folder, other.device))
-    for folder, earlier_head, steps in target_sessions:
-        cases = (case for output in outputs_of(steps, DebugOutput) for case in output.smallest)
-        smallest = {case.variant: case.check.workload.name for case in cases}
-        verified = (checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants)
-        for variant, checks in {checks.variant: checks for checks in verified}.items():
+    for folder, earlier_head, steps in earlier_sessions(root, head, key_of):
+        smallest: dict[str, str] = {}  # Variant to the smallest workload on which it fails.
+        for debugged in outputs_of(steps, DebugOutput):
+            smallest |= {case.variant: case.check.workload.name for case in debugged.smallest}
+        last_checks: dict[str, VariantChecks] = {}
+        for verified in outputs_of(steps, VerifyOutput):
+            last_checks |= {checks.variant: checks for checks in verified.variants}
+        for variant, checks in last_checks.items():
             failure = checks.first_failure
             attempt = EarlierTry(
                 session=folder.id,

@@ -45,23 +45,24 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> l
     """Index rows of the sessions below `root`, oldest first. Default: all.
     `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them."""
     lines = _read_lines(root)
-    for line in [line for line in lines if line["problem"]][:MAX_NAMED]:
-        remark_once(f"left out: {line['problem']}")
+    problems = [line["problem"] for line in lines if line["problem"]]
+    for problem in problems[:MAX_NAMED]:
+        remark_once(f"left out: {problem}")
     texts = [line["row"] for line in lines if line["row"] and target in (None, line["target"])]
-    return _parse_rows(texts[max(0, len(texts) - last) :] if last is not None else texts)
+    return _parse_rows(texts if last is None else texts[max(0, len(texts) - last) :])
 
 
 def entries(root: Path) -> list[IndexEntry]:
     """One entry per session folder, oldest first, including damaged folders and copies."""
     lines = _read_lines(root)
     parsed_rows = iter(_parse_rows([line["row"] for line in lines if line["row"]]))
-    return [
-        IndexEntry(line["folder"], next(parsed_rows) if line["row"] else None, line["problem"]) for line in lines
-    ]
+    rows = [next(parsed_rows) if line["row"] else None for line in lines]
+    pairs = zip(lines, rows, strict=True)
+    return [IndexEntry(line["folder"], row, line["problem"]) for line, row in pairs]
 
 
 def _parse_rows(texts: list[str]) -> list[SessionRow]:
-    """The rows of the index from their JSON."""
+    """The rows of the index from their JSON. One call for all of them is much faster than one each."""
     return TypeAdapter(list[SessionRow]).validate_json(f"[{','.join(texts)}]")
 
 
@@ -72,8 +73,8 @@ def index_file(root: Path) -> Path:
 
 
 def _read_lines(root: Path) -> list[dict[str, Any]]:
-    """Bring the index file up to date with the folders; return its lines as JSON objects, oldest session first.
-    Each has the fields of IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
+    """Bring the index file up to date with the folders. Returns its lines as JSON objects, oldest session
+    first. Each has the fields of IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
     stamp_by_folder = _folder_stamps(root)
     line_by_folder, fields_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
     path, old_content = index_file(root), b""

@@ -68,7 +68,7 @@ def read_journal(path: Path) -> list[Line]:
 
 
 def read_intact_lines(path: Path) -> tuple[list[Line], str]:
-    """Lines before the first damage, and the damage; empty: none."""
+    """The lines before the first damaged one, and a message on that one; empty if there is none."""
     lines: list[Line] = []
     try:
         lines.extend(line for line, _ in _checked_lines(path))
@@ -78,7 +78,8 @@ def read_intact_lines(path: Path) -> tuple[list[Line], str]:
 
 
 def _checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
-    """Each line with its checksum. Raises WorkFailed at the first line that breaks the checksum chain."""
+    """Each line with its checksum, which also covers the line before. Raises WorkFailed at the first
+    damaged line. No file counts as an empty one."""
     checksum, content = "", b""
     try:
         content = sums.read_regular(path)
@@ -110,7 +111,8 @@ def _checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
 
 
 def finished_steps(lines: Iterable[Line]) -> tuple[Finished, ...]:
-    """The steps that have ended, in order. Steps before the last fresh start are excluded."""
+    """The steps that have ended, in order. Steps before the last fresh start are excluded: a resume
+    on a changed target begins anew."""
     ended: list[Finished] = []
     for line in lines:
         if isinstance(line.event, Opened) and line.event.fresh:

@@ -25,7 +25,8 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
 
 
 def _iterate_checks(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Judgement, str, bool]]:
-    """Each check of a session: the judgement it belongs to, without results, its name, and whether it passed."""
+    """Each check of a session: a `Judgement` that says of which build and inputs, but without results;
+    the check's name; and whether it passed."""
     # Debugging steps store `builds` in another form.
     build_steps = (step for step in steps if not step.action.startswith("debug."))
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
@@ -70,7 +71,8 @@ def _iterate_checks(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tu
 
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
-    """Wrong builds, by any check of any session: (variant, build id, hash of files if no build id)."""
+    """Builds that failed any check of any session: (variant, build id, ""). A Python variant has no build
+    id: (variant, "", hash of the target's files)."""
     builds = set[tuple[str, str, str]]()
     for row in rows:
         for judgement in row.judged:
