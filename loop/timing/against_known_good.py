@@ -115,12 +115,14 @@ class Contest:
 
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Names of the sides that still have to be timed, by workload; only undecided pairs. The null
-        control goes on beside the others; alone, it ends with the blocks that a verdict needs."""
+        control goes on where another pair of the workload does; alone, it ends with the blocks that a
+        verdict needs."""
         side_names: dict[str, list[str]] = {}
         null = self.controls[0] if self.controls else None
         for rival in (*self.rivals, *reversed(self.controls)):  # The null control comes last.
-            most_blocks = self.most_blocks if rival is not null or side_names else verdicts.MIN_BLOCKS
             for workload in rival.workloads:
+                is_alone = rival is null and workload.name not in side_names
+                most_blocks = verdicts.MIN_BLOCKS if is_alone else self.most_blocks
                 is_open = self.decide_now(timings, workload, rival).verdict == "inconclusive"
                 if is_open and len(self.log_ratios(timings, workload, rival)) < most_blocks:
                     side_names.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)

@@ -108,7 +108,7 @@ def measure_pair(
         ratio, low, high = map(math.exp, (median(ratios), min(ratios), max(ratios)))
 
     def latency_s(side: str) -> float:
-        """Seconds of one call: geometric mean of the segments' medians, outliers clipped."""
+        """Seconds of one call: geometric mean of the segments' lower quartiles, outliers clipped."""
         log_times = [samples.log_time([segment]) for segment in segments if segment.side == side]
         return math.exp(winsorise(log_times).mean)
 
