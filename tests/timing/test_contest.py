@@ -72,6 +72,17 @@ def of_a_campaign() -> Contest:
     )
 
 
+def test_the_null_control_goes_on_only_where_another_pair_does() -> None:
+    """An open null control beside a known good that is decided costs two processes a block, and tells nothing."""
+    contest = of_a_campaign()
+    clear = make_timings(MIN_BLOCKS, {"new known good": 3.0}, noise=0.05, only=TWO)
+    unclear = make_timings(MIN_BLOCKS, {}, noise=0.05, only=ONE)
+    clear.segments += unclear.segments
+    names_by_workload = contest.pending_sides(clear)
+    assert {"new", "new known good", "new again"} == set(names_by_workload["one"])
+    assert "new again" not in names_by_workload.get("two", ())
+
+
 @pytest.mark.parametrize(
     ("known_good", "noise", "again"),
     [(1.02, 0.04, True), (1.0, 0.04, False), (0.98, 0.04, False), (1.3, 0.01, False)],

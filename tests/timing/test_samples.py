@@ -1,5 +1,7 @@
 """Which samples and rounds count: by how long they waited, never by how long they took."""
 
+import math
+
 import pytest
 
 from loop.model.measurement import DeviceReading, Segment
@@ -12,6 +14,7 @@ from loop.timing.samples import (
     explain_gpu_slowdown,
     find_gpu_slowdown,
     is_unevenly_disturbed,
+    log_time,
 )
 
 
@@ -34,6 +37,14 @@ def test_samples_that_waited_are_left_out() -> None:
 def test_where_too_few_are_clean_the_least_disturbed_count() -> None:
     """As they were measured: no wait is subtracted, for a variant could make its own threads wait."""
     assert [[3.0, 4.0, 2.0]] == seconds(make_segment((2.0, 3.0, 4.0, 5.0), (1.0, 0.0, 1.0, 4.0)))
+
+
+def test_a_machine_that_slows_half_of_the_samples_does_not_slow_a_side() -> None:
+    """As a neighbour on the host does for tens of milliseconds; a call that is slower is slower."""
+    quiet, half_slowed = make_segment((1.0,) * 8), make_segment((1.0,) * 4 + (1.3,) * 4)
+    assert log_time([quiet, quiet]) == log_time([half_slowed, half_slowed]) == 0.0
+    assert math.log(1.05) == pytest.approx(log_time([make_segment((1.05,) * 8)]))
+    assert math.log(2.0) == pytest.approx(log_time([make_segment((2.0,))]))  # A slow call has one sample.
 
 
 @pytest.mark.parametrize(
