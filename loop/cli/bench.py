@@ -44,6 +44,7 @@ from loop.steps.setting import (
 )
 from loop.steps.spread import write_samples
 
+Status = Literal["passed", "failed"]
 NOTHING_TO_EXPLAIN = "nothing is wrong"
 """Reason for skipping the step that explains failures. A step skipped for this is not shown at all."""
 
@@ -94,7 +95,7 @@ class ChosenVariants:
 class BenchAnswer(Printed):
     """What these commands print with `--json`: the steps, and their common status."""
 
-    status: Literal["passed", "failed"]
+    status: Status
     """`failed` if any step did not pass."""
     steps: tuple[Finished, ...]
     explanations: tuple[Explanation, ...] = ()
@@ -104,12 +105,11 @@ class BenchAnswer(Printed):
 
     @classmethod
     def from_steps(cls, request: BenchRequest, steps: Sequence[Finished]) -> "BenchAnswer":
-        """The answer made of the finished steps of a command."""
+        """The answer made of the finished steps of a command (none of them is one that was skipped)."""
         outputs = outputs_of(steps, DebugOutput)
         explanations = tuple(explanation for output in outputs for explanation in output.explanations)
-        status = "failed" if any(record.status != "passed" for record in steps) else "passed"
-        values = {"status": status, "steps": tuple(steps), "explanations": explanations}
-        answer = cls.model_validate(values)
+        status: Status = "passed" if all(step.status == "passed" for step in steps) else "failed"
+        answer = cls(status=status, steps=tuple(steps), explanations=explanations)
         options = [word for name in request.workloads for word in ("--workloads", name)]
         options += ["--device", request.device] if request.device != "auto" else []
         options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]

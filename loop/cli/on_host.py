@@ -93,8 +93,7 @@ def follow(
     folder: JobFolder, screen: Screen, connection: RemoteJobs | None = None, *, cancel: bool = False
 ) -> int:
     """Print the output of a job on another machine until it ends, fetch its results, and return its exit
-    code. Ctrl-C stops following, not the job. `connection`: an open one, if there is one. `cancel`: end
-    the job first."""
+    code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first."""
     sent = sent_jobs.read_sent(folder)
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
@@ -123,7 +122,7 @@ def follow(
             screen.say(f"  follow it: loop jobs follow {folder.id}")
             screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
             raise
-        return _bring_back(folder, sent, host, connection, last_state, screen)
+        return _bring_back(folder, sent, connection, last_state, screen)
 
 
 def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, screen: Screen) -> PollResult:
@@ -155,12 +154,7 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, scre
 
 
 def _bring_back(
-    folder: JobFolder,
-    sent: SentJob,
-    host: ListedHost,
-    connection: RemoteJobs,
-    last_state: PollResult,
-    screen: Screen,
+    folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
 ) -> int:
     """Fetch an ended job's results, then keep or stop the machine. Returns the exit code. Raises
     MachineFailure for a lost job: one that has no exit code, or that a signal killed."""
@@ -179,7 +173,7 @@ def _bring_back(
     has_stop_failed = False
     if sent.last:
         try:
-            keep_or_stop_machine(folder, sent, host, connection, session_folders, screen)
+            keep_or_stop_machine(folder, sent, connection, session_folders, screen)
         except LoopError as error:  # The command's own result is printed already.
             screen.fail(error)
             has_stop_failed = True
@@ -219,16 +213,12 @@ def _fetch_results(
 
 
 def keep_or_stop_machine(
-    folder: JobFolder,
-    sent: SentJob,
-    host: ListedHost,
-    connection: RemoteJobs,
-    session_folders: list[Path],
-    screen: Screen,
+    folder: JobFolder, sent: SentJob, connection: RemoteJobs, session_folders: list[Path], screen: Screen
 ) -> None:
     """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
     A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
     sessions of the job. Raises WorkFailed if `stop:` fails, for the machine goes on costing."""
+    host = connection.listed
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
@@ -327,7 +317,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     with connection_to(host, screen) as connection:
         # Two commands must not send the same project to one machine at a time.
         with locked(lock_folder / f"{host.name}-{shipment.tree}"):
-            folder = _send_job(command, values, shipment, host, connection, keep_until)
+            folder = _send_job(command, values, shipment, connection, keep_until)
         screen.say(f"on {host.name}: job {folder.id}")
         return follow(folder, screen, connection)
 
@@ -336,7 +326,6 @@ def _send_job(
     command: Command,
     values: Mapping[str, Any],
     shipment: "_Shipment",
-    host: ListedHost,
     connection: RemoteJobs,
     keep_until: float | None,
 ) -> JobFolder:
@@ -370,7 +359,7 @@ def _send_job(
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )
     sent = SentJob(
-        host=host.name,
+        host=connection.name,
         project=None if project.bundled else str(project.target),
         sessions=str(project.sessions),
         root=str(shipment.root or ""),
@@ -382,7 +371,7 @@ def _send_job(
         last=command.words != CHECK_COMMAND and not options.get("dry_run"),
         keep_until=keep_until,
     )
-    variables = _job_variables(host, shipment)
+    variables = _job_variables(connection.listed, shipment)
     folder = create_job(job)
     with locked(folder.path / LOCK):  # Nobody follows it before it is there.
         write_sealed(folder.path / SENT, sent)
@@ -391,9 +380,8 @@ def _send_job(
 
 
 def unfetched_job(host: ListedHost, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
-    """A job on this host whose results must be fetched before another is sent; None without one. That is
-    a job of the same checkout (`tree`), whose folder there holds git branches; for a session that is
-    to be resumed, a job of any session below `root`: it may be the session's own."""
+    """A job on this host whose results must be fetched before another is sent; None without one: of the
+    same checkout (`tree`), or, to resume a session, of any session below `root` (it may be its own)."""
     for folder, sent in sent_jobs.list_sent_jobs(host.name):
         has_branches = bool(sent.root) and sent.tree == tree
         if has_branches or (resumed is not None and sent.sessions == str(root)):

@@ -16,8 +16,9 @@ INHERITED_FIELDS = ("rates", "gpu")
 
 
 def rates(project: Project) -> RateCard:
-    """The rate card of a project: its own rates, plus every shipped rate that it does not set.
-    If this command was sent to a rented machine, the card charges that machine's price. Raises
+    """The rate card of a project: its own rates and machines, plus every shipped one that it does not
+    set. If it sets an engineer's rate, the card also charges an engineer who waits for sessions. If
+    this command was sent to a rented machine, the card charges that machine's price. Raises
     DefinitionError with file, line and column for an invalid price or an unknown rate name."""
     shipped_card = read_file(shipped("sessions/rates.yaml"), RateCard)
     path = project.target / "rates.yaml"
@@ -28,24 +29,18 @@ def rates(project: Project) -> RateCard:
         defaults = {name: shipped_card.document.data[name] for name in INHERITED_FIELDS}
         document = replace(document, data={**defaults, **document.data})
     project_card = ParsedFile(parse(RateCard, document), document, path)
-    merged = merge_rates(project_card.value, shipped_card.value)
-    return with_rented_price(_check_rate_names(project_card, merged))
-
-
-def merge_rates(project_card: RateCard, shipped_card: RateCard) -> RateCard:
-    """The project's card, plus those shipped rates and machines whose names it does not set itself.
-    If it sets an engineer's rate, the card also charges an engineer who waits for sessions."""
-    own_names = {rate.name for rate in project_card.all_rates}
-    rates, machines = [*project_card.rates], [*project_card.machines]
-    rates += [rate for rate in shipped_card.rates if rate.name not in own_names]
-    for machine in shipped_card.machines:
+    card, shipped_rates = project_card.value, shipped_card.value.rates
+    own_names = {rate.name for rate in card.all_rates}
+    all_rates, machines = [*card.rates], [*card.machines]
+    all_rates += [rate for rate in shipped_rates if rate.name not in own_names]
+    for machine in shipped_card.value.machines:
         if own_names.isdisjoint(rate.name for rate in machine.rates):
             machines.append(machine)
-    fields = {"rates": tuple(rates), "machines": tuple(machines)}
-    has_own_rates = project_card.rates != shipped_card.rates  # A card without `rates` got the shipped.
-    has_engineer_rate = any(rate.resource == "engineer" for rate in project_card.rates)
-    merged = project_card.model_copy(update=fields)
-    return merged.with_waiting_person(has_own_rates and has_engineer_rate)
+    merged = card.model_copy(update={"rates": tuple(all_rates), "machines": tuple(machines)})
+    has_own_rates = card.rates != shipped_rates  # A card without `rates` got the shipped ones.
+    has_engineer_rate = any(rate.resource == "engineer" for rate in card.rates)
+    merged = merged.with_waiting_person(has_own_rates and has_engineer_rate)
+    return with_rented_price(_check_rate_names(project_card, merged))
 
 
 def _check_rate_names(definition: ParsedFile[RateCard], card: RateCard) -> RateCard:

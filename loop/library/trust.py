@@ -62,16 +62,6 @@ def read_origin(folder: Path) -> TaskOrigin | None:
         return None
 
 
-def command_words(folder: Path) -> list[str]:
-    """Words by which a command names a target: its folder, or the task and answers that it was made of.
-    The words begin with `--` if one of them could be read as an option."""
-    origin = read_origin(folder)
-    if origin is None or origin.format is not None:  # The task alone would not tell its format.
-        return [str(folder)]
-    words = [origin.task, *origin.answers.values()]
-    return ["--", *words] if any(word.startswith("-") for word in words) else words
-
-
 OPTION_FILE = re.compile(r"(?:^|,)@(?P<plain>[^,]+)|^--?(?:specs|config|options-file|optf)=(?P<option>.+)")
 """A word that names files with further flags: for g++, its linker (`-Wl,@file`), nvcc and clang."""
 FLAGS_BEFORE_FILE = ("-specs", "--specs", "--config", "-optf", "--options-file")
@@ -229,9 +219,14 @@ def untrusted_error(project: Project) -> LoopError:
     reason = "they have not been allowed yet"
     if str(project.target) in Grants.read():
         reason = "what they run has changed since it was allowed"
+    words, origin = [str(project.target)], read_origin(project.target)
+    if origin is not None and origin.format is None:  # Else the task alone would not tell its format.
+        words = [origin.task, *origin.answers.values()]
+    if any(word.startswith("-") for word in words):  # It would be read as an option.
+        words.insert(0, "--")
     return Untrusted(
         f"{name_for_messages(project)}: these definitions run commands and code, and {reason}",
-        hint=f"look at them, then `{shlex.join(['loop', 'trust', *command_words(project.target)])}`",
+        hint=f"look at them, then `{shlex.join(['loop', 'trust', *words])}`",
     )
 
 

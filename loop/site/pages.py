@@ -146,11 +146,6 @@ def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[Judge
     return judged
 
 
-def processor_of(row: SessionRow) -> str:
-    """The GPU or processor on which a session ran."""
-    return row.environment.gpu or row.environment.processor or "an unknown machine"
-
-
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield (path from the top, text) of every file of the site. `templates`: folder of home.html.j2."""
     env = site_environment(templates)
@@ -217,6 +212,10 @@ def site_environment(templates: Path) -> Environment:
         """A string cleaned as text of any origin; other values and markup stay."""
         return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
+    def name_processor(row: SessionRow) -> str:
+        """The GPU or processor on which a session ran."""
+        return row.environment.gpu or row.environment.processor or "an unknown machine"
+
     env = make_environment(templates, finalize=clean_value)
     env.filters |= {
         "usd": say.usd,
@@ -231,5 +230,5 @@ def site_environment(templates: Path) -> Environment:
         "sentences": statistics_lines,
         "yaml": lambda value: to_json(value).strip(),
     }
-    env.globals |= {"page": page_path, "place": processor_of}
+    env.globals |= {"page": page_path, "place": name_processor}
     return env

@@ -170,12 +170,10 @@ def _copy(value: Any, *, as_float64: bool) -> Any:
     return value.clone()
 
 
-def gather_facts(
-    trial: Trial, base_sizes: Dims, sizes: Sizes, choices: Choices, *, vary_fixed: bool
-) -> TargetFacts:
+def gather_facts(trial: Trial, base_sizes: Dims, sizes: Sizes, choices: Choices) -> TargetFacts:
     """The facts for target.yaml, from a few dozen calls, but with empty `files`.
     `base_sizes`: sizes at which the function runs. `choices`: all that `trial` chose from; each
-    choice becomes a note. `vary_fixed`: whether checks may change sizes given by number."""
+    choice becomes a note."""
     notes = list(choices.notes)
     for path, choice in trial.choices.items():  # Note each choice among several.
         notes += choice.notes
@@ -183,7 +181,8 @@ def gather_facts(
             text = str(choice.attributes.get(choice.text, choice.text))
             text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
-    quick, checked = _workloads(trial, base_sizes, sizes, notes, vary_fixed=vary_fixed)
+    is_python = choices.attribute_names is None  # A kernel may be written for sizes given by number.
+    quick, checked = _workloads(trial, base_sizes, sizes, notes, vary_fixed=is_python)
     # Other values and attributes are checked at the sizes whose smallest one is largest.
     check_sizes = max(checked or [base_sizes], key=lambda sizes: min(sizes.values(), default=0))
     attribute_edges = list(_other_attributes(trial, check_sizes, notes))

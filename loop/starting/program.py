@@ -196,11 +196,10 @@ def try_function(terms: TrialTerms) -> TargetFacts:
     sizes = Sizes(shapes, terms.fixed_sizes)
     trial, base_sizes = search_call(subject, choices, sizes)
     trial = trial.confirm_repeats(base_sizes)
-    # Without `attributes` there is no kernel or program: the first variant is a copy of the reference.
-    facts = gather_facts(trial, base_sizes, sizes, choices, vary_fixed=terms.attributes is None)
+    facts = gather_facts(trial, base_sizes, sizes, choices)
     modules = terms.module_names
     files = {modules["reference"]: trial.wrapper("What is right")}
-    if terms.attributes is None:
+    if terms.attributes is None:  # No kernel or program: the first variant is a copy of the reference.
         title = "Your variant, to be made faster. It begins as the reference"
         files[modules["mine"]] = trial.wrapper(title)
     if facts.needs_generator:

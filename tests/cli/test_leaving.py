@@ -25,6 +25,9 @@ class Idle:
     queued: tuple[str, ...] = ()
     """Jobs that begin there."""
 
+    def __init__(self, listed: ListedHost) -> None:
+        self.listed = listed
+
     def list_running(self) -> list[str]:
         """Jobs there."""
         return []
@@ -53,10 +56,10 @@ def make_host(folder: Path) -> ListedHost:
 
 def stopped(folder: Path, job: JobFolder, keep_until: float | None = None, *queued: str) -> bool:
     """Whether the machine is stopped once this job is back."""
-    there = Idle()
+    there = Idle(make_host(folder))
     there.queued = queued
     sent = make_sent(folder).model_copy(update={"keep_until": keep_until})
-    keep_or_stop_machine(job, sent, make_host(folder), cast(RemoteJobs, there), [], Screen(is_quiet=True))
+    keep_or_stop_machine(job, sent, cast(RemoteJobs, there), [], Screen(is_quiet=True))
     return (folder / "stopped").exists()
 
 
@@ -77,12 +80,10 @@ def test_a_machine_is_kept_for_jobs_that_begin_or_are_being_sent(tmp_path: Path)
 
 def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     """As where the machine was made anew: nothing is brought back, and the machine is stopped."""
-    job = make(tmp_path, "gone")
+    job, there = make(tmp_path, "gone"), cast(RemoteJobs, Idle(make_host(tmp_path)))
     seen = PollResult("lost", None, b"", b"", has_more=False, is_gone=True)
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
-        _bring_back(
-            job, make_sent(tmp_path), make_host(tmp_path), cast(RemoteJobs, Idle()), seen, Screen(is_quiet=True)
-        )
+        _bring_back(job, make_sent(tmp_path), there, seen, Screen(is_quiet=True))
     assert (75, True) == (job.exit_code, (tmp_path / "stopped").exists())
     assert [] == [*noted.list_sent_jobs()]
 
@@ -103,7 +104,7 @@ def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     job, seen = make(tmp_path, "back"), PollResult("done", 0, b"", b"", has_more=False, is_gone=True)
     host = make_host(tmp_path)
     broken = ListedHost("l4", host.host.model_copy(update={"stop": "false"}), host.path)
-    assert 1 == _bring_back(job, make_sent(tmp_path), broken, cast(RemoteJobs, Idle()), seen, Screen())
+    assert 1 == _bring_back(job, make_sent(tmp_path), cast(RemoteJobs, Idle(broken)), seen, Screen())
     assert ([], True) == (
         [*noted.list_sent_jobs()],
         "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err,
@@ -118,8 +119,7 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
             raise WorkFailed("too much", hint="look there")
 
     job, seen = make(tmp_path, "much"), PollResult("done", 0, b"", b"", has_more=False)
+    there = cast(RemoteJobs, Full(make_host(tmp_path)))
     with pytest.raises(WorkFailed, match="too much"):
-        _bring_back(
-            job, make_sent(tmp_path), make_host(tmp_path), cast(RemoteJobs, Full()), seen, Screen(is_quiet=True)
-        )
+        _bring_back(job, make_sent(tmp_path), there, seen, Screen(is_quiet=True))
     assert (None, False) == (job.exit_code, (tmp_path / "stopped").exists())
