@@ -62,12 +62,10 @@ class Bell:
 
 def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, order_number: int) -> None:
     """Carry out the judge's orders in the worker, until the order LEAVE. An exception of a call
-    passes through; its order is not reported as done.
-
-    The judge writes kind and arguments of an order to control words in `memory`, and last a new
-    number to the word ORDER. `order_number`: that of the last order carried out before. `bell`:
-    socket to wait on and to wake the judge by; None: both sides poll, each on its own core.
-    """
+    passes through; its order is not reported as done. The judge writes kind and arguments of an
+    order to control words in `memory`, and last a new number to the word ORDER. `order_number`:
+    that of the last order carried out before. `bell`: socket to wait on and to wake the judge by;
+    None: both sides poll, each on its own core."""
     control_words = memoryview(memory)[:CONTROL_BYTES].cast("Q")
     gc_was_enabled = gc.isenabled()
     gc.disable()  # No garbage collection within a timed call.
@@ -157,9 +155,8 @@ class Arena:
         self.memory.close()
 
     def lay_out(self, call: Call, doubled_values: Sequence[bytes], most_calls: int) -> None:
-        """Reserve memory for a call's inputs, with these values (of each twice in a row), and for the
-        outputs of at most `most_calls` calls. Fewer fit if the control words or MAX_OUTPUTS_BYTES do
-        not suffice."""
+        """Reserve memory for a call's inputs, with these values (of each twice in a row), and for outputs
+        of `most_calls` calls, or as many as fit the control words and MAX_OUTPUTS_BYTES."""
         self.output_bytes, self.updated_inputs = call.output.nbytes, call.updated_inputs
         most_by_words = MAX_OFFSETS // max(len(call.inputs), 1)
         most_by_bytes = MAX_OUTPUTS_BYTES // max(self.output_bytes, 1)

@@ -81,9 +81,8 @@ def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 def scatter(
     data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, background: bytes
 ) -> bytes:
-    """Lay out a contiguous tensor's bytes with `strides` (in elements). Returns a copy of `background`
-    (all bytes from the tensor's first element to its last) with the elements written into it.
-    Along an axis of stride 0 the values have to be equal."""
+    """Lay out a contiguous tensor's bytes with `strides` (in elements): returns a copy of `background`
+    with the elements written into it. Along an axis of stride 0 the values have to be equal."""
     if 0 in shape:
         return background
     import numpy  # Imported late: only checks of layouts need numpy.
@@ -95,8 +94,7 @@ def scatter(
 
 
 def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bytes:
-    """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie in `memory`, with
-    these strides in elements."""
+    """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie strided in `memory`."""
     if 0 in shape:
         return b""
     import numpy
@@ -139,15 +137,14 @@ class Plain:
     """Immutable record of a class's annotated fields. Dataclasses would delay a worker's start."""
 
     def __init__(self, *values: Any, **named_values: Any) -> None:
-        """Set the fields by position or name, others to their defaults, which are attributes of the
-        class. Raises TypeError for an unknown field."""
+        """Set the fields as a dataclass does; a default is an attribute of the class. Raises TypeError."""
         fields = type(self).__annotations__
         field_values = {**dict(zip(fields, values, strict=False)), **named_values}
         if field_values.keys() - fields.keys() or len(values) > len(fields):
             raise TypeError(f"{type(self).__name__} has no such fields: {field_values}")
         for name in fields:
-            is_given = name in field_values
-            self.__dict__[name] = field_values[name] if is_given else getattr(type(self), name)
+            has_value = name in field_values
+            self.__dict__[name] = field_values[name] if has_value else getattr(type(self), name)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with these fields changed."""
@@ -223,8 +220,7 @@ class TensorFile(Plain):
 
 
 def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
-    """C array of LoopTensor for tensors at these addresses. Without tensors it has one empty element,
-    because C has no arrays of length 0."""
+    """C array of LoopTensor for tensors at these addresses; one empty element if there are none."""
     structs = (LoopTensor * max(len(tensors), 1))()
     for number, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
         structs[number] = make_loop_tensor(address, tensor.shape, tensor.strides(layout), tensor.dtype)
@@ -272,9 +268,8 @@ class Call(Plain):
         return tuple(output for output in self.outputs if output.updated_input < 0)
 
     def join_outputs(self, separate: Iterable[bytes], read_input: Callable[[int], bytes]) -> bytes:
-        """Join all outputs into one block, each at its offset; gaps are zero. A single output is
-        returned as it is. `separate`: bytes of each of `separate_outputs`. `read_input`: returns the
-        bytes of an input that was changed in place, by its position."""
+        """Join all outputs into one block, each at its `offset`; a single output needs none. `separate`:
+        bytes of each of `separate_outputs`. `read_input`: bytes of an updated input by its position."""
         separate_bytes = iter(separate)
         if not self.several_outputs:
             return next(separate_bytes)
@@ -338,10 +333,9 @@ def window_step(dtype: Dtype, device: Device) -> int:
 
 
 def place_outputs(outputs: Sequence[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
-    """Place outputs in one block of bytes in the file `path`, as a call returns one tensor. Returns the
-    block, and the outputs with their offsets in bytes. A gap after each output takes small stray
-    writes. A single output needs no block, unless it is an input that the call changes in place: it
-    is returned itself, without parts."""
+    """Place outputs in one block of bytes in the file `path`. Returns the block, and the outputs with
+    their offsets in bytes; a gap after each takes small stray writes. A single output that is no
+    input changed in place needs no block: then returns it, and no parts."""
     if len(outputs) == 1 and outputs[0].updated_input < 0:
         return outputs[0], ()
     parts, end = [], 0

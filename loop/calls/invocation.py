@@ -81,9 +81,8 @@ class FaultWatch:
             self._libc.sigaction(self._handled_signals.pop(), ctypes.byref(_Action()), None)
 
     def _handle_fault(self, number: int, info: int, context: int) -> None:
-        """Write the name of the tensor near the fault, then give up the signals: the processor repeats
-        the access, which now ends the process. `info`, `context`: addresses of the C structures
-        `siginfo_t` and `ucontext_t`."""
+        """Write which tensor is near the fault; then give up the signals, so that the repeated access
+        ends the process. `info`, `context`: addresses of C's `siginfo_t` and `ucontext_t`."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value

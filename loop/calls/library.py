@@ -39,8 +39,7 @@ class Compiled:
         return CompiledCall(self.invoke, call, layout)
 
     def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
-        """Prepare timed calls in shared memory. `slowdown`: share by which to delay them, for a
-        positive control; 0: none."""
+        """Prepare timed calls in shared memory. `slowdown`: share by which to delay each; 0: none."""
         return CompiledStage(self.invoke, places, call, slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:

@@ -129,9 +129,8 @@ class Memory(ABC):
         """Read `size` bytes from byte `offset` of the tensor on."""
 
     def learn_exponents(self, data: bytes) -> None:
-        """Sample signs and exponents of a tensor's bytes, so that guards can have values like its own
-        (like 1.0 if none is finite). Does nothing for types that are not floating point: their
-        guards are random."""
+        """Sample signs and exponents of a tensor's bytes, for guards with values like its own (like 1.0
+        if none is finite). Guards of types that are not floating point need none: they are random."""
         if self.dtype not in FIELDS:
             return
         exponent_bits, mantissa_bits = FIELDS[self.dtype]
@@ -216,8 +215,7 @@ class Buffer(Memory):
     def __init__(
         self, nbytes: int, misalignment_bytes: int = 0, dtype: str = "float32", zone_bytes: int = PAGE
     ) -> None:
-        """`misalignment_bytes`: distance of the tensor's beginning from a 64-byte boundary.
-        `zone_bytes`: of each zone, whole pages."""
+        """`misalignment_bytes`: from a 64-byte boundary. `zone_bytes`: of each zone, whole pages."""
         self._misalignment_bytes, self._zone_bytes = misalignment_bytes, zone_bytes
         self._pages_bytes = -(-(nbytes + misalignment_bytes) // PAGE) * PAGE
         """Bytes of the pages in which the tensor lies."""

@@ -32,8 +32,7 @@ class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
     def __init__(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int, device: str) -> None:
-        """Allocate `nbytes` for the tensor between two zones of `zone_bytes`. `misalignment_bytes`:
-        bytes by which the tensor begins later than an aligned one."""
+        """Allocate a tensor of `nbytes`, `misalignment_bytes` behind an aligned address, between zones."""
         self._begin, torch_dtype = zone_bytes + misalignment_bytes, TORCH_DTYPES[dtype]
         super().__init__(nbytes, dtype, self._begin, zone_bytes)
         self._block = torch.empty(self._begin + nbytes + zone_bytes, dtype=torch.uint8, device=device)
@@ -97,9 +96,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operator for torch, which calls this for each. A tensor that a factory function (as
-        `empty`) allocated is moved to guarded memory, except pinned ones and those of a CUDA graph
-        capture."""
+        """Run an operator, as torch asks for each. What a factory function (as `empty`) allocates moves to
+        guarded memory, except pinned tensors and those of a CUDA graph capture."""
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
             return result
@@ -148,8 +146,7 @@ class Importable:
     """A loaded Python function of a variant or target."""
 
     def __init__(self, terms: FunctionTerms, device: Device) -> None:
-        """Import the function. Raises Refused if the variant has a built copy and the function comes
-        from another file."""
+        """Import the function. Raises Refused if it comes from other files than the built copy."""
         self.device, self.terms = device, terms
         if terms.folder:
             search_folder(terms.folder)
@@ -289,10 +286,8 @@ class FunctionStage(HostStage):
 
     def bind_windows(self, windows: Windows) -> None:
         """As in `HostStage`: the function on views of each window. Forgets the last results."""
-        self.results, self.runs = [], []
-        for number in range(len(windows)):
-            run = self.callee.bind(self._view_inputs(number), self.buffers_for(number))
-            self.runs.append(run)
+        self.results, calls = [], range(len(windows))
+        self.runs = [self.callee.bind(self._view_inputs(n), self.buffers_for(n)) for n in calls]
 
     def _view_inputs(self, call_number: int) -> list[Tensor]:
         """The inputs of a call: views of its windows."""
@@ -312,8 +307,8 @@ class FunctionStage(HostStage):
 
     def copy_results(self) -> None:
         """Copy each result, and inputs changed in place, to where the judge reads them."""
-        judged_results = self.results[self.slowdown_extra_calls :]  # The extra ones come first.
-        results = judged_results[: len(self.output_views)]
+        first, count = self.slowdown_extra_calls, len(self.output_views)  # The extra calls come first.
+        results = self.results[first : first + count]
         with torch.inference_mode():
             for call_number, result in enumerate(results):
                 outputs = self.buffers_for(call_number) or self.callee.checked_outputs(result)

@@ -22,13 +22,12 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in I
 DTYPE_NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in get_args(Dtype)}
 INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of an element to the integer type of that size, as which numpy reads any element."""
-SPLIT_ATTENTION = ("torch_sdpa", "attention_split_partial", "attention_split_reduce", "attention_partials")
+BUNDLED_NAMES = "torch_sdpa attention_split_partial attention_split_reduce attention_partials"
+BUNDLED_NAMES += " attention_partial_form softmax_rows key_permutation logit_shift linear_in_v"
+BUNDLED_NAMES += " causal_prefix split_merge shared_heads by_hand"
 BUNDLED = dict.fromkeys(("attention_reference", "attention_plain"), "loop.workers.attention:eager")
-BUNDLED |= {name: f"loop.workers.attention:{name}" for name in (*SPLIT_ATTENTION, "attention_partial_form")}
+BUNDLED |= {name: f"loop.workers.attention:{name}" for name in BUNDLED_NAMES.split()}
 """Names of bundled functions to `module:function`. The reference is `eager` on float64 inputs."""
-PROPERTIES: tuple[str, ...] = ("softmax_rows", "key_permutation", "logit_shift", "linear_in_v")
-PROPERTIES += ("causal_prefix", "split_merge", "shared_heads", "by_hand")
-BUNDLED |= {name: f"loop.workers.attention:{name}" for name in PROPERTIES}
 Function = Callable[..., Any]
 
 

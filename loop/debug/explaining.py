@@ -110,8 +110,8 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
 
 
 def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
-    """A sentence if threads or earlier calls cause the failure, or if it does not come again; empty if neither, or
-    without time. On a processor the first calls run on one thread, where threads cannot matter."""
+    """A sentence if threads or earlier calls cause the failure, or if it does not come again; empty if
+    neither, or without time. On a CPU the first calls run on one thread, so threads cannot matter."""
     check = prober.failing.clearest if prober.failing.clearest.cause == "two outputs" else prober.start
     threads = check.threads or cores()
     has_threads = threads > 1 and prober.bench.device == "cpu" and not prober.side.emulated
@@ -140,48 +140,51 @@ def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
         return ""
     finally:
         prober.close()
-    return (
-        AT_TIMES_ON_THREADS.format(threads)
-        if has_threads
-        else "it fails at times: in fresh processes it was right"
-    )
+    if has_threads:
+        return AT_TIMES_ON_THREADS.format(threads)
+    return "it fails at times: in fresh processes it was right"
 
 
 def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults that each explain the wrong outputs of all compared workloads; empty if none does. A fault that
-    explains every element comes before one that explains only the wrong elements."""
+    """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty if
+    none does. Faults that explain every element are preferred to those that explain the wrong ones."""
     wrong = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
     wrong = [check for check in wrong if check.total <= LARGEST]
-    # The smallest workload with enough wrong elements, and one where about half of the elements are wrong.
-    wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
-    evenly = sorted(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
-    workload_by_name = {check.workload.name: check.workload for check in (*evenly[:1], *wrong)}
-    if time.monotonic() > prober.deadline or not workload_by_name:
+    if time.monotonic() > prober.deadline or not wrong:
         return ()
+    # First that with about as many right as wrong elements, then the smallest with enough wrong ones.
+    telling = [check for check in wrong if check.wrong >= LEAST_TELLING] or wrong
+    most_even = min(telling, key=lambda check: abs(check.wrong / check.total - 0.5))
+    wrong.sort(key=lambda check: -check.wrong)
+    enough = sorted((c for c in wrong if c.wrong >= TELLING), key=lambda check: check.total)
+    chosen = (most_even, *enough, *wrong)
+    workload_by_name = {check.workload.name: check.workload for check in chosen}
     side = replace(prober.side, threads=1) if prober.bench.device == "cpu" else prober.side
     workloads = tuple(workload_by_name.values())[:COMPARED]
     job = Job(side, workloads, layouts=False, call_limit_s=HANG_S, suspected=True)
     (checks,) = yield from verify(prober.bench, [job])
+    # For each workload: the faults that fit, and whether they explain every element.
     fits = [check.fits for check in checks.checks if check.fits is not None]
-    """For each workload: fault to whether it explains every element."""
-    for explains_all in (True, False):
-        common = [*fits[0]] if fits else []
-        for fit in fits:
-            common = [fault for fault in common if fault in fit and (fit[fault] or not explains_all)]
-        if NOTHING in common:  # All zeros: prefer this to other faults that give zeros.
-            common = [NOTHING]
-        if common and explains_all:  # More than these give the same output: any of them tells where to look.
-            return tuple(common[:MOST_NAMED])
-        if 0 < len(common) <= MOST_NAMED:
-            return (*common[:-1], f"{common[-1]}, where it is wrong")
+    if not fits:
+        return ()
+    common = [fault for fault in fits[0] if all(fault in fit for fit in fits)]
+    complete = [fault for fault in common if all(fit[fault] for fit in fits)]
+    for faults in (complete, common):
+        if NOTHING in faults:  # All zeros: prefer this to other faults that give zeros.
+            faults[:] = [NOTHING]
+    if complete:  # All of them give the same output: any of them tells where to look.
+        return tuple(complete[:MOST_NAMED])
+    if 0 < len(common) <= MOST_NAMED:
+        return (*common[:-1], f"{common[-1]}, where it is wrong")
     return ()
 
 
 def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload that passes is
-    tried again with other values, because it may be right by chance."""
+    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload
+    that passes is tried again with other values, because it may be right by chance."""
 
     def try_case(case: Case, seed_shift: int = 0) -> Generator[Tick, None, Outcome]:
+        """The gate's answer on a case. `seed_shift`: other than 0: with other values."""
         entry = _make_entry(prober.bench.target, case)
         return (yield from prober.ask_gate(entry, cast(Layout, case["inputs"]), seed_shift))
 
@@ -239,27 +242,27 @@ def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> 
 
 
 def _make_case(target: Target, check: Check) -> dict[str, Scalar]:
-    """The features of a check that a rule may use, such as sizes, type and layout. `scale`: standard deviation of
-    normal values, 1 for other kinds; `none` for an attribute without a value."""
+    """The features of a check that a rule may use, such as sizes, type and layout. `scale`: standard
+    deviation of normal values, 1 for other kinds; `none` for an attribute without a value."""
     workload, scale = check.workload, parse_scale(check.workload.values)
-    attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
-    kind = target.values.get(workload.values, {})
+    fills = target.values.get(workload.values, {}).values()
     if workload.values == "wide":
         scale = 4.0
-    elif kind and all(fill.kind == "normal" and not fill.nan_along for fill in kind.values()):
-        scale = max(fill.scale for fill in kind.values())
-    plain = scale is not None or workload.values == "normal"
-    values = "normal" if plain else workload.values
-    return {
-        **workload.sizes, **attributes,
-        "dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs,
-    }  # fmt: skip
+    elif fills and all(fill.kind == "normal" and not fill.nan_along for fill in fills):
+        scale = max(fill.scale for fill in fills)
+    is_normal = scale is not None or workload.values == "normal"
+    values = "normal" if is_normal else workload.values
+    case = {"dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs}
+    attributes = workload.attributes.items()
+    case |= {name: "none" if value is None else value for name, value in attributes}
+    return {**workload.sizes, **case}
 
 
 def _make_entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """A case as a workload entry of target.yaml."""
-    known = (*target.signature.dimensions, *target.signature.attributes_and_parameters, "dtype", "values")
-    entry = {name: case[name] for name in known if case[name] != "none"}
+    signature = target.signature
+    names = (*signature.dimensions, *signature.attributes_and_parameters, "dtype", "values")
+    entry = {name: case[name] for name in names if case[name] != "none"}
     if case["values"] == "normal" and case["scale"] != 1:
         entry["values"] = f"normal*{float(case['scale']):g}"
     return entry
@@ -298,20 +301,22 @@ def describe_common_location(checks: Sequence[Check], signature: Signature) -> s
     """Which indices are wrong in all these checks, as in `the last W % 8 of W`; or empty."""
     texts: list[str] = []
     for name in checks[0].spans if checks else ():
-        spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
+        spans = [check.spans[name] for check in checks if name in check.spans]
+        spans = [span for span in spans if span.size > 1]
         is_partial = any(span.count < span.size for span in spans)
-        if is_partial and len({span.size for span in spans}) >= LEAST_SIZES:
-            axis = signature.words.get(name, f"indices of {name}")
-            if all(span.count == span.last - span.first + 1 for span in spans):
-                texts += _describe_run(name, axis, spans)
-            elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
-                texts.append(f"every other of {axis}, from {min(span.first for span in spans)} on")
+        if not is_partial or len({span.size for span in spans}) < LEAST_SIZES:
+            continue
+        axis = signature.words.get(name, f"indices of {name}")
+        if all(span.count == span.last - span.first + 1 for span in spans):
+            texts += _describe_run(name, axis, spans)
+        elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
+            texts.append(f"every other of {axis}, from {min(span.first for span in spans)} on")
     return ", ".join(texts)
 
 
 def _describe_run(name: str, axis: str, spans: Sequence[Span]) -> Iterator[str]:
-    """The first sentence that fits consecutive wrong indices of checks with different sizes; or nothing. `name`,
-    `axis`: the dimension, and its indices in words."""
+    """Yield one sentence, or none, that fits the wrong indices of checks with different sizes, where
+    these are consecutive in each. `name`, `axis`: the dimension, and its indices in words."""
     starts, ends = {span.first for span in spans}, {span.last for span in spans}
     block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
     fits_by_text = {
@@ -352,9 +357,9 @@ def _diagnosis_lines(
 ) -> Iterator[tuple[str, str]]:
     """Lines of a diagnosis, each a label and a text, as in ("Commit", "1a2b3c4 (new tiling)")."""
     # Without an output, the message of the variant or its emulator is the fault.
-    silent = [check for check in checks.checks if check.status in ("refused", "crashed", "hung")]
-    if silent:
-        yield "Fault", silent[0].message
+    messages = [c.message for c in checks.checks if c.status in ("refused", "crashed", "hung")]
+    if messages:
+        yield "Fault", messages[0]
     yield from explanation.lines if explanation else ()
     for output in outputs_of(finished, BisectOutput):
         if output.variant == checks.variant and output.answer:
@@ -363,14 +368,19 @@ def _diagnosis_lines(
             commits = [f"{commit.short_commit} ({commit.subject})" for commit in output.answer.range]
             if commits:
                 yield "Commit", f"one of {', '.join(commits)}"
-    components = [part for output in outputs_of(finished, DebugOutput) for part in output.components]
-    components = [part for part in components if part.variant == checks.variant]
-    wrong = [part for part in components if part.checks.first_failure]
-    for part in wrong:
-        yield "Component", f"{part.component} ({part.title}) {part.outcome}"
-    if right := ", ".join(part.component for part in components if part not in wrong):
-        conclusion = "" if wrong else ", so the fault lies in how they are put together"
-        yield "Component", f"right by itself: {right}{conclusion}"
+    right_names, has_wrong = list[str](), False
+    for output in outputs_of(finished, DebugOutput):
+        for part in output.components:
+            if part.variant != checks.variant:
+                continue
+            if part.checks.first_failure:
+                yield "Component", f"{part.component} ({part.title}) {part.outcome}"
+                has_wrong = True
+            else:
+                right_names.append(part.component)
+    if right_names:
+        conclusion = "" if has_wrong else ", so the fault lies in how they are put together"
+        yield "Component", f"right by itself: {', '.join(right_names)}{conclusion}"
     if smallest is not None:
         note = f"; {smallest.note}" if smallest.note else ""
         yield "Smallest workload", smallest.check.workload.name + note

@@ -56,9 +56,9 @@ class Failing:
 
 
 def failure_kind(check: Check) -> str:
-    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed. Failures of
-    one kind count as one fault. So a shape that the variant refuses is no smaller form of a wrong output.
-    `inexact`: the check failed although every element is within the tolerance."""
+    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed.
+    Failures of one kind count as one fault: a shape that the variant refuses is no smaller form of a
+    wrong output. `inexact`: it failed although every element is within the tolerance."""
     if check.passed:
         return ""
     if check.status == "wrong":
@@ -68,8 +68,8 @@ def failure_kind(check: Check) -> str:
 
 
 def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failing | None:
-    """The most frequent kind of failure, with the check to shrink from and the one that best shows where it is
-    wrong; None if all checks passed."""
+    """The most frequent kind of failure, with the check to shrink from and the one that best shows
+    where elements are wrong; None if all checks passed."""
     failed = [check for check in checks.checks if not check.passed]
     if not failed:
         return None
@@ -79,8 +79,9 @@ def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failin
 
     def effort(check: Check) -> tuple[bool, bool, int]:
         """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
-        sizes = check.workload.sizes
-        has_shorthand = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
+        sizes, has_shorthand = check.workload.sizes, True
+        for names in signature.shorthand.values():
+            has_shorthand = has_shorthand and len({sizes[name] for name in names}) == 1
         return check.inputs != "contiguous", not has_shorthand, prod(sizes.values())
 
     def unevenness(check: Check) -> tuple[bool, bool, float, int]:
@@ -104,15 +105,19 @@ def list_checks(context: Context, variant: str) -> list[Check]:
 
 
 def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
-    """Name to side (variant with its build); variants that do not compile are left out."""
+    """Build these variants. Returns name to side (variant with its build) of those that compile."""
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
     on_device = variants_to_build(context, [name for name in names if name not in emulated])
     variants = {**on_device, **bench.emulated_variants(emulated)}
     builds, _ = yield from compile_all(context, variants)
     build_by_name = {build.variant: build for build in builds}
-    usable = [name for name in names if name in build_by_name or name not in variants]  # Or needs no build.
-    return {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
+    sides = {}
+    for name in names:
+        if name in build_by_name or name not in variants:  # The latter need no build.
+            build = build_by_name.get(name)
+            sides[name] = bench.make_side(name, build, emulated=name in emulated)
+    return sides
 
 
 def find_failures(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
@@ -213,8 +218,8 @@ class FailureProber:
             raise BudgetSpent
 
     def compare_calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether the first call is right, and whether all later calls are; neither if they give no output. Raises
-        BudgetSpent, also if a call hangs."""
+        """Whether the first call is right, and whether all later calls are; neither if they give no
+        output. Raises BudgetSpent, also if a call hangs."""
         self._check_budget()
         bench, rights = self.bench, list[bool]()
         try:
@@ -231,23 +236,26 @@ class FailureProber:
             return False, False
         for path in paths:
             finding = yield from bench.ask_judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
-            # If the failure shows in no element, other faults count: guard zones, unwritten output.
-            fault = "" if self.start.wrong else describe_fault(self.side, reply, finding, "")[0]
-            rights.append(not (fault or finding.badness[0] or finding.plain_excess or finding.checker))
+            fault = ""
+            if not self.start.wrong:  # No element shows the failure: look at guard zones and the like.
+                fault, *_ = describe_fault(self.side, reply, finding, "")
+            rights.append(finding.passes and not fault and not finding.checker)
         first, *later = rights
         return first, all(later) if later else first
 
-    def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls that are right in a fresh process fail after other calls in this one. Tries the variant's
-        other workloads in turn: those with the same sizes first, then other values."""
-        others = {workload_key(check.workload): check.workload for check in self.checks}
-        others.pop(workload_key(start.workload), None)
-        other_values = start.workload.model_copy(update={"seed": start.workload.seed + 1})
-        by_name = sorted((*others.values(), other_values), key=lambda other: other.name != start.workload.name)
-        for workload in (*by_name, start.workload):
-            if not all((yield from self.compare_calls(workload, start.inputs))):
+    def fails_after(self, check: Check) -> Generator[Tick, None, bool]:
+        """Whether calls that are right in a fresh process fail after other calls in this one. Tries the
+        variant's workloads in turn: those of the check's sizes with other values, others, the check's."""
+        start, layout = check.workload, check.inputs
+        workload_by_key = {workload_key(other.workload): other.workload for other in self.checks}
+        workload_by_key.pop(workload_key(start), None)
+        reseeded = start.model_copy(update={"seed": start.seed + 1})
+        others = [*workload_by_key.values(), reseeded]
+        others.sort(key=lambda other: other.name != start.name)
+        for workload in (*others, start):
+            if not all((yield from self.compare_calls(workload, layout))):
                 self.begin_process(self._checker.side.threads)
-                if all((yield from self.compare_calls(workload, start.inputs))):
+                if all((yield from self.compare_calls(workload, layout))):
                     return True
         return False
 
@@ -275,6 +283,7 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     is_minimal = False
 
     def fails(entry: Entry) -> Generator[Tick, None, bool]:
+        """Whether the variant fails on this workload; if so, it is the smallest so far."""
         nonlocal best
         has_failed = (yield from prober.ask_gate(entry)) == "fails"
         best = entry if has_failed else best
@@ -315,9 +324,9 @@ def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, 
             if key not in (*signature.dimensions, "dtype"):
                 plainer = {name: value for name, value in current.items() if name != key}
                 current = plainer if (yield from fails(plainer)) else current
-        equal_groups = [names for names in signature.shorthand.values() if len({current[n] for n in names}) == 1]
-        for names in equal_groups:
-            current = yield from _lower(current, names, fails)
+        for names in signature.shorthand.values():
+            if len({current[name] for name in names}) == 1:
+                current = yield from _lower(current, names, fails)
         for name in sorted(signature.dimensions, key=lambda name: -int(current[name])):
             current = yield from _lower(current, (name,), fails)
 
@@ -370,7 +379,8 @@ def check_components(
 ) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
     """The checks of a variant's components, and sentences on those that could not be verified."""
     bench, seed = context.bench, context.task.seed
-    components = {name: part for name, part in bench.target.components.items() if side.name in part.variants}
+    parts = bench.target.components.items()
+    components = {name: part for name, part in parts if side.name in part.variants}
     checked: list[ComponentChecks] = []
     missing = [] if components else [f"components of {side.name}: target.yaml names none"]
     default_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]

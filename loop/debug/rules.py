@@ -150,11 +150,11 @@ class RuleSearch:
         for case in around:
             for name, most in self.sizes.items():
                 size = int(case[name])
-                near = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
+                sizes = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
                 for bit in range(2, 8):
-                    near |= {size - (1 << bit), size + (1 << bit)}
-                near |= {int(case[other]) for other in self.sizes}
-                yield from ({**case, name: near_size} for near_size in near if 0 < near_size <= most)
+                    sizes |= {size - (1 << bit), size + (1 << bit)}
+                sizes |= {int(case[other]) for other in self.sizes}
+                yield from ({**case, name: size} for size in sizes if 0 < size <= most)
             for name, values in self.choices.items():
                 yield from ({**case, name: value} for value in values)
             for _ in range(DRAWN_CASES if self.sizes else 0):
@@ -174,28 +174,28 @@ class RuleSearch:
         return best
 
     def _cases_at_limits(self, rule: Rule) -> Iterator[Case]:
-        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes. Of a product of
-        sizes the last one varies; also all sizes that equal it in the case together."""
+        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes. Of a
+        product of sizes the last one varies; also all sizes that equal it in the case together."""
         for names, limit in rule.limits:
             *other_names, varied = names
             tried = [int(case["*".join(names)]) for case in (*self.failing, *self.passing)]
             below = max((value for value in tried if value < limit), default=0)
             above = min((value for value in tried if value >= limit), default=limit)
             for case in (*self.failing[:2], *self.passing[-2:]):
-                others = prod(int(case[name]) for name in other_names)
-                for product in {limit, limit - 1, (below + above) // 2} if others else ():
-                    size = int(product) // others
+                factor = prod(int(case[name]) for name in other_names)
+                for product in {limit, limit - 1, (below + above) // 2} if factor else ():
+                    size = int(product) // factor
                     if product == limit:  # Round up: the product has to reach the limit.
-                        size = max(1, -(-int(product) // others))
+                        size = max(1, -(-int(product) // factor))
                     if size <= self.sizes[varied]:
                         equal = [name for name in self.sizes if case[name] == case[varied]]
                         yield from ({**case, varied: size}, {**case, **dict.fromkeys(equal, size)})
 
     def _find_rules(self) -> list[Rule]:
-        """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. Masks have a bit per
-        case: a rule explains all if it holds in all failing and in no passing case."""
+        """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. A rule
+        explains all if it holds in every failing and in no passing case. Masks have a bit per case."""
         candidates = [*self.conditions, *self._threshold_rules()]
-        # Broad rules hold in every failing case, and perhaps in passing ones; strict ones in no passing case.
+        # Broad rules hold in all failing cases, perhaps in passing ones; strict ones in no passing case.
         broad = [rule for rule in candidates if all(map(rule.holds, self.failing))]
         strict = [rule for rule in candidates if not any(map(rule.holds, self.passing))]
         possible = {*broad, *strict}
@@ -207,14 +207,17 @@ class RuleSearch:
             rules.append(Rule(ALWAYS, "", 0.5, lambda case: True))
         else:
             for (a, mask_a), (b, mask_b) in _pair_up(broad_masks):
-                rules += [] if mask_a & mask_b else [_join("and", a, b)]
+                if not mask_a & mask_b:
+                    rules.append(_join("and", a, b))
             for (a, mask_a), (b, mask_b) in _pair_up(strict_masks):
-                rules += [_join("or", a, b)] if mask_a | mask_b == all_failing else []
+                if mask_a | mask_b == all_failing:
+                    rules.append(_join("or", a, b))
         if not rules:  # No single rule or pair fits: try three conditions joined by `and`.
             for (a, mask_a), (b, mask_b), (c, mask_c) in combinations(broad_masks[:MOST_RULES], 3):
                 if not mask_a & mask_b & mask_c:
                     rules.append(_join("and", _join("and", a, b), c))
-        return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MOST_RULES]
+        rule_by_text = {rule.text: rule for rule in rules}
+        return sorted(rule_by_text.values(), key=lambda rule: rule.cost)[:MOST_RULES]
 
     def _threshold_rules(self) -> Iterator[Rule]:
         """Rules with a threshold between tried sizes, products or scales, and their opposites."""
@@ -226,8 +229,8 @@ class RuleSearch:
                     yield from (above, _opposite(above, above.cost))
 
     def _size_rules(self) -> Iterator[Rule]:
-        """Rules on sizes and products: multiples, remainders, powers of two, equality and order. Simple rules cost
-        less: on one size rather than a product, on powers of two, on small blocks."""
+        """Rules on sizes and products: multiples, remainders, powers of two, equality and order. Simple
+        rules cost less: on one size rather than a product, on powers of two, on small blocks."""
         for name in self.quantities:
             is_size = name in self.differing
             for step in BLOCK_SIZES:
@@ -236,11 +239,11 @@ class RuleSearch:
                     texts = (f"{name} % {step} != 0", f"{name} % {step} == 0")
                     cost = (0.0 if is_size else 2.0) + (1.0 if is_power else 3.0) + (step > 64)
                     yield Rule(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
-                remainders = {int(case[name]) % step for case in self.failing} if is_size and step <= 64 else set()
-                for rest in sorted(remainders - {0}):
-                    texts = (f"{name} % {step} == {rest}", f"{name} % {step} != {rest}")
+                remainders = {int(case[name]) % step for case in self.failing} - {0}
+                for remainder in sorted(remainders) if is_size and step <= 64 else ():
+                    texts = (f"{name} % {step} == {remainder}", f"{name} % {step} != {remainder}")
                     cost = 2.5 if is_power else 3.5
-                    yield Rule(*texts, cost, lambda case, n=name, s=step, r=rest: int(case[n]) % s == r)
+                    yield Rule(*texts, cost, lambda case, n=name, s=step, r=remainder: int(case[n]) % s == r)
             if is_size:
                 texts = (f"{name} is no power of two", f"{name} is a power of two")
                 yield Rule(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
@@ -267,21 +270,22 @@ class RuleSearch:
 
 
 def _opposite(rule: Rule, cost: float) -> Rule:
-    """The rule that holds where `rule` does not; it changes at the same limits. `cost`: its complexity in bits."""
-    return replace(
-        rule, text=rule.opposite, opposite=rule.text, cost=cost, holds=lambda case: not rule.holds(case)
-    )
+    """The rule that holds where `rule` does not; it changes at the same limits. `cost`: its own."""
+    texts = {"text": rule.opposite, "opposite": rule.text}
+    return replace(rule, **texts, cost=cost, holds=lambda case: not rule.holds(case))  # type: ignore[arg-type]
 
 
 def _threshold(name: str, limit: float) -> Rule:
     """The rule `name >= limit` for a size, product or scale; as `D > 512` if that is rounder."""
-    subject, names = (name, tuple(name.split("*"))) if name != "scale" else ("the values' standard deviation", ())
-    is_rounder = bool(names) and _is_round(limit - 1)
+    is_size = name != "scale"
+    subject = name if is_size else "the values' standard deviation"
+    is_rounder = is_size and _is_round(limit - 1)
     text, opposite = f"{subject} >= {limit:g}", f"{subject} < {limit:g}"
     if is_rounder:
         text, opposite = f"{subject} > {limit - 1:g}", f"{subject} <= {limit - 1:g}"
-    cost = 2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or is_rounder else 3)
-    return Rule(text, opposite, cost, lambda case: float(case[name]) >= limit, ((names, limit),) if names else ())
+    cost = 2.0 * ("*" in name) + (1.5 if _is_round(limit) or is_rounder else 3)
+    limits = ((tuple(name.split("*")), limit),) if is_size else ()
+    return Rule(text, opposite, cost, lambda case: float(case[name]) >= limit, limits)
 
 
 def _join(word: Literal["and", "or"], a: Rule, b: Rule) -> Rule:
@@ -294,14 +298,19 @@ def _join(word: Literal["and", "or"], a: Rule, b: Rule) -> Rule:
 
 def _with_masks(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
     """Rules, the simplest first, each with a bit mask of the cases in which it holds."""
-    simplest_first = sorted(rules, key=lambda rule: rule.cost)
-    return [(rule, sum(1 << n for n, case in enumerate(cases) if rule.holds(case))) for rule in simplest_first]
+    masked_rules = []
+    for rule in sorted(rules, key=lambda rule: rule.cost):
+        mask = sum(1 << n for n, case in enumerate(cases) if rule.holds(case))
+        masked_rules.append((rule, mask))
+    return masked_rules
 
 
-def _pair_up(rules: Sequence[tuple[Rule, int]]) -> list[tuple[tuple[Rule, int], tuple[Rule, int]]]:
-    """Pairs of rules, each with its mask, that hold in different cases; of equal masks only the simplest."""
-    by_mask = {mask: (rule, mask) for rule, mask in reversed(rules)}  # The simplest comes last, and stays.
-    return list(combinations(sorted(by_mask.values(), key=lambda pair: pair[0].cost)[: 4 * MOST_RULES], 2))
+def _pair_up(simplest_first: Sequence[tuple[Rule, int]]) -> Iterator[Sequence[tuple[Rule, int]]]:
+    """Pairs of rules, each with its mask, that hold in different cases: of equal masks the simplest."""
+    pair_by_mask: dict[int, tuple[Rule, int]] = {}
+    for rule, mask in simplest_first:
+        pair_by_mask.setdefault(mask, (rule, mask))
+    return combinations(list(pair_by_mask.values())[: 4 * MOST_RULES], 2)
 
 
 def _limits_between(sizes: set[float]) -> set[float]:

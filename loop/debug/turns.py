@@ -66,32 +66,35 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     names = (*task.variants, *task.emulated)
     by_name = yield from build_sides_by_name(context, names)
     ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
-    changed = tuple(name for name, build_id in ids.items() if name in good and good[name].build_id != build_id)
-    message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
-    simple, right, hint = "", True, None
+    known = [name for name in ids if name in good]
+    changed = tuple(name for name in known if good[name].build_id != ids[name])
+    message, hint = "no variant was changed since its known good", None
+    if changed:
+        message = f"{changed[0]} alone was changed"
+    simplest, is_right = "", True
     if len(changed) > 1:
-        simple = changed[0]
-        device: Device = "cuda" if simple in task.emulated else context.bench.device
-        checked = distinct_workloads(
-            workloads(context, (*task.plan.workloads, *planned_check_sets(context)), device=device)
-        )
-        (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, fail_fast=True)])
-        right = checks.is_right
-        message = f"{', '.join(changed)} were changed; the simplest, {simple}, is right"
-    if not right:
-        message = f"{', '.join(changed)} were changed at once, and the simplest, {simple}, is not right"
-        hint = f"put {', '.join(changed[1:])} back as it was, and get {simple} right first"
+        simplest = changed[0]
+        device: Device = "cuda" if simplest in task.emulated else context.bench.device
+        sets = (*task.plan.workloads, *planned_check_sets(context))
+        checked = distinct_workloads(workloads(context, sets, device=device))
+        job = Job(by_name[simplest], checked, fail_fast=True)
+        (checks,) = yield from verify(context.bench, [job])
+        is_right, names_text = checks.is_right, ", ".join(changed)
+        message = f"{names_text} were changed; the simplest, {simplest}, is right"
+        if not is_right:
+            message = f"{names_text} were changed at once, and the simplest, {simplest}, is not right"
+            hint = f"put {', '.join(changed[1:])} back as it was, and get {simplest} right first"
     unbuilt = [f"what changed in {name}: it has no build" for name in names if name not in by_name]
     return Result(
         TurnOutput(
-            ok=right,
+            ok=is_right,
             message=message,
             hint=hint,
             identity=" ".join(f"{name}={side.build_id}" for name, side in by_name.items()),
             not_exercised=tuple(unbuilt),
             changed=changed,
             count=len(changed),
-            simple=simple,
-            simple_right=right,
+            simple=simplest,
+            simple_right=is_right,
         )
     )

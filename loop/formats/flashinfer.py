@@ -11,55 +11,42 @@ from pydantic import Field
 
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError, UsageError
-from loop.formats import python_text
-from loop.formats.model import (
-    ANSWERS,
-    ELEMENT_TYPES,
-    AcceptanceRule,
-    Case,
-    ForeignTask,
-    TargetDraft,
-    TaskFile,
-    Timing,
-    device_fields,
-    find_unnameable,
-    tolerance_fields,
-    variant_fields,
-)
+from loop.formats import model, python_text
 from loop.formats.python_text import Module, file_error, read_json, read_lines, with_positions
 from loop.model.base import Count
+from loop.model.dtypes import FLOATS
 
 Name = Annotated[str, Field(min_length=1)]
 
 
-class Constant(TaskFile):
+class Constant(model.TaskFile):
     """An axis with a constant size."""
 
     type: Literal["const"]
     value: Count
 
 
-class Variable(TaskFile):
+class Variable(model.TaskFile):
     """An axis whose size each workload gives."""
 
     type: Literal["var"]
 
 
-class ExpressionAxis(TaskFile):
+class ExpressionAxis(model.TaskFile):
     """An axis whose size is a formula of other axes; SOL-ExecBench only."""
 
     type: Literal["expr"]
     expression: Name
 
 
-class Spec(TaskFile):
+class Spec(model.TaskFile):
     """A tensor with the names of its axes, or a scalar (`shape` None)."""
 
     shape: tuple[str, ...] | None
     dtype: str
 
 
-class Definition(TaskFile):
+class Definition(model.TaskFile):
     """The function to compute: axes, inputs, outputs and reference."""
 
     name: Name
@@ -73,7 +60,7 @@ class Definition(TaskFile):
     """SOL-ExecBench: name of the reference's function that makes the inputs."""
 
 
-class InputSource(TaskFile):
+class InputSource(model.TaskFile):
     """Where the values of one input come from: a scalar's `value`, or a tensor of a file."""
 
     type: Literal["random", "scalar", "safetensors", "custom"]
@@ -81,7 +68,7 @@ class InputSource(TaskFile):
     path: str | None = None
 
 
-class TraceTolerance(TaskFile):
+class TraceTolerance(model.TaskFile):
     """SOL-ExecBench: the tolerance of a workload."""
 
     max_atol: float = 1e-2
@@ -92,7 +79,7 @@ class TraceTolerance(TaskFile):
     """Largest absolute error of any element; None: no cap."""
 
 
-class TraceWorkload(TaskFile):
+class TraceWorkload(model.TaskFile):
     """One call: the size of each variable axis, and the source of each input."""
 
     uuid: Name
@@ -101,21 +88,21 @@ class TraceWorkload(TaskFile):
     tolerance: TraceTolerance = TraceTolerance()
 
 
-class TraceLine(TaskFile):
+class TraceLine(model.TaskFile):
     """A line of a FlashInfer Trace."""
 
     definition: str
     workload: TraceWorkload
 
 
-class Source(TaskFile):
+class Source(model.TaskFile):
     """One file of a solution; `path` is relative to the solution's folder."""
 
     path: Name
     content: str
 
 
-class SolutionBuild(TaskFile):
+class SolutionBuild(model.TaskFile):
     """How a solution is built and called."""
 
     language: str | None = None
@@ -131,7 +118,7 @@ class SolutionBuild(TaskFile):
     compile_options: dict[str, Any] | None = None
 
 
-class Solution(TaskFile):
+class Solution(model.TaskFile):
     """An answer to a definition."""
 
     name: Name
@@ -160,21 +147,21 @@ LANGUAGES = {
 }
 """Format to the languages that a solution may use."""
 RULE_BY_FORMAT = {
-    TRACE: AcceptanceRule(
+    TRACE: model.AcceptanceRule(
         atol=1e-2, rtol=1e-2, either=True, note="an evaluation's own settings may differ by kind of operator"
     ),
-    SOL: AcceptanceRule(
+    SOL: model.AcceptanceRule(
         atol=1e-2, rtol=1e-2, matched_ratio=0.99, note="10 rounds of fresh inputs; all zeros fail"
     ),
 }
 UNCHECKED = {"cold_cache": True, "fresh_inputs": False, "checked": False}
 TIMING_BY_FORMAT = {
-    TRACE: Timing(
+    TRACE: model.Timing(
         method="CUPTI, 10 calls to warm up, median of 50, mean of 3 trials",
         score="speedup: reference's latency over the solution's",
         **UNCHECKED,
     ),
-    SOL: Timing(
+    SOL: model.Timing(
         method="CUPTI, 10 calls to warm up, median of 50",
         score="1 / (1 + (t - t_sol) / (t_baseline - t_sol)): 0.5 at the baseline, 1 at the hardware's limit",
         **UNCHECKED,
@@ -212,6 +199,7 @@ def _read_sol_workloads(folder: Path) -> list[Workload]:
 
 
 def _read_trace_workloads(path: Path) -> list[Workload]:
+    """The workloads of a FlashInfer Trace definition, from the files of its name; empty for none."""
     workloads = []
     for file in sorted((find_root(path) / WORKLOADS).rglob(f"{path.stem}.jsonl")):
         for index, (line, document) in enumerate(read_lines(file, TraceLine)):
@@ -220,7 +208,7 @@ def _read_trace_workloads(path: Path) -> list[Workload]:
     return workloads
 
 
-def load_sol(path: Path, why: str) -> ForeignTask:
+def load_sol(path: Path, why: str) -> model.ForeignTask:
     """Read a SOL-ExecBench problem. Raises DefinitionError with the line of a mistake."""
     folder = path.parent if path.name == DEFINITION_FILE else path
     workloads, solutions = _read_sol_workloads(folder), sorted(folder.glob("solution*.json"))
@@ -230,7 +218,7 @@ def load_sol(path: Path, why: str) -> ForeignTask:
         return task
     loosest = max(tolerances, key=lambda rule: (rule.max_atol, rule.max_rtol, -rule.required_matched_ratio))
     count_text = f"{len(tolerances)} rules, the loosest shown; " if len(tolerances) > 1 else ""
-    rule = AcceptanceRule(
+    rule = model.AcceptanceRule(
         atol=loosest.max_atol,
         rtol=loosest.max_rtol,
         matched_ratio=loosest.required_matched_ratio,
@@ -240,7 +228,7 @@ def load_sol(path: Path, why: str) -> ForeignTask:
     return task.model_copy(update={"judging": rule})
 
 
-def load_trace(path: Path, why: str) -> ForeignTask:
+def load_trace(path: Path, why: str) -> model.ForeignTask:
     """Read a FlashInfer Trace definition and its workloads. Raises DefinitionError."""
     root = find_root(path)
     files = sorted((root / SOLUTIONS).rglob("*.json"))
@@ -250,7 +238,7 @@ def load_trace(path: Path, why: str) -> ForeignTask:
 
 def _make_task(
     dialect: str, why: str, path: Path, file: Path, workloads: list[Workload], solutions: list[Path], root: Path
-) -> ForeignTask:
+) -> model.ForeignTask:
     """Make the task of the definition in `file`, after a check of all its files. Raises DefinitionError.
     `root`: folder that paths of data files start from."""
     definition, document = read_json(file, Definition)
@@ -266,11 +254,11 @@ def _make_task(
         workload, _, _, workload_file = file_workload
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
-        cases.append(Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
+        cases.append(model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
     specs = (*definition.inputs.values(), *definition.outputs.values())
     signature = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
     needs_cuda = python_text.uses_cuda([module]) or "triton" in module.imported_packages
-    return ForeignTask(
+    return model.ForeignTask(
         format=dialect,
         why=why,
         name=definition.name,
@@ -307,17 +295,21 @@ def _refuse_misfit(definition: Definition, file_workload: Workload) -> None:
 
 
 def _parse_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
-    """Check a definition and parse its reference. Raises DefinitionError for inconsistent names."""
+    """Check a definition and parse its reference. `document`: the definition with the line of each
+    value, for complaints. Raises DefinitionError for unknown types and inconsistent names."""
     wrong = []
     for field, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
         for name, spec in specs.items():
-            if spec.dtype not in ELEMENT_TYPES:
-                wrong.append(complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype)))
+            if spec.dtype not in model.ELEMENT_TYPES:
+                keys, expected = (field, name, "dtype"), "a known element type"
+                wrong.append(complain(document, keys, expected, repr(spec.dtype)))
             for axis in spec.shape or ():
                 if axis not in definition.axes:
-                    wrong.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
+                    keys, expected = (field, name, "shape"), "axes of the definition"
+                    wrong.append(complain(document, keys, expected, repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
-        wrong.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))
+        expected = "a name that no input has"  # `key`: the complaint points to the name, not its value.
+        wrong.append(complain(document, ("outputs", name), expected, repr(name), key=True))
     for name, definition_axis in definition.axes.items():
         if dialect == TRACE and isinstance(definition_axis, ExpressionAxis):
             wrong.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
@@ -466,8 +458,6 @@ def build_recipe(solution: Solution, folder: str) -> dict[str, Any]:
 
 
 PYTHON_LANGUAGES = ("python", "triton", "pytorch")
-REFERENCE_VARIANT = "theirs"
-TYPES = ("float64", "float32", "float16", "bfloat16")
 HEAD = '''"""Made by loop: {what}, as a target calls it."""
 
 import json
@@ -507,7 +497,7 @@ RUN_RETURNING = (
 )
 
 
-def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
+def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
     """Make a target of the task and answers (name to file). Raises LoopError if it cannot run."""
     definition, _ = read_json(task.files[0], Definition)
     sizes: dict[str, int | str] = {}  # Axes that workloads do not set: constants and formulas, in order.
@@ -530,26 +520,27 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         texts |= answer_texts
     if not variants:
         title = "the task's own reference"
-        variants[REFERENCE_VARIANT] = variant_fields(task, "entry.py", "expected", title, "example")
+        variants[model.REFERENCE_VARIANT] = model.variant_fields(task, "entry.py", "expected", title, "example")
     scalars = {}
     for name, spec in definition.inputs.items():
         if spec.shape is None:
             scalars[name] = {"kind": "flag" if spec.dtype == "bool" else "number"}
     axes = [name for name, axis in definition.axes.items() if not isinstance(axis, ExpressionAxis)]
     types = [spec.dtype for spec in (*definition.outputs.values(), *definition.inputs.values())]
-    dtype = next((dtype for dtype in types if dtype in TYPES), "float32")  # The type whose tolerance counts.
+    # The type whose tolerance counts.
+    dtype = next((dtype for dtype in types if dtype in FLOATS), "float32")
     fields = {
         "function": "run",
         "signature": {"sizes": axes, "parameters": scalars},
         "generator": {"python": "entry.py:inputs", "passes": "keywords"},
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
-        "tolerance": {dtype: tolerance_fields(task.judging, 1e-2) for dtype in TYPES},
+        "tolerance": {name: model.tolerance_fields(task.judging, 1e-2) for name in FLOATS},
         "dtypes": dict.fromkeys(("cpu", "cuda"), dtype),
         "workloads": {"task": entries},
         "variants": variants,
     }
-    return TargetDraft(fields, {}, texts)
+    return model.TargetDraft(fields, {}, texts)
 
 
 Entries = Sequence[Mapping[str, Any]]
@@ -561,7 +552,7 @@ def _json_literal(value: Any) -> str:
     return json.dumps(value).replace("\\", "\\\\")
 
 
-def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
+def _workload_entries(task: model.ForeignTask, definition: Definition) -> list[dict[str, Any]]:
     """Workloads of target.yaml; those with inputs in files are left out. UsageError without any."""
     read = _read_sol_workloads if task.format == SOL else _read_trace_workloads
     constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
@@ -572,7 +563,7 @@ def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[st
             sizes = {name: workload.axes[name] for name in variable_axes}
             scalars = {name: source.value for name, source in workload.inputs.items() if source.type == "scalar"}
             entry = {**constants, **sizes, **scalars}
-            for name in find_unnameable([*entry]):
+            for name in model.find_unnameable([*entry]):
                 raise UsageError(f"{task.path}: {name}: loop cannot name such an axis")
             entries.append(entry)
     if not entries:
@@ -582,19 +573,17 @@ def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[st
 
 
 def _answer_variant(
-    task: ForeignTask,
+    task: model.ForeignTask,
     definition: Definition,
     name: str,
     path: Path,
     entries: Entries,
     sizes: Mapping[str, int | str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A solution as a variant `name`, and its files (name to text). Raises LoopError if it cannot run.
-
-    `entries`: the workloads. `sizes`: axis to a constant or a formula.
-    """
+    """A solution as a variant `name`, and its files (name to text). Raises LoopError if it cannot
+    run. `entries`: the workloads. `sizes`: axis to a constant or a formula."""
     solution = _read_solution(definition, path)
-    folder = f"{ANSWERS}/{name}"
+    folder = f"{model.ANSWERS}/{name}"
     texts = {f"{folder}/{source.path}": source.content for source in solution.sources}
     if solution.languages & set(COMPILED_LANGUAGES):
         (unit, text), fields = _compiled_variant(definition, folder, path, solution, entries)
@@ -614,17 +603,15 @@ def _answer_variant(
     python_files = [source.content for source in solution.sources if source.path.endswith(".py")]
     modules = [python_text.read_module(path, content) for content in python_files]
     own_modules = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
-    fields = variant_fields(task, f"{name}_answer.py", "run", f"the solution {path.name}")
-    return fields | device_fields(path, modules, own_modules), texts
+    fields = model.variant_fields(task, f"{name}_answer.py", "run", f"the solution {path.name}")
+    return fields | model.device_fields(path, modules, own_modules), texts
 
 
 def _compiled_variant(
     definition: Definition, folder: str, path: Path, solution: Solution, entries: Entries
 ) -> tuple[tuple[str, str], dict[str, Any]]:
     """For a C++ or CUDA solution: name and text of its translation unit, and the variant's fields.
-
-    Scalars are compiled into the unit, so all workloads (`entries`) have to agree on them.
-    """
+    Scalars are compiled into the unit, so all workloads (`entries`) have to agree on them."""
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
     names = [name for name, spec in definition.inputs.items() if spec.shape is None]
@@ -639,7 +626,7 @@ def _compiled_variant(
         "kind": "c_abi",
         "title": f"the solution {path.name}",
         "device": "cuda" if solution.runs_on_gpu else "cpu",
-        "dtypes": list(TYPES),
+        "dtypes": list(FLOATS),
         "sources": [f"{folder}/{source}" for source in (unit, *other_units)],
         "entry": COMPILED_ENTRY,
         "build": build_recipe(solution, folder),

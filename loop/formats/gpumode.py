@@ -11,19 +11,7 @@ from pydantic import Field
 
 from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import Complaint, DefinitionError, UsageError
-from loop.formats import python_text
-from loop.formats.model import (
-    ANSWERS,
-    AcceptanceRule,
-    Case,
-    ForeignTask,
-    TargetDraft,
-    Timing,
-    answer_variants,
-    find_unnameable,
-    tolerance_fields,
-    variant_fields,
-)
+from loop.formats import model, python_text
 from loop.formats.python_text import Module, file_error
 from loop.model.base import Model
 
@@ -85,13 +73,13 @@ def claims(path: Path) -> str | None:
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
-def judging_files(task: ForeignTask) -> dict[str, Path]:
+def judging_files(task: model.ForeignTask) -> dict[str, Path]:
     """Name to path of the files that are judged with an answer, without the answer itself."""
     document = load_yaml(task.path / MANIFEST)
     return _find_files(task.path, parse(Manifest, document), document)
 
 
-def judging_program(task: ForeignTask) -> str:
+def judging_program(task: model.ForeignTask) -> str:
     """File name of the task's program that judges an answer (`eval.py` if it names none)."""
     return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
 
@@ -128,7 +116,7 @@ class GpuModeTask:
         return self.evaluator is not None and GENERATE not in self.evaluator_names
 
 
-def load(path: Path, why: str) -> ForeignTask:
+def load(path: Path, why: str) -> model.ForeignTask:
     """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
     folder = path.parent if path.name == MANIFEST else path
     document = load_yaml(folder / MANIFEST)
@@ -144,14 +132,16 @@ def load(path: Path, why: str) -> ForeignTask:
     own_modules = {Path(name).stem for name in modules}
     sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
     gpus = max((size for size in sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
-    cases = [Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)]
+    cases = [
+        model.Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)
+    ]
     for n, case in enumerate(manifest.benchmarks):
-        cases.append(Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case))
-    rule = AcceptanceRule(checker=manifest.config.main)
+        cases.append(model.Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case))
+    rule = model.AcceptanceRule(checker=manifest.config.main)
     if not task.has_own_contract:
         rule = _acceptance_rule(task.reference)
     rechecks = "recheck" in task.evaluator_names  # Makes new inputs and checks the output for each timed call.
-    return ForeignTask(
+    return model.ForeignTask(
         format=NAME,
         why=why,
         name=folder.name,
@@ -163,7 +153,7 @@ def load(path: Path, why: str) -> ForeignTask:
         cases=tuple(cases),
         dtypes=(),
         judging=rule,
-        timing=Timing(
+        timing=model.Timing(
             method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
             cold_cache=any("clear_l2" in name for name in task.evaluator_names) if task.evaluator else None,
             fresh_inputs=rechecks,
@@ -221,21 +211,19 @@ def _complain_about_cases(task: GpuModeTask, generate: ast.FunctionDef) -> Itera
                 yield complain(task.document, (field, index), expected, ", ".join(case))
 
 
-def _acceptance_rule(reference: Module | None) -> AcceptanceRule:
-    """The acceptance rule: the tolerance if the source states it, else the task's own checker.
-
-    It is stated by `check_implementation = make_match_reference(...)`, or by the only comparison in
-    a function of that name.
-    """
+def _acceptance_rule(reference: Module | None) -> model.AcceptanceRule:
+    """The acceptance rule: the tolerance if the source states it, else the task's own checker. It
+    is stated by `check_implementation = make_match_reference(...)`, or by the only comparison in a
+    function of that name."""
     for node in reference.tree.body if reference else ():
         names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            return AcceptanceRule(**_read_tolerance(node.value), note="NaN and infinity have to match")
+            return model.AcceptanceRule(**_read_tolerance(node.value), note="NaN and infinity have to match")
     checker = reference.find_function(CHECK) if reference else None
     calls = [node for node in ast.walk(checker) if isinstance(node, ast.Call)] if checker else []
     comparisons = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
     tolerance = _read_tolerance(comparisons[0]) if len(comparisons) == 1 else {}
-    return AcceptanceRule(**tolerance, checker=f"reference.{CHECK}")
+    return model.AcceptanceRule(**tolerance, checker=f"reference.{CHECK}")
 
 
 def _read_tolerance(call: ast.Call) -> dict[str, float | None]:
@@ -248,7 +236,6 @@ def _read_tolerance(call: ast.Call) -> dict[str, float | None]:
     return tolerance
 
 
-REFERENCE_VARIANT = "theirs"
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """Element type to tolerance, if the task has its own checker instead of a tolerance."""
 LEAST_SEEDS = 10_000
@@ -280,7 +267,7 @@ custom_kernel = foreign.allocate_buffers(foreign.import_function(HERE / "{file}"
 '''
 
 
-def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
+def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
     """Make a target of the task and answers (name to file). UsageError for no reference or unfit cases."""
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.find_function(REFERENCE) is None:
@@ -295,7 +282,7 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         "benchmarks": [_workload_entry(task, case) for case in task.cases if "time" in case.use],
         TESTS: [_workload_entry(task, case) for case in task.cases if "time" not in case.use],
     }
-    own_variant = variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
+    own_variant = model.variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
     checker = {"python": "entry.py:check", "given": ["inputs", "outputs"]}
     fields = {
         "function": "kernel",
@@ -307,10 +294,11 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
         **({"checker": checker} if task.judging.checker else {}),
-        "tolerance": {name: tolerance_fields(task.judging, default) for name, default in TOLERANCES.items()},
+        "tolerance": {name: model.tolerance_fields(task.judging, default) for name, default in TOLERANCES.items()},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {name: entry for name, entry in workloads_by_set.items() if entry},
-        "variants": answer_variants(task, answers, KERNEL, "{}_answer.py") or {REFERENCE_VARIANT: own_variant},
+        "variants": model.answer_variants(task, answers, KERNEL, "{}_answer.py")
+        or {model.REFERENCE_VARIANT: own_variant},
     }
     stated_seeds = [case.arguments.get("seed") for case in task.cases]
     # The end of the range of seeds; it contains the task's own seeds.
@@ -318,16 +306,16 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     texts = {"entry.py": ENTRY_TEMPLATE.format(seeds=seed_end, places=_find_buffers(reference))}
     links = {path.name: path for path in task.files if path.suffix == ".py" and path.name != ANSWER}
     for name, path in answers.items():
-        links[f"{ANSWERS}/{name}.py"] = path
-        texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(name=name, file=f"{ANSWERS}/{name}.py")
-    return TargetDraft(fields, links, texts)
+        links[f"{model.ANSWERS}/{name}.py"] = path
+        texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(name=name, file=f"{model.ANSWERS}/{name}.py")
+    return model.TargetDraft(fields, links, texts)
 
 
-def _workload_entry(task: ForeignTask, case: Case) -> dict[str, Any]:
+def _workload_entry(task: model.ForeignTask, case: model.Case) -> dict[str, Any]:
     """A case as a workload; `loop` chooses its seed. Raises UsageError if it cannot be named."""
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
     lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
-    if bad_names := [*lists, *find_unnameable(list(sizes))]:
+    if bad_names := [*lists, *model.find_unnameable(list(sizes))]:
         problem = f"{task.path}: case {case.name}: {bad_names[0]} is no number, word or flag"
         hint = "its own evaluator can judge it"
         raise UsageError(f"{problem}: loop cannot name such a case", hint)

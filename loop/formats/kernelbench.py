@@ -6,32 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from loop.base.errors import DefinitionError
-from loop.formats import python_text
-from loop.formats.model import (
-    ANSWERS,
-    AcceptanceRule,
-    Case,
-    ForeignTask,
-    TargetDraft,
-    Timing,
-    answer_variants,
-    tolerance_fields,
-    variant_fields,
-)
+from loop.formats import model, python_text
 from loop.formats.python_text import Module, file_error
 
 NAME = "kernelbench"
-ENTRY, TASK, REFERENCE_VARIANT = "ModelNew", "task.py", "theirs"
+ENTRY, TASK = "ModelNew", "task.py"
 STATEFUL_LAYER = "BatchNorm"
 RANDOM_FUNCTION = re.compile(r"torch\.(rand|randn|randint|bernoulli|rand_like|randn_like)")
 REQUIRED_NAMES = ("Model", "get_inputs", "get_init_inputs")
-JUDGING = AcceptanceRule(
+JUDGING = model.AcceptanceRule(
     atol=1e-4,
     rtol=1e-4,
     note="five random inputs; atol = rtol = 1e-4 in float32, 1e-2 in float16 and bfloat16; "
     "the same seed before each constructor makes the weights",
 )
-TIMING = Timing(
+TIMING = model.Timing(
     method="CUDA events, 3 calls to warm up, mean of 100",
     cold_cache=True,
     fresh_inputs=False,
@@ -54,21 +43,25 @@ def claims(path: Path) -> str | None:
     return f"it defines {', '.join(names)}" if len(names) > 1 else None
 
 
-def load(path: Path, why: str) -> ForeignTask:
+def load(path: Path, why: str) -> model.ForeignTask:
     """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
     module = python_text.read_module(path)
     _check_module(module)
     nodes = list(ast.walk(module.tree))
-    forwards = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "forward"]
-    calls = [call for node in forwards for call in ast.walk(node) if isinstance(call, ast.Call)]
-    random_lines = sorted({call.lineno for call in calls if RANDOM_FUNCTION.fullmatch(ast.unparse(call.func))})
-    lines_text = ", ".join(map(str, random_lines))
-    random_hint = f"forward draws random values on lines {lines_text}: two calls on the same inputs differ"
-    hints = [random_hint] if random_lines else []
+    random_lines, hints = set[int](), list[str]()
+    for function in nodes:
+        if isinstance(function, ast.FunctionDef) and function.name == "forward":
+            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+            draws = [call for call in calls if RANDOM_FUNCTION.fullmatch(ast.unparse(call.func))]
+            random_lines |= {call.lineno for call in draws}
+    if random_lines:
+        lines_text = ", ".join(map(str, sorted(random_lines)))
+        problem = f"forward draws random values on lines {lines_text}"
+        hints.append(f"{problem}: two calls on the same inputs differ")
     if module.defines("ModelNew"):
         hints.append("the file defines ModelNew as well: an answer in the task's own file")
-    case = Case(name="get_inputs", use=("check", "time"))
-    return ForeignTask(
+    case = model.Case(name="get_inputs", use=("check", "time"))
+    return model.ForeignTask(
         format=NAME,
         why=why,
         name=path.stem,
@@ -88,9 +81,9 @@ def load(path: Path, why: str) -> ForeignTask:
     )
 
 
-def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
+def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
     """Make a target of the task: classes created after seeding, with inputs from `get_inputs`."""
-    reference_variant = variant_fields(task, TASK, "Model", "the task's own Model", "example")
+    reference_variant = model.variant_fields(task, TASK, "Model", "the task's own Model", "example")
     # BatchNorm in training updates its statistics in each call, so the module's state may change.
     nodes = ast.walk(python_text.read_module(task.path).tree)
     node_names = [getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes]
@@ -102,13 +95,13 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}, "state": state},
         "reference": {"python": f"{TASK}:Model"},
         "baseline": {"python": f"{TASK}:Model"},
-        "tolerance": {"float32": tolerance_fields(task.judging, 1e-4)},
+        "tolerance": {"float32": model.tolerance_fields(task.judging, 1e-4)},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {"task": [{}]},
-        "variants": answer_variants(task, answers, ENTRY) or {REFERENCE_VARIANT: reference_variant},
+        "variants": model.answer_variants(task, answers, ENTRY) or {model.REFERENCE_VARIANT: reference_variant},
     }
-    links = {f"{ANSWERS}/{name}.py": path for name, path in answers.items()}
-    return TargetDraft(fields, {TASK: task.path, **links})
+    links = {f"{model.ANSWERS}/{name}.py": path for name, path in answers.items()}
+    return model.TargetDraft(fields, {TASK: task.path, **links})
 
 
 def _check_module(module: Module) -> None:
@@ -122,9 +115,9 @@ def _check_module(module: Module) -> None:
         if function is not None and len(function.args.args) > len(function.args.defaults):
             got = f"`{name}({', '.join(argument.arg for argument in function.args.args)})`"
             raise file_error(module.path, f"`{name}()`", got, function.lineno)
-    model = module.find_class("Model")
-    methods = [node.name for node in model.body if isinstance(node, ast.FunctionDef)] if model else []
-    if model and not model.bases:
-        raise file_error(module.path, "a Model derived from nn.Module", "one without a base", model.lineno)
-    if model and "forward" not in methods:
-        raise file_error(module.path, "a Model with `forward`", "none", model.lineno)
+    model_class = module.find_class("Model")
+    methods = [node.name for node in model_class.body if isinstance(node, ast.FunctionDef)] if model_class else []
+    if model_class and not model_class.bases:
+        raise file_error(module.path, "a Model derived from nn.Module", "one without a base", model_class.lineno)
+    if model_class and "forward" not in methods:
+        raise file_error(module.path, "a Model with `forward`", "none", model_class.lineno)

@@ -14,15 +14,12 @@ from loop.base.errors import UsageError
 from loop.formats import python_text
 from loop.formats.python_text import Module, file_error
 from loop.model.base import Model, Printed
+from loop.model.dtypes import ITEM_SIZES
 
-FLOATS = ("float64", "float32", "float16", "bfloat16")
-ELEMENT_TYPES = frozenset(
-    (
-        *(*FLOATS, "float8_e4m3fn", "float8_e5m2", "float4_e2m1", "float4_e2m1fn_x2"),
-        *("int8", "uint8", "bool", "int64", "int32", "int16"),
-    )
-)
+ELEMENT_TYPES = frozenset((*ITEM_SIZES, "float4_e2m1", "float4_e2m1fn_x2"))
 """Element types that tasks may name."""
+REFERENCE_VARIANT = "theirs"
+"""Name of the variant that stands for a task's own reference, if there are no answers."""
 Obstacle = Literal["cuda", "several GPUs", "dependency", "file", "download", "contract"]
 
 
@@ -151,11 +148,12 @@ def find_hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
         (task.gpus > 1, "several GPUs", f"{task.gpus} GPUs, {gpus_text}; loop runs tasks of one GPU"),
     ]
     for name in task.imports:
-        what = f"the Python package {name}, which is not installed"
-        reasons.append((not is_installed(name), "dependency", what))
-    what = "pretrained weights from the network; loop downloads nothing"
-    reasons.append((task.downloads, "download", what))
-    reasons += [(not path.is_file(), "file", f"{path}, which is not there") for path in task.needs_files]
+        package = f"the Python package {name}, which is not installed"
+        reasons.append((not is_installed(name), "dependency", package))
+    weights = "pretrained weights from the network; loop downloads nothing"
+    reasons.append((task.downloads, "download", weights))
+    for path in task.needs_files:
+        reasons.append((not path.is_file(), "file", f"{path}, which is not there"))
     return [Hindrance(kind=kind, what=what) for is_missing, kind, what in reasons if is_missing]
 
 
@@ -182,9 +180,7 @@ def answer_variants(
     task: ForeignTask, answers: Mapping[str, Path], function: str, pattern: str = ANSWERS + "/{}.py"
 ) -> dict[str, dict[str, Any]]:
     """Name to fields of a variant for each answer. Raises LoopError for an unusable answer.
-
-    `function`: what an answer has to define. `pattern`: path of a variant's module, by its name.
-    """
+    `function`: what an answer has to define. `pattern`: path of a variant's module, by its name."""
     variants = {}
     for name, path in answers.items():
         module = python_text.read_module(path)
@@ -196,10 +192,8 @@ def answer_variants(
 
 
 def device_fields(path: Path, modules: Iterable[Module], own_modules: Collection[str]) -> dict[str, Any]:
-    """`{"device": "cuda"}` if an answer's imports need a GPU, else {}.
-
-    `own_modules`: modules of the task. Raises UsageError for a package that is not installed.
-    """
+    """`{"device": "cuda"}` if an answer's imports need a GPU, else {}. `own_modules`: modules of
+    the task. Raises UsageError for a package that is not installed."""
     names = dict.fromkeys(name for module in modules for name in module.needed_packages)
     packages = [name for name in names if name not in own_modules]
     missing = [name for name in packages if not is_installed(name)]

@@ -104,6 +104,7 @@ def uses_cuda(modules: Sequence[Module]) -> bool:
 
 
 def _defined_names(node: ast.stmt) -> set[str]:
+    """Names that a statement defines: a function, a class, imports, or variables."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -117,9 +118,7 @@ T = TypeVar("T", bound=Model)
 
 def read_json(path: Path, model: type[T], text: str | None = None, lines_above: int = 0) -> tuple[T, Document]:
     """Read a JSON file as a model, or its part `text`, which starts after `lines_above` lines.
-
-    Raises DefinitionError with line and column of every mistake.
-    """
+    Raises DefinitionError with line and column of every mistake."""
     text = read_text(path) if text is None else text
     try:
         data = json.loads(text)
@@ -143,7 +142,8 @@ def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
 
 
 def _document_with_marks(path: Path, data: Any, text: str, lines_above: int) -> Document:
-    """The document with line and column of each value, by the YAML parser; of JSON it cannot read, its start."""
+    """The document with line and column of each value, from the YAML parser; of the text's beginning,
+    if that parser cannot read the JSON."""
     try:
         marks = load_yaml("\n" * lines_above + text, short_path(path)).marks
     except DefinitionError:

@@ -63,16 +63,8 @@ FORMATS = (
 
 
 def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
-    """Read the task at a path; `format_name`: as in `recognise`. Raises LoopError for no valid task."""
-    task_format, why = recognise(path, format_name)
-    return task_format.load(path, why)
-
-
-def recognise(path: Path, format_name: str | None = None) -> tuple[Format, str]:
-    """The format of a task, and how it was recognised. Raises UsageError unless one format fits.
-
-    `format_name`: the only format to try; None: all.
-    """
+    """Read the task at a path. `format_name`: the only format to try; None: all. Raises LoopError
+    unless one format fits, and for mistakes in the task."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     claims = claiming_formats(path, format_name)
@@ -81,13 +73,14 @@ def recognise(path: Path, format_name: str | None = None) -> tuple[Format, str]:
         raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
     if not claims:
         formats = [entry for entry in FORMATS if format_name in (None, entry.name)]
-        sought = [f"{entry.title}: {entry.looks_for}" for entry in formats]
-        raise UsageError(f"{path}: no task of a known format", hint=f"looked for {'; '.join(sought)}")
+        descriptions = "; ".join(f"{entry.title}: {entry.looks_for}" for entry in formats)
+        raise UsageError(f"{path}: no task of a known format", hint=f"looked for {descriptions}")
     if len(claims) > 1:
         titles = " and ".join(f"{task_format.title} ({why})" for task_format, why in claims)
         hint = f"name one: --format {claims[0][0].name}"
         raise UsageError(f"{path}: {titles}: two formats at once", hint=hint)
-    return claims[0]
+    task_format, why = claims[0]
+    return task_format.load(path, why)
 
 
 def claiming_formats(path: Path, format_name: str | None = None) -> list[tuple[Format, str]]:
@@ -116,10 +109,8 @@ def write_as_target(
     path: Path, answers: Sequence[str] = (), format_name: str | None = None
 ) -> tuple[Path, tuple[str, ...]]:
     """Write a task as a target; returns the target's folder and the names of its answers.
-
-    `answers`: paths of answer files; `format_name`: None to recognise it. Raises LoopError
-    for a task that cannot be read or run here, and for an answer without the required entry.
-    """
+    `answers`: paths of answer files; `format_name`: None to recognise it. Raises LoopError for a
+    task that cannot be read or run here, and for an answer without the required entry."""
     task = load_task(path.absolute(), format_name)
     files = [Path(answer).absolute() for answer in answers]
     names = _answer_names(files)
@@ -183,6 +174,7 @@ def _link_files(folder: Path, links: Mapping[str, Path]) -> None:
 
 
 def _write_changed(path: Path, text: str) -> None:
+    """Write a text to a file unless it is there already, so that an unchanged file keeps its time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_text() != text:
         write_atomic(path, text)
@@ -229,6 +221,7 @@ def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json
 
 
 def _rule_text(rule: AcceptanceRule) -> str:
+    """When an output is right, in words; empty if the rule says nothing."""
     parts = [f"its own checker says so: {rule.checker}"] if rule.checker else []
     if rule.atol is not None and rule.rtol is not None:
         parts.append(f"error <= {rule.atol:g} {'or' if rule.either else '+'} {rule.rtol:g} x |expected|")

@@ -12,7 +12,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Literal, TypeVar
@@ -22,10 +23,11 @@ from loop.base.errors import UsageError
 from loop.base.processes import Completed, Tick, run
 from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.flashinfer import Definition
-from loop.formats.model import FLOATS, ForeignTask
+from loop.formats.model import ForeignTask
 from loop.formats.python_text import read_json
 from loop.model.base import Model
 from loop.model.causes import Cause
+from loop.model.dtypes import FLOATS
 from loop.model.output import GateVerdict
 
 LIMIT_S = 600.0
@@ -81,10 +83,8 @@ class EvaluatorStep:
     """One run of an evaluator."""
 
     command: tuple[str, ...]
-    folder: Path
     result: Path
     """The file for the evaluator's result."""
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 StepResults = list[tuple[EvaluatorStep, Completed, str]]
@@ -98,10 +98,10 @@ class Evaluator:
     make_steps: Callable[[ForeignAnswer, Path], list[EvaluatorStep]]
     """Makes the commands to run in order, in an empty folder; a step that fails is the last."""
     read_verdict: Callable[[StepResults], Verdict]
-    answer: Callable[[ForeignTask, str], tuple[str, str]]
+    make_answer: Callable[[ForeignTask, str], tuple[str, str]]
     """Makes file suffix and text of a wrong answer, which begins with the given `HEAD`."""
     package: str = ""
-    """Folder of the evaluator in a checkout, watched for edits; empty: the task contains it."""
+    """The evaluator's Python package in a checkout, watched for edits; empty: the task contains it."""
     needs_cuda: Callable[[ForeignTask], bool] = lambda task: True
 
 
@@ -119,9 +119,8 @@ with open(result, "w") as file:
     json.dump(found.model_dump() if found is not None else None, file, default=str)
 """
 """As in KernelBench's own scripts: five correctness trials, then 100 timed calls of one answer."""
-RESULT_TO_FILE = 'exec 3>"$1" && shift && exec "$@"'
-"""Runs a command with descriptor 3 open for writing to a file."""
-
+RESULT_TO_FILE = 'exec 3>"$1" && shift && export POPCORN_FD=3 && exec "$@"'
+"""Runs a command with descriptor 3, named by POPCORN_FD, open for writing its result to a file."""
 COLLECT_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 [ -d "$traces" ] && find "$traces" -name "*.jsonl" -exec cat {} + > "$result"; exit $code"""
 """Runs a command, then joins the traces that it wrote into one file."""
@@ -129,12 +128,11 @@ COLLECT_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 
 def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     """The step that runs KERNELBENCH_DRIVER on the answer; it writes `result.json` in `folder`."""
-    assert request.evaluator is not None
     result = folder / "result.json"
-    backend = "triton" if "triton" in python_text.read_module(request.answer).imported_packages else "cuda"
+    packages = python_text.read_module(request.answer).imported_packages
+    backend = "triton" if "triton" in packages else "cuda"
     files = (str(request.task.path), str(request.answer), str(result))
-    command = (request.python, "-c", KERNELBENCH_DRIVER, *files, backend)
-    return [EvaluatorStep(command, folder, result, environment={"PYTHONPATH": str(request.evaluator / "src")})]
+    return [EvaluatorStep((request.python, "-c", KERNELBENCH_DRIVER, *files, backend), result)]
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
@@ -146,13 +144,14 @@ def _read_kernelbench(results: StepResults) -> Verdict:
     if not report.get("compiled") or not report.get("correctness"):
         problem = "wrong answer" if report.get("compiled") else "does not compile"
         return Verdict(status="wrong", why=problem, result=report)
-    times = report.get("ref_runtime", -1), report.get("runtime", -1)
-    speedup = times[0] / times[1] if all(time > 0 for time in times) else None
+    reference_time, answer_time = report.get("ref_runtime", -1), report.get("runtime", -1)
+    has_times = reference_time > 0 and answer_time > 0
+    speedup = reference_time / answer_time if has_times else None
     return Verdict(status="right", result=report, speedup=speedup)
 
 
 def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
-    """The steps that run the tests, then the benchmarks; `folder` gets the files of the task's manifest."""
+    """The steps that run the tests, then the benchmarks; `folder` gets the files that they need."""
     task = request.task
     for name, path in gpumode.judging_files(task).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -171,8 +170,7 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep
             (folder / f"{mode}.txt").write_text(text)
             program = (request.python, gpumode.judging_program(task), mode, f"{mode}.txt")
             command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *program)
-            # The program writes its result to the file descriptor named by POPCORN_FD.
-            steps.append(EvaluatorStep(command, folder, result, environment={"POPCORN_FD": "3"}))
+            steps.append(EvaluatorStep(command, result))
     return steps
 
 
@@ -189,8 +187,10 @@ def _read_gpumode(results: StepResults) -> Verdict:
             why = f"its {mode} ended without a `check`: {last_line}"
             return Verdict(status="failed", why=why, result=values_by_mode)
         if values["check"] != "pass":
-            errors = [f"{key}: {value}" for key, value in values.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
-            return Verdict(status="wrong", why="; ".join([f"{mode} failed", *errors[:1]]), result=values_by_mode)
+            error_keys = [key for key in values if re.fullmatch(r"\w+\.\d+\.error", key)]
+            errors = [f"{key}: {values[key]}" for key in error_keys[:1]]
+            why = "; ".join([f"{mode} failed", *errors])
+            return Verdict(status="wrong", why=why, result=values_by_mode)
     return Verdict(status="right", result=values_by_mode)
 
 
@@ -204,17 +204,15 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
 
 
 def _prepare_sol(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
-    """The step that runs the command line of SOL-ExecBench on the answer; it writes traces in `folder`."""
-    assert request.evaluator is not None
+    """The step that runs SOL-ExecBench's command line on the answer; it writes traces in `folder`."""
     result = folder / "traces.jsonl"
     start = (request.python, "-c", "from sol_execbench.cli import cli; cli()")
     command = (*start, str(request.task.path), "--solution", str(request.answer), "-o", str(result))
-    return [EvaluatorStep(command, folder, result, environment={"PYTHONPATH": str(request.evaluator / "src")})]
+    return [EvaluatorStep(command, result)]
 
 
 def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
-    """The step that runs FlashInfer-Bench on copies below `folder`: it writes results beside the task."""
-    assert request.evaluator is not None
+    """The step that runs FlashInfer-Bench on copies in `folder`, as it writes results beside the task."""
     root, dataset = folder / "root", flashinfer.find_root(request.task.path)
     for path in request.task.files:
         place = path.relative_to(dataset)
@@ -229,9 +227,10 @@ def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     if (dataset / "blob").is_dir():  # Data files of the workloads.
         (root / "blob").symlink_to(dataset / "blob")
     result = folder / "traces.jsonl"
-    start = (request.python, "-c", "from flashinfer_bench.cli.main import cli; cli()", "run", "--local", str(root))
-    command = ("/bin/sh", "-c", COLLECT_TRACES, "sh", str(root / "traces"), str(result), *start)
-    return [EvaluatorStep(command, folder, result, environment={"PYTHONPATH": str(request.evaluator)})]
+    start = (request.python, "-c", "from flashinfer_bench.cli.main import cli; cli()")
+    program = (*start, "run", "--local", str(root))
+    command = ("/bin/sh", "-c", COLLECT_TRACES, "sh", str(root / "traces"), str(result), *program)
+    return [EvaluatorStep(command, result)]
 
 
 def _read_traces(results: StepResults) -> Verdict:
@@ -312,13 +311,13 @@ EVALUATORS = {
     kernelbench.NAME: Evaluator(
         make_steps=_prepare_kernelbench,
         read_verdict=_read_kernelbench,
-        answer=lambda task, head: (".py", head + KERNELBENCH.format(task=str(task.path))),
+        make_answer=lambda task, head: (".py", head + KERNELBENCH.format(task=str(task.path))),
         package="src/kernelbench",
     ),
     gpumode.NAME: Evaluator(
         make_steps=_prepare_gpumode,
         read_verdict=_read_gpumode,
-        answer=lambda task, head: (".py", head + GPUMODE),
+        make_answer=lambda task, head: (".py", head + GPUMODE),
         needs_cuda=_gpumode_needs_cuda,
     ),
     flashinfer.SOL: Evaluator(_prepare_sol, _read_traces, _wrong_solution, "src/sol_execbench"),
@@ -329,7 +328,7 @@ EVALUATORS = {
 def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, str]:
     """File suffix and text of a wrong answer, as a control: the task's reference with a mistake."""
     head = HEAD.format(root=str(ROOT), terms=json.dumps(mistake))
-    return EVALUATORS[task.format].answer(task, head)
+    return EVALUATORS[task.format].make_answer(task, head)
 
 
 NO_GPU = "it times by CUDA, and there is no GPU here"
@@ -345,20 +344,24 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
     if evaluator.package and checkout is None:
         return Verdict(status="not available", why=f"no checkout of its evaluator; {EVALUATOR_HINT}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
+    environment, watched = {"PYTHONDONTWRITEBYTECODE": "1"}, list[Path]()
+    if checkout and evaluator.package:
+        package = checkout / evaluator.package
+        environment["PYTHONPATH"] = str(package.parent)
+        watched = sorted(package.rglob("*.py"))
     try:
         steps = evaluator.make_steps(request, folder)
-        watched = [*request.task.files, *sorted(folder.rglob("*"))]
-        if checkout and evaluator.package:
-            watched = [*sorted((checkout / evaluator.package).rglob("*.py")), *watched]
-        before = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
-        verdict = yield from _run_steps(request, evaluator, steps)
+        watched += [*request.task.files, *sorted(folder.rglob("*"))]
+        digests = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
+        start = partial(run, cwd=folder, env=environment, note="their evaluator")
+        verdict = yield from _run_steps(request, evaluator, steps, start)
         changed = []  # By the answer: then the verdict is not trusted.
-        for path, digest in before.items():
+        for path, digest in digests.items():
             if not path.is_file() or content_hash(path.read_bytes()) != digest:
                 changed.append(str(path))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    verdict = verdict.model_copy(update={"content": content_hash("".join(before.values()))})
+    verdict = verdict.model_copy(update={"content": content_hash("".join(digests.values()))})
     if changed:
         why = f"changed while the answer ran: {', '.join(changed)}"
         return verdict.model_copy(update={"status": "tampered", "why": why})
@@ -366,19 +369,17 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
 
 
 def _run_steps(
-    request: ForeignAnswer, evaluator: Evaluator, steps: list[EvaluatorStep]
+    request: ForeignAnswer,
+    evaluator: Evaluator,
+    steps: list[EvaluatorStep],
+    start: Callable[..., Generator[Tick, None, Completed]],
 ) -> Generator[Tick, None, Verdict]:
-    """Run the evaluator's steps in order until one fails; returns the verdict, read from their results."""
+    """Run the evaluator's steps by `start` in order until one fails; returns the verdict, read from
+    their results."""
     results: StepResults = []
     used_s = 0.0
     for step in steps:
-        completed = yield from run(
-            step.command,
-            limit_s=max(request.limit_s - used_s, 0.0),
-            cwd=step.folder,
-            env={"PYTHONDONTWRITEBYTECODE": "1", **step.environment},
-            note="their evaluator",
-        )
+        completed = yield from start(step.command, limit_s=max(request.limit_s - used_s, 0.0))
         used_s += completed.seconds
         result = step.result.read_text(errors="replace") if step.result.is_file() else ""
         results.append((step, completed, result))
@@ -426,20 +427,21 @@ def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
 
 
 def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) -> list[str]:
-    """Possible causes of a disagreement, the likeliest first; empty without disagreement."""
+    """Possible causes, in words, if the verdicts of `loop` (`own`) and of the task's evaluator (`foreign`)
+    disagree, the likeliest first; empty if they agree."""
     if verdicts_agree(own.verdict, foreign) is not False:
         return []
     judging, timing = task.judging, task.timing
     if foreign.status == "wrong":  # And ours is `right`; below, the reverse.
         packed = "their checker is given outputs as the answer packs them; we pack them as the reference does"
         larger = "they allow the larger of atol and rtol times the expected value; we allow their sum"
-        cast = "they cast whole numbers to floating point before the call"
+        has_integers = any(dtype not in FLOATS for dtype in task.dtypes)
         rules = [
             (bool(judging.checker), packed),
             (judging.either, larger),
             (True, "they compare with the reference in its own type, which may itself be off; we use float64"),
             (True, "we allow what the plain implementation loses in the same type; they allow their tolerance"),
-            (any(dtype not in FLOATS for dtype in task.dtypes), cast),
+            (has_integers, "they cast whole numbers to floating point before the call"),
         ]
     elif own.timed:  # Wrong only in a timed call.
         unchecked = "they do not check the outputs of timed calls; we check one, chosen at random"

@@ -50,16 +50,13 @@ class Operator:
         self.__doc__ = f"{contract.schema}\n\nOn {contract.variant.device}, {types}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
-        """Call the kernel on the current stream of the inputs' device. Returns the output in C order.
-
-        `tensors`: inputs in the signature's order. `attributes`: by the manifest's names: flags as
-        bool, choices as words, numbers as float; None is the default. Raises RuntimeError for
-        tensors that do not fit, TypeError for arguments that are not tensors, and TypeError or
-        ValueError for wrong attributes.
-        """
-        if len(tensors) != len(self.contract.signature.inputs) or not all(
-            isinstance(tensor, Tensor) for tensor in tensors
-        ):
+        """Call the kernel on the current stream of the inputs' device. Returns the output in C
+        order. `tensors`: inputs in the signature's order. `attributes`: by the manifest's names:
+        flags as bool, choices as words, numbers as float; None is the default. Raises RuntimeError
+        for tensors that do not fit, TypeError for arguments that are not tensors, and TypeError or
+        ValueError for wrong attributes."""
+        are_tensors = all(isinstance(tensor, Tensor) for tensor in tensors)
+        if not are_tensors or len(tensors) != len(self.contract.signature.inputs):
             raise self._wrong_arguments(tensors)
         if torch.compiler.is_compiling():  # A compiler needs `op`, and no cache.
             traced: Tensor = self.op(*tensors, *self._attribute_values(**attributes))
@@ -99,13 +96,11 @@ class Operator:
 
 def operator(variant: str, target: str | Path | None = None, device: str | torch.device | None = None) -> Operator:
     """Make a compiled variant's operator: build it or take it from the cache; register it once.
-
     `target`: folder with a manifest; default ./target.yaml, otherwise the bundled target. `device`:
     where it runs, such as `cpu` or `cuda:1`; default: the variant's device. It is built for that
     GPU's compute capability. Later calls return the same operator, even if the sources have
     changed. Raises LoopError if the variant does not exist, does not run on the device, was built
-    for another GPU or does not compile, and if the definitions are not trusted (`loop trust`).
-    """
+    for another GPU or does not compile, and if the definitions are not trusted (`loop trust`)."""
     try:
         definitions = find_project(Path(target) if target is not None else None, Path.cwd())
         with _lock:
@@ -113,8 +108,9 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
             if key not in _operators:
                 _operators[key] = _make_operator(definitions, variant, device)
             cached_operator = _operators[key]
-            torch_device = torch.device(cached_operator.contract.variant.device if device is None else device)
-            architecture = _architecture(variant, cached_operator.contract.variant.device, torch_device)
+            own_device = cached_operator.contract.variant.device
+            torch_device = torch.device(own_device if device is None else device)
+            architecture = _architecture(variant, own_device, torch_device)
             if device is not None and cached_operator.architecture != architecture:
                 raise UsageError(
                     f"variant {variant} was built for {cached_operator.architecture} in this process, "

@@ -127,7 +127,8 @@ class Contract:
 
     @property
     def type_shown_by_no_input(self) -> Dtype | None:
-        """The variant's first type if all inputs have fixed types, so that none shows it; else None."""
+        """The call's type if no input shows it, because all have fixed types: the variant's first. Else
+        None: the inputs show it."""
         has_only_fixed_types = set(self.signature.inputs) <= set(self.signature.types)
         return self.variant.dtypes[0] if has_only_fixed_types else None
 
@@ -390,8 +391,9 @@ def bridge_works() -> bool:
 
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
-    """Convert a contract to the C structure that the bridge reads. -1: no fixed element type. `twin`: the
-    input, itself or an earlier one, whose size of the same dimension must be equal."""
+    """Convert a contract to the C structure that the bridge reads. A `dtype` of -1: no fixed type.
+    `from_`, `twin`: the first input that has a dimension, from which its size is read; another
+    tensor with this dimension must have the same size."""
     numbers, signature, sources = type_numbers(), contract.signature, contract.dimension_sources
     input_names, only_type = list(signature.inputs), contract.type_shown_by_no_input
     operator = TorchOperator(
@@ -423,7 +425,8 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
             source, input_struct.twin_axis[axis] = sources[dimension]
             input_struct.twin[axis] = input_names.index(source)
     for position, (name, attribute) in enumerate(signature.attributes.items()):
-        choices = " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))  # `0 (left)`
+        indexed = enumerate(attribute.choices)
+        choices = " or ".join(f"{index} ({word})" for index, word in indexed)  # As in `0 (left)`.
         kind, count = list(SCHEMA_TYPES).index(attribute.kind), len(attribute.choices)
         operator.attribute[position] = TorchAttribute(name.encode(), choices.encode(), kind, count)
     return operator

@@ -40,10 +40,9 @@ def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scal
 
 
 def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
-    """The baseline: PyTorch's scaled_dot_product_attention, for q [B, Hq, Sq, D], k and v
-    [B, Hk, Sk, D]. The library masks from the top left only, so `alignment` `bottom_right` is passed as an
-    explicit mask. A negative scale is moved into q: the library returns NaN for some (torch 2.13 on CPU,
-    2.11 on GPU)."""
+    """The baseline: PyTorch's scaled_dot_product_attention, for q [B, Hq, Sq, D], k, v [B, Hk, Sk, D].
+    The library masks from the top left only: `bottom_right` is passed as an explicit mask. A negative
+    scale is moved into q: the library returns NaN for some (torch 2.13 on CPU, 2.11 on GPU)."""
     if scale is not None and scale < 0:
         q, scale = -q, -scale
     options: dict[str, Any] = {"scale": scale}

@@ -107,8 +107,7 @@ class ReferenceProbe:
             self.outputs, _ = compute(exact=False)
 
     def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
-        """Whether these inputs, with the attributes of `call`, alter an output of the reference; None
-        if it fails on them."""
+        """Whether these inputs and `call`'s attributes alter an output; None if the reference fails."""
         try:
             outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=self.is_exact)
         except (Refused, RuntimeError):

@@ -22,8 +22,7 @@ def run_check(request: CheckEnvironment) -> EnvironmentFinding:
 
 
 def _import_library(name: str, consequence: str) -> Any:
-    """Import a library. If that fails, raises Refused with `consequence`, such as `no torch to try the
-    device with`, and the error's last line."""
+    """Import a library. Raises Refused with `consequence`, as in `no torch to look at`, and the reason."""
     try:
         return __import__(name)
     except Exception as error:
@@ -84,8 +83,7 @@ def check_device(request: CheckEnvironment) -> EnvironmentFinding:
 
 
 def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
-    """Find runtimes that are mapped from several files once torch is imported, in the form
-    `libgomp twice (a.so, b.so)`."""
+    """Find runtimes that are loaded from several files with torch: `libgomp twice (a.so, b.so)`."""
     _import_library("torch", "no torch to look at")
     mapped_files = Path("/proc/self/maps")  # The system's list of this process's mapped files.
     lines = mapped_files.read_text().splitlines() if mapped_files.is_file() else []

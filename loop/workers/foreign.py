@@ -1,7 +1,7 @@
 """Adapts functions of other task formats to the form of targets. Runs in workers and the judge."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from loop.base.expressions import Expression
 from loop.calls import torch_side
 from loop.calls.call import Refused
+from loop.calls.torch_side import Function
 
-Function = Callable[..., Any]
 INTEGER_RANGES = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 """Range of random integers for each type; other types get -1024 to 1023."""
 FLOAT8_TYPES = ("float8_e4m3fn", "float8_e5m2")
@@ -54,10 +54,9 @@ def adapt_generator(generate: Function, seed_limit: int, positions: Sequence[int
 
 
 def allocate_buffers(function: Function) -> Function:
-    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer` (placeholder of
-    an output buffer) among its items, in float64 if an input is in float64.
-    Some references return float64 although the task passes a float32 buffer: their result is
-    rounded to the buffer's type, as a write to it would be."""
+    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer` (placeholder of an
+    output buffer) among its items, in float64 if an input is in float64. A result in float64, where
+    the task passes a float32 buffer, is rounded to the buffer's type, as a write to it would be."""
 
     @functools.wraps(function)
     def call_with_buffers(data: Any, *other_arguments: Any) -> Any:
@@ -83,9 +82,8 @@ def allocate_buffers(function: Function) -> Function:
 
 
 def adapt_axes_generator(generate: Function, order: Sequence[str]) -> Function:
-    """Wrap a generator of the format SOL-ExecBench, which takes sizes of axes and scalars in one
-    dict. The wrapper takes them as keywords and returns the inputs by name: first the names in
-    `order`, then any others."""
+    """Wrap a generator of the format SOL-ExecBench, which takes sizes of axes and scalars in one dict.
+    The wrapper takes keywords and returns the inputs by name: those in `order`, then any others."""
 
     def generate_in_order(device: Any, **axes_and_scalars: Any) -> Any:
         values = generate(axes_and_scalars, torch.device(device))

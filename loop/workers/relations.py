@@ -46,9 +46,8 @@ class PropertyRunner:
         """The property that runs now: yields calls, receives the file of each output."""
 
     def advance(self, request: AdvanceProperty) -> Call | PropertyAgreement | None:
-        """Start a property or give it the requested output. Returns the next call to make; at the
-        end its PropertyAgreement, or None if the property does not apply. Raises Refused if the
-        property raises."""
+        """Start a property or give it the requested output. Returns the next call to make; at the end
+        its PropertyAgreement; None if it does not apply. Raises Refused if the property raises."""
         try:
             if request.output_file:
                 return self.running.send(request.output_file)
@@ -126,12 +125,9 @@ class PropertyRunner:
         output_dimensions = self.signature.output_dimensions.split()
         output_shape = tuple(size_by_dimension[name] for name in output_dimensions)
         output = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
-        return call.replace(
-            inputs=tuple(files),
-            output=output,
-            attributes=attributes,
-            numbers=attribute_numbers(self.signature, attributes),
-        )
+        numbers = attribute_numbers(self.signature, attributes)
+        inputs_and_output = {"inputs": tuple(files), "output": output}
+        return call.replace(**inputs_and_output, attributes=attributes, numbers=numbers)
 
 
 def compare_sides(

@@ -263,8 +263,7 @@ def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
-    """Audit the task. If `terms` has answers, return only `verdicts` instead: answer to the result of
-    `judge_answer`."""
+    """Audit the task; if `terms` has answers, return only `verdicts`: each answer's, by name."""
     limit_memory()
     search_folder(terms["folder"])
     torch_side.use_threads(terms["threads"])

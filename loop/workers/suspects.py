@@ -113,9 +113,8 @@ def _finite_magnitudes(values: Tensor) -> Tensor:
 
 
 def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
-    """Find the suspects (known faults) that explain all these wrong outputs of a call. Returns their
-    descriptions, each with whether it explains the right elements too; None if too few elements are
-    wrong to tell."""
+    """Find the suspects (known faults) that explain all these outputs of a call. Returns descriptions,
+    each with whether it explains the right elements too; None if too few elements are wrong."""
     compared = outputs[:MAX_COMPARED_OUTPUTS]
     if not any(output.distinct_errors >= MIN_DISTINCT_ERRORS for output in compared):
         return None
@@ -157,10 +156,9 @@ def suspects_of_call(
     *,
     has_plain_signature: bool,
 ) -> Iterator[Suspect]:
-    """Yield suspects (known faults) for a call of this signature: changed attributes and wrongly read
-    inputs. `right`: the right output. `has_plain_signature`: the function takes tensors one by one
-    and returns one; then also swapped inputs, partly summed dimensions, and a shifted or transposed
-    output."""
+    """Yield suspects (known faults) for a call of this signature: changed attributes, wrongly read
+    inputs. `right`: the right output. `has_plain_signature`: it takes tensors one by one and returns
+    one; then also swapped inputs, partly summed dimensions, a shifted or transposed output."""
 
     def answer_with(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
         """The reference on the inputs, of which some are replaced: position to tensor."""

@@ -213,20 +213,17 @@ class TargetFunctions:
             tensors = [draw.tensors[n] for draw in draws]
             files.append(_write_draws(name, f"{request.call.structure}-{n}.bin", tensors, position))
         Path(request.call.structure).write_bytes(known_draw.skeleton)
-        call = request.call.replace(
-            inputs=tuple(files),
-            input_sets=len(draws),
-            structure_digest=callee.structure_digest(known_draw.skeleton),
-        )
+        digest = callee.structure_digest(known_draw.skeleton)
+        call = request.call.replace(input_sets=len(draws), structure_digest=digest)
+        call = call.replace(inputs=tuple(files))
         self._check_against_signature(call, request)
         return Inputs(call, list(known_draw.tensors), (note,) if note else ())
 
     def _draw_other_seeds(
         self, request: PrepareAnswer, known_draw: SplitStructure
     ) -> tuple[list[SplitStructure], str]:
-        """Draw inputs from other seeds than that of `known_draw`; return them and a note on what stays
-        untested. No draws if they need too much memory, differ in shape, or do not depend on the
-        seed."""
+        """Draw inputs from other seeds than `known_draw`; return them and a note on what stays untested.
+        No draws if they need too much memory, differ in shape, or do not depend on the seed."""
         purpose = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         draw_bytes = sum(tensor.nbytes for tensor in known_draw.tensors)
         if draw_bytes * request.draws > MAX_DRAWN_BYTES:
@@ -276,11 +273,10 @@ class TargetFunctions:
     def compute_outputs(
         self, role: Literal["reference", "plain"], inputs: Sequence[Tensor], call: Call, *, exact: bool
     ) -> tuple[dict[str, Tensor], Any]:
-        """Run the reference or the plain implementation; return copies of its outputs by name, because
-        it may reuse its buffers, and the raw result.
-        `exact`: compute in float64, on copies of the inputs; a module's weights become float64 too.
-        Raises Refused if the function changes an input in place that is not an output, because the
-        next function would read the changed values."""
+        """Run the reference or the plain implementation; return its outputs by name (copies, because it
+        may reuse its buffers) and the raw result. `exact`: compute in float64, on copies of the
+        inputs; a module's weights become float64 too. Raises Refused if it changes an input in place
+        that is not an output: the next function would read the changed values."""
         function, tensors = self.reference if role == "reference" else self.plain, list(inputs)
         for n, tensor in enumerate(inputs):
             if exact:

@@ -103,8 +103,8 @@ class Truth:
         return f"the stated atol of {self.file.name}: zeros would be right by it; {atol} is allowed"
 
     def tighten_for(self, output: Tensor) -> "Truth":
-        """Reduce the allowed errors if more elements of `output` are off than rounding explains.
-        Then errors up to the power of two with the largest excess stay allowed, larger ones not."""
+        """Reduce the allowed errors if more elements of `output` are off than rounding explains: errors
+        up to the power of two with the largest excess stay allowed, larger ones not."""
         if self.explained_counts is None:
             return self
         expected = EXPECTED_FACTOR * self.explained_counts + EXPECTED_EXTRA
@@ -112,15 +112,16 @@ class Truth:
         if excess.max() <= 1:
             return self
         (exponents,) = (excess == excess.max()).nonzero(as_tuple=True)
-        largest = 2.0 ** (MIN_EXPONENT + int(exponents[-1])) * (1 - 2.0**-50)  # Just below it.
-        reduced = allowed_errors(self.tolerance, self.reference).clamp_(min=largest)
+        power_of_two = 2.0 ** (MIN_EXPONENT + int(exponents[-1]))
+        just_below = power_of_two * (1 - 2.0**-50)
+        reduced = allowed_errors(self.tolerance, self.reference).clamp_(min=just_below)
         return replace(self, allowed=torch.minimum(self.allowed, reduced))
 
     def mask_wrong(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """Mask of an output's wrong elements. `allowed`: errors that replace its own. If the tolerance has
-        `matched` below 1, that share of right elements is enough: other errors up to its `cap` are forgiven."""
+        """Mask of an output's wrong elements. `allowed`: allowed errors in place of the truth's own. If the
+        tolerance's share `matched` is right, other errors up to its `cap` are forgiven."""
         wrong = mask_outside(output, self.reference, self.allowed if allowed is None else allowed)
-        if self.own_type_output is not None:  # Integers of the reference in its own types are right, too.
+        if self.own_type_output is not None:  # The reference's integers in its own types are right, too.
             wrong &= output.double() != self.own_type_output
         forgiven_count = (1 - self.tolerance.matched) * wrong.numel()
         if self.tolerance.matched == 1 or int(wrong.sum()) > forgiven_count:
@@ -225,10 +226,10 @@ def explain_doubt(truth: Truth) -> str:
 
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     """Whether rounding may explain all errors: none too large, NaN or infinity as in the reference."""
-    plausible = IMPLAUSIBLE * largest_magnitude(truth.reference)
+    max_rounding_error = IMPLAUSIBLE * largest_magnitude(truth.reference)
     for output in outputs:
         largest, _ = largest_and_mean_error(output, truth.reference)
-        if largest > plausible:
+        if largest > max_rounding_error:
             return False
         for values, expected in float64_slices(output, truth.reference):
             if bool((values.isfinite() != expected.isfinite()).any()):
@@ -326,7 +327,8 @@ def distance_in_roundings(truths: Sequence[Truth], others: Sequence[Truth]) -> f
 
 
 def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
-    """Limits on a variant's largest and mean error, derived from the plain implementation's."""
+    """Limits on a variant's largest and mean error, derived from the plain implementation's. `dtype`:
+    the output's; its rounding, and the chance in a mean of few elements, widen them."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_magnitude(reference)
     largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, FEW_ROUNDINGS * rounding)
     uncertainty = FEW_ELEMENTS / math.sqrt(max(1, int(reference.isfinite().sum())))

@@ -66,7 +66,8 @@ class LoadedCandidate:
         return check
 
     def _prepare(self, request: messages.Compute) -> Prepared:
-        """Prepare a call; in the last one's memory if only values differ, to catch caching by address."""
+        """Prepare a call. If only values differ from the last one, reuse its memory: that catches
+        variants that cache by address."""
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)
@@ -198,7 +199,12 @@ class WorkerProgram:
         self.staged_call.close()
         self.staged_call, self.shared_memory, self.input_count = Stage(), None, 0
 
+    def observe(self, request: messages.Observe) -> tuple[messages.Kernel, ...]:
+        """Make a call of the variant under a tool; return its kernels if they are to be traced."""
+        return checking.observe_call(self.find_candidate().loaded, request)
+
     def _replaced_functions(self) -> tuple[str, ...]:
+        """Watched functions that the variant replaced; empty before loading."""
         return tuple(self.seal.replaced_functions()) if self.seal else ()
 
 
@@ -254,7 +260,7 @@ def main(arguments: Sequence[str]) -> None:
     program = WorkerProgram(arena, bell[0] if bell else None)
 
     def bind_threads() -> None:
-        """Bind all threads of this process to its cores. Emptying `unbound_cores` makes this happen once."""
+        """Bind all threads of this process to its cores, and empty `unbound_cores`: once is enough."""
         for task in os.listdir("/proc/self/task"):
             with contextlib.suppress(OSError):  # The thread has ended meanwhile.
                 if not os.sched_getaffinity(int(task)) <= unbound_cores:
@@ -283,7 +289,7 @@ def main(arguments: Sequence[str]) -> None:
         messages.StageCall: program.stage,
         messages.ObeyOrders: program.obey,
         messages.Unstage: program.unstage,
-        messages.Observe: lambda request: checking.observe_call(program.find_candidate().loaded, request),
+        messages.Observe: program.observe,
         messages.ListLaunches: checking.list_launches,
     }
     serve(int(arguments[0]), respond)

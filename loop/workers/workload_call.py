@@ -66,8 +66,10 @@ def make_call(
     signature, stem = target.signature, f"{folder}/{file_stem(workload)}{suffix}"
 
     def make_file(name: str, path: str, dimensions: str) -> TensorFile:
+        """A tensor's file. `dimensions`: as in the signature, `B H Sq D`."""
         dtype: Dtype = signature.types.get(name, workload.dtype)
-        return TensorFile(name, path, tensor_shape(dimensions, workload), dtype)
+        shape = tuple(workload.sizes[dimension] for dimension in dimensions.split())
+        return TensorFile(name, path, shape, dtype)
 
     inputs = []
     if target.generator is None:
@@ -165,8 +167,3 @@ def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
         return tuple(Fill(scale=scale) for _ in names)
     fill_by_input = target.values.get(workload.values, {})
     return tuple(fill_by_input.get(name, Fill()) for name in names)
-
-
-def tensor_shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
-    """Shape of a tensor in a workload. `dimensions`: as in the signature, `B H Sq D`."""
-    return tuple(workload.sizes[name] for name in dimensions.split())

@@ -330,9 +330,8 @@ class DeviceMemory(Memory):
         dtype: str = "float32",
         zone_bytes: int = RED_ZONE,
     ) -> None:
-        """`nbytes`: of the tensor. `misalignment_bytes`: distance of its beginning from an aligned
-        address. `zone_bytes`: minimum on either side; 0: no zones. Raises Refused if there is not
-        enough memory."""
+        """`nbytes`: of the tensor. `misalignment_bytes`: its distance from an aligned address.
+        `zone_bytes`: minimum on either side; 0: no zones. Raises Refused without enough memory."""
         size = nbytes + misalignment_bytes
         aligned_size = -(-size // ALIGNMENT) * ALIGNMENT
         total = zone_bytes + aligned_size + zone_bytes if zone_bytes else max(size, 1)

@@ -51,12 +51,10 @@ class Graph(Owned):
 
 
 def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
-    """Capture `calls` calls of `run`, which launches on `stream`, into a graph.
-
-    `run` is called once before, because first calls load code; its exceptions pass through. Raises
-    Uncapturable if the calls cannot be captured, for example because they wait for the GPU; the
-    stream stays usable. Raises Refused if work stays on another stream, for which nobody waits.
-    """
+    """Capture `calls` calls of `run`, which launches on `stream`, into a graph. `run` is called
+    once before, because first calls load code; its exceptions pass through. Raises Uncapturable if
+    the calls cannot be captured, for example because they wait for the GPU; the stream stays
+    usable. Raises Refused if work stays on another stream, for which nobody waits."""
     run()
     stream.synchronise()
     driver, captured_graph, error_text = stream.driver, ctypes.c_void_p(), ""
@@ -120,11 +118,9 @@ class Stopwatch:
         self._begin, self._end = Event(stream.driver), Event(stream.driver)
 
     def time(self, run: Callable[[], object], calls: int = 1, limit_s: float | None = LAUNCH_LIMIT_S) -> float:
-        """Seconds per call, for `calls` calls of `run`, which launches on the stream.
-
-        `limit_s`: limit on launching, after which the gate opens for good: a `run` that waits for
-        the GPU would hang. None: `run` never waits. That saves 0.2 ms for the timer thread.
-        """
+        """Seconds per call, for `calls` calls of `run`, which launches on the stream. `limit_s`:
+        limit on launching, after which the gate opens for good: a `run` that waits for the GPU
+        would hang. None: `run` never waits. That saves 0.2 ms for the timer thread."""
         timer: threading.Timer | None = None
 
         def open_early() -> None:
