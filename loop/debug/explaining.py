@@ -252,10 +252,11 @@ def _make_case(target: Target, check: Check) -> dict[str, Scalar]:
         scale = max(fill.scale for fill in fills)
     is_normal = scale is not None or workload.values == "normal"
     values = "normal" if is_normal else workload.values
-    case = {"dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs}
-    attributes = workload.attributes.items()
-    case |= {name: "none" if value is None else value for name, value in attributes}
-    return {**workload.sizes, **case}
+    case: dict[str, Scalar] = dict(workload.sizes)
+    for name, value in workload.attributes.items():
+        case[name] = "none" if value is None else value
+    inputs = check.inputs
+    return case | {"dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": inputs}
 
 
 def _make_entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -369,8 +370,8 @@ def _diagnosis_lines(
             if commits:
                 yield "Commit", f"one of {', '.join(commits)}"
     right_names, has_wrong = list[str](), False
-    for output in outputs_of(finished, DebugOutput):
-        for part in output.components:
+    for debugged in outputs_of(finished, DebugOutput):
+        for part in debugged.components:
             if part.variant != checks.variant:
                 continue
             if part.checks.first_failure:

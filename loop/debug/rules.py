@@ -307,10 +307,10 @@ def _with_masks(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule
 
 def _pair_up(simplest_first: Sequence[tuple[Rule, int]]) -> Iterator[Sequence[tuple[Rule, int]]]:
     """Pairs of rules, each with its mask, that hold in different cases: of equal masks the simplest."""
-    pair_by_mask: dict[int, tuple[Rule, int]] = {}
-    for rule, mask in simplest_first:
-        pair_by_mask.setdefault(mask, (rule, mask))
-    return combinations(list(pair_by_mask.values())[: 4 * MOST_RULES], 2)
+    # The simplest comes last, and stays.
+    pair_by_mask = {mask: (rule, mask) for rule, mask in reversed(simplest_first)}
+    pairs = sorted(pair_by_mask.values(), key=lambda pair: pair[0].cost)
+    return combinations(pairs[: 4 * MOST_RULES], 2)
 
 
 def _limits_between(sizes: set[float]) -> set[float]:

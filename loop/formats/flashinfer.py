@@ -328,8 +328,8 @@ def _parse_reference(dialect: str, definition: Definition, document: Document, f
         expected = f"run({', '.join(definition.inputs)})"
         raise DefinitionError([complain(document, ("reference",), expected, f"run({', '.join(names)})")])
     if generator and module.find_function(generator) is None:
-        keys = ("custom_inputs_entrypoint",)
-        raise DefinitionError([complain(document, keys, "a function of the reference", repr(generator))])
+        field, expected = "custom_inputs_entrypoint", "a function of the reference"
+        raise DefinitionError([complain(document, (field,), expected, repr(generator))])
     return module
 
 
