@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loop.calls.own_modules import FOLDERS
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.workers.bench import Bench
 from tests.targets import ENTRIES, compiled, external, importable, open_bench, write_target
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the longest runs to `make soak`, and skip what needs a GPU or a compiler that is not here."""
     left = {} if os.environ.get("LOOP_SOAK") else {"soak": "long: LOOP_SOAK=1, or `make soak`"}
     left |= {} if shutil.which("nvcc") else {"nvcc": "no nvcc on the PATH"}
-    left |= {} if gpus().first else {"cuda": gpus().unusable_reason}
+    left |= {} if detect_gpus().first else {"cuda": detect_gpus().unusable_reason}
     for item in items:
         for name in {*left} & {marker.name for marker in item.iter_markers()}:
             item.add_marker(pytest.mark.skip(reason=left[name]))

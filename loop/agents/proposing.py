@@ -153,13 +153,13 @@ def proposer_path() -> list[str]:
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
 
 
-ANSWER = "loop-answer.json"
+ANSWER_FILE = "loop-answer.json"
 """A file that a proposer may write at the top of its worktree: `{"idea": "...", "done": true}`."""
-CACHE = ".git/loop-cache"
+CACHE_FOLDER = ".git/loop-cache"
 """Build cache of a candidate's checks, in its worktree; the gate never uses it."""
 LAST_CHARACTERS = 4000
 """Characters at the end of a failed program's output in which a refusal is looked for."""
-GRACE_S = 3.0
+END_LIMIT_S = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 LINGER_LIMIT_S = 30.0
 """Seconds that a proposer may run on after the end of its turn."""
@@ -204,7 +204,7 @@ class ProposerTask:
             "brief": str(self.brief_page),
             "json": str(self.brief_page.with_suffix(".json")),
             "workdir": str(self.folder),
-            "answer": str(self.root / ANSWER),
+            "answer": str(self.root / ANSWER_FILE),
             "usd": f"{self.usd:.2f}" if self.usd is not None else "",
         }
         template = self.preset.command + (self.preset.budget_arguments if self.usd is not None else "")
@@ -214,7 +214,7 @@ class ProposerTask:
     def read_answer(self) -> dict[str, Any]:
         """The answer file as a dictionary, its values unchecked; empty if unreadable."""
         try:
-            answer = json.loads((self.root / ANSWER).read_text(errors="replace")[:SEARCHED_BYTES])
+            answer = json.loads((self.root / ANSWER_FILE).read_text(errors="replace")[:SEARCHED_BYTES])
         except (OSError, ValueError, RecursionError):
             return {}
         return answer if isinstance(answer, dict) else {}
@@ -245,7 +245,7 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
     """Run the proposer's program once, and end its process group. Limits count from monotonic `started_s`."""
     names = (*PASSED_VARIABLES, *task.preset.variables, *task.campaign.env)
     environment = {name: os.environ[name] for name in names if name in os.environ}
-    environment["LOOP_CACHE"] = str(task.root / CACHE)
+    environment["LOOP_CACHE"] = str(task.root / CACHE_FOLDER)
     environment["PATH"] = os.pathsep.join(proposer_path())  # The brief uses `loop` commands.
     isolation = isolation_command(task.root, task.locks, task.brief_page.parent, task.preset)
     with Child([*isolation, *task.command], cwd=task.folder, env=environment) as child:
@@ -253,7 +253,7 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
         if child.code is None:  # Ask the process group to end, then kill it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGTERM)
-            kill_at_s = time.monotonic() + GRACE_S
+            kill_at_s = time.monotonic() + END_LIMIT_S
             while child.code is None and time.monotonic() < kill_at_s:
                 yield Tick("ending the proposer")
                 child.pump()
@@ -346,7 +346,7 @@ def read_ai_use(printed: str) -> AiUse | None:
     try:
         if claude_results:
             return _read_claude_use(claude_results[-1], model)
-        calls = [_read_tokens(_nested(fields, "usage")) for fields in turns or reports[-1:]]
+        calls = [_read_tokens(_read_object(fields, "usage")) for fields in turns or reports[-1:]]
     except ValueError:
         return None
     if not calls:
@@ -382,14 +382,14 @@ def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
     usd = result["total_cost_usd"]
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
         raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
-    models, usage_by_model = [], _nested(result, "modelUsage")
+    models, usage_by_model = [], _read_object(result, "modelUsage")
     for model in usage_by_model:
-        fields = _nested(usage_by_model, model)
+        fields = _read_object(usage_by_model, model)
         cost = fields.get("costUSD")
         is_known = isinstance(cost, int | float) and not isinstance(cost, bool) and cost > 0
         use = ModelUse(model=model, calls=0, tokens=_read_tokens(fields), usd=cost if is_known else None)
         models.append(use)
-    usage = _nested(result, "usage")
+    usage = _read_object(result, "usage")
     if usage and not models:
         models = [ModelUse(model=default_model, calls=0, tokens=_read_tokens(usage), usd=float(usd))]
     session_use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
@@ -404,10 +404,10 @@ def _read_tokens(usage: Mapping[str, Any]) -> Tokens:
 
     Only `codex` counts cached tokens in `input_tokens`.
     """
-    one_hour_writes = _token_count(_nested(usage, "cache_creation"), "ephemeral_1h_input_tokens")
+    one_hour_writes = _token_count(_read_object(usage, "cache_creation"), "ephemeral_1h_input_tokens")
     codex_cached = _token_count(usage, "cached_input_tokens")
     writes = _token_count(usage, "cache_creation_input_tokens", "cacheCreationInputTokens")
-    searches = _token_count(_nested(usage, "server_tool_use"), "web_search_requests")
+    searches = _token_count(_read_object(usage, "server_tool_use"), "web_search_requests")
     return Tokens(
         input=max(0, _token_count(usage, "input_tokens", "inputTokens") - codex_cached),
         output=_token_count(usage, "output_tokens", "outputTokens"),
@@ -429,7 +429,7 @@ def _token_count(fields: Mapping[str, Any], *names: str) -> int:
     return value
 
 
-def _nested(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _read_object(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
 

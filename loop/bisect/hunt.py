@@ -106,7 +106,7 @@ class Bisection:
         if the machine failed; not saved, since the commit is not at fault."""
         candidate, against = self.line.commits[request.commit], self.line.commits[request.against]
         progress = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {request.why}"
-        watch, started = FolderWatch(Folders.of()), time.monotonic()
+        watch, started = FolderWatch(Folders.for_process()), time.monotonic()
 
         def watch_folders(tick: Tick) -> Tick:
             watch.measure()

@@ -120,7 +120,7 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
         raise_if_signalled()  # The error may follow from a `Stopped` that a library swallowed.
         from loop.machine.failures import Folders, find_machine_failure
 
-        failure = find_machine_failure(error, Folders.of())
+        failure = find_machine_failure(error, Folders.for_process())
         if failure is not None:
             if not isinstance(error, MachineFailure):  # Its own hint would say what to do.
                 failure = failure.with_instruction("run the same command again")

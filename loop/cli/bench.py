@@ -256,7 +256,7 @@ def run_pattern_alone(
         if request.subcommand not in ("doctor", "resources"):
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.of(target=folder))
+        walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.for_process(target=folder))
         ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
     finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
     answer = BenchAnswer.from_steps(request, finished)

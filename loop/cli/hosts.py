@@ -8,9 +8,9 @@ from loop.cli.on_host import connection_to, hosts_folder, stop_machine, warn_of_
 from loop.jobs import executor, remote
 from loop.jobs import folder as folders
 from loop.jobs import hosts as machines
-from loop.jobs import there as sent_jobs
+from loop.jobs import remote_jobs as sent_jobs
 from loop.jobs.folder import JobFolder
-from loop.jobs.hosts import ListedHost
+from loop.jobs.hosts import HostEntry
 from loop.library.hosted import HOSTS_FILE
 from loop.library.trust import is_trusted, untrusted_error
 from loop.model.base import Model, Printed
@@ -82,7 +82,7 @@ class HostRow(Model):
     """What the machine lacks, with the remedy; filled by `loop hosts setup` only."""
 
     @classmethod
-    def from_listed(cls, listed: ListedHost, lacks: tuple[str, ...] = ()) -> "HostRow":
+    def from_listed(cls, listed: HostEntry, lacks: tuple[str, ...] = ()) -> "HostRow":
         """A machine of hosts.yaml, with its jobs. `lacks`: what `set_up` missed on it, a line each."""
         return cls(
             name=listed.name,
@@ -139,7 +139,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
         name = listed.name
         with connection_to(listed, screen) as connection:
             facts = remote.ask_facts(connection)
-            remote.refuse_unfit(connection, facts)
+            remote.refuse_unfit_machine(connection, facts)
             if running := connection.list_running():
                 hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
                 raise UsageError(f"{name}: job {running[0]} runs with the loop that is there", hint)
@@ -147,7 +147,8 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
             for line in lacks:
                 screen.say(f"{name}: {line}")
             wait = "" if facts["torch"] else "; torch takes minutes"
-            screen.say(f"{name}: installing loop into ~/{remote.HOME}/venv, over Python {facts['python']}{wait}")
+            folder = f"~/{remote.LOOP_FOLDER}/venv"
+            screen.say(f"{name}: installing loop into {folder}, over Python {facts['python']}{wait}")
             remote.install(connection, facts)
             torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
             gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"

@@ -20,18 +20,19 @@ from loop.base.locks import LockHeld, is_locked, locked
 from loop.base.places import PACKAGE, Project, find_project, state_folder
 from loop.base.processes import run, run_to_end
 from loop.cli.command import Command
+from loop.jobs import folder as job_files
 from loop.jobs import hosts as machines
-from loop.jobs import there as sent_jobs
-from loop.jobs.folder import ENDED, LOCK, OUT, RC, SENT, SESSIONS, STDERR, Job, JobFolder, create_job, read_text
-from loop.jobs.hosts import ListedHost
-from loop.jobs.remote import HOME, Unreachable, retry_unreachable
-from loop.jobs.there import BRANCHES, TERMS, Busy, PollResult, RemoteJobs, SentJob
+from loop.jobs import remote_jobs as sent_jobs
+from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
+from loop.jobs.hosts import HostEntry
+from loop.jobs.remote import LOOP_FOLDER, Unreachable, retry_unreachable
+from loop.jobs.remote_jobs import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, TreeInUse
 from loop.learning.unresolved import sessions_needed
 from loop.library import trust
 from loop.library.hosted import SENDER_VARIABLE, Sender, read_terms
 from loop.library.rates import rates
 from loop.library.trust import is_trusted, read_origin
-from loop.machine.gpus import VISIBLE
+from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.dtypes import Device
 from loop.money import decisions
 from loop.report.screen import Screen
@@ -105,7 +106,7 @@ def follow(
         if cancel:
             connection.cancel(folder.id)
         try:
-            stack.enter_context(locked(folder.path / LOCK))
+            stack.enter_context(locked(folder.path / job_files.LOCK))
         except LockHeld as busy:
             if not cancel:
                 raise
@@ -127,8 +128,8 @@ def follow(
 
 def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, screen: Screen) -> PollResult:
     """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
-    paths = {OUT: folder.path / OUT, STDERR: folder.path / STDERR}
-    partial_line = {OUT: b"", STDERR: b""}  # Stream to the beginning of a line that has not ended yet.
+    paths = {STDOUT: folder.path / STDOUT, STDERR: folder.path / STDERR}
+    partial_line = {STDOUT: b"", STDERR: b""}  # Stream to the beginning of a line that has not ended yet.
 
     def report_lost(reason: str) -> None:
         """Say that the machine does not answer: each reason once, for an outage can take hours."""
@@ -138,7 +139,7 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, scre
     while True:
         sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
         state = retry_unreachable(partial(connection.poll, folder.id, *sizes), GIVE_UP_S, report_lost)
-        for stream, data in ((STDERR, state.stderr), (OUT, state.stdout)):
+        for stream, data in ((STDERR, state.stderr), (STDOUT, state.stdout)):
             with paths[stream].open("ab") as file:
                 file.write(data)
             *lines, partial_line[stream] = (partial_line[stream] + data).split(b"\n")
@@ -146,7 +147,7 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, scre
                 lines.append(partial_line[stream])
             for line in lines:
                 text = sent.make_local(line.decode(errors="replace"), folder.id)
-                (screen.data if stream == OUT else screen.say)(text)
+                (screen.data if stream == STDOUT else screen.say)(text)
         if state.has_ended:
             return state
         if not state.has_more:
@@ -168,7 +169,7 @@ def _bring_back(
         screen.say(f"  give them up: loop hosts stop {sent.host}")
         raise
     code = last_state.exit_code
-    write_atomic(folder.path / RC, str(ExitCode.PAUSED if code is None else code))
+    write_atomic(folder.path / job_files.EXIT_CODE, str(ExitCode.PAUSED if code is None else code))
     connection.remove(folder.id)
     has_stop_failed = False
     if sent.last:
@@ -180,7 +181,7 @@ def _bring_back(
     if code is None or code < 0:  # Killed by a signal, or no exit code was written.
         heads = [SessionFolder(session).head() for session in session_folders if (session / HEAD).is_file()]
         hint = heads[0].resume_command if heads else "run the same command again"
-        reason = "its folder is not there any more" if last_state.is_gone else last_state.why
+        reason = "its folder is not there any more" if last_state.is_gone else last_state.start_error
         reason = reason or "it was killed, as for lack of memory, or the machine was started again"
         raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {reason}", hint=hint)
     return code or (ExitCode.GATE_FAILED if has_stop_failed else ExitCode.OK)
@@ -193,14 +194,14 @@ def _fetch_results(
     an error it can be called again."""
     if sent.root:
         retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
-    earlier_sessions = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
-    retry_unreachable(lambda: connection.fetch_results(folder, BRANCHES, earlier=earlier_sessions), GIVE_UP_S)
-    if last_state.state in ENDED:
-        folder.verify_results(earlier_sessions)
+    past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
+    retry_unreachable(lambda: connection.fetch_results(folder, BUNDLE_FILE, past=past), GIVE_UP_S)
+    if last_state.state in job_files.ENDED_STATES:
+        folder.verify_results(past)
     session_folders = sent_jobs.import_sessions(folder, sent)
     for session in session_folders:
         screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
-    bundle = folder.path / BRANCHES
+    bundle = folder.path / BUNDLE_FILE
     if sent.root and bundle.exists():
         try:
             branches = fetch_session_branches(Path(sent.root), bundle)
@@ -218,18 +219,20 @@ def keep_or_stop_machine(
     """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
     A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
     sessions of the job. Raises WorkFailed if `stop:` fails, for the machine goes on costing."""
-    host = connection.listed
+    host = connection.entry
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
     other_jobs = connection.list_running()
     for job, _ in sent_jobs.list_sent_jobs(name):
-        if job.id != folder.id and (connection.poll(job.id).state == "queued" or is_locked(job.path / LOCK)):
+        if job.id != folder.id and (
+            connection.poll(job.id).state == "queued" or is_locked(job.path / job_files.LOCK)
+        ):
             other_jobs.append(job.id)
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
         return
-    _, terms = read_terms(read_text(folder.path / TERMS))
+    _, terms = read_terms(read_text(folder.path / TERMS_FILE))
     rate_usd, rate_name = prices.usd_and_terms(terms) if prices else (0.0, None)
     needed_until = None  # (time of day until which the user needs it, hours until then)
     if sent.keep_until is not None and sent.keep_until > time.time():
@@ -254,7 +257,7 @@ def keep_or_stop_machine(
         stop_machine(host, sent.project, screen)
 
 
-def stop_machine(host: ListedHost, target: str | None, screen: Screen) -> None:
+def stop_machine(host: HostEntry, target: str | None, screen: Screen) -> None:
     """Run the machine's `stop:` command. Raises WorkFailed if it fails or the project is not trusted.
     `target`: the project's folder; None for the bundled one."""
     stop = host.host.stop
@@ -273,14 +276,14 @@ def stop_machine(host: ListedHost, target: str | None, screen: Screen) -> None:
     screen.say(f"{host.name} is stopped")
 
 
-def warn_of_cost(host: ListedHost, why: str) -> str:
+def warn_of_cost(host: HostEntry, why: str) -> str:
     """The error message for a machine that should be stopped and still runs. `why`: the reason."""
     prices = host.host.prices
     price = f" ${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else " money"
     return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
 
 
-def run_machine_command(command: str, host: ListedHost) -> None:
+def run_machine_command(command: str, host: HostEntry) -> None:
     """Run a machine's `start:` or `stop:` command. It runs here, as the machine itself may be off.
     Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
@@ -309,7 +312,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     shipment = _Shipment.from_project(project, resumed)
     if unfetched := unfetched_job(host, project.sessions, shipment.tree, resumed):
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
-            raise Busy(host.name, unfetched.id)
+            raise TreeInUse(host.name, unfetched.id)
         screen.say(f"job {unfetched.id} has not been brought back from {host.name} yet")
         return follow(unfetched, screen)
     lock_folder = state_folder() / "trees"
@@ -335,16 +338,16 @@ def _send_job(
     needed_kb = shipment.kilobytes + SPARE_KB
     if free_kb < needed_kb:
         message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-        raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {HOME}/*'")
+        raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {LOOP_FOLDER}/*'")
     project, past, root = shipment.project, shipment.past_sessions, shipment.root or PACKAGE
     git_config = git_config_to_send(shipment.root) if shipment.root else ""
     paths = (path for name in past for path in (project.sessions / name).rglob("*"))
     past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
-    retry_unreachable(lambda: connection.send_past(shipment.tree, project.sessions, past_files, past))
+    retry_unreachable(lambda: connection.send_past_sessions(shipment.tree, project.sessions, past_files, past))
     retry_unreachable(lambda: connection.send_tree(shipment.tree, root, shipment.file_names, git_config))
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
-    project_there = f"{home}/{HOME}/trees/{shipment.tree}"
+    project_there = f"{home}/{LOOP_FOLDER}/trees/{shipment.tree}"
     if shipment.target is not None:
         options["target"] = f"{project_there}/{shipment.target}"
     resumed_id = shipment.resumed.id if shipment.resumed else ""
@@ -371,15 +374,15 @@ def _send_job(
         last=command.words != CHECK_COMMAND and not options.get("dry_run"),
         keep_until=keep_until,
     )
-    variables = _job_variables(connection.listed, shipment)
+    variables = _job_variables(connection.entry, shipment)
     folder = create_job(job)
-    with locked(folder.path / LOCK):  # Nobody follows it before it is there.
-        write_sealed(folder.path / SENT, sent)
+    with locked(folder.path / job_files.LOCK):  # Nobody follows it before it is there.
+        write_sealed(folder.path / job_files.SENT, sent)
         retry_unreachable(lambda: connection.submit(folder, variables, shipment.tree))
     return folder
 
 
-def unfetched_job(host: ListedHost, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
+def unfetched_job(host: HostEntry, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
     """A job on this host whose results must be fetched before another is sent; None without one: of the
     same checkout (`tree`), or, to resume a session, of any session below `root` (it may be its own)."""
     for folder, sent in sent_jobs.list_sent_jobs(host.name):
@@ -395,7 +398,7 @@ def hosts_folder(project: Project) -> Path | None:
 
 
 @contextlib.contextmanager
-def connection_to(host: ListedHost, screen: Screen) -> Iterator[RemoteJobs]:
+def connection_to(host: HostEntry, screen: Screen) -> Iterator[RemoteJobs]:
     """An open connection to a machine. One that does not answer is started by its `start:` command;
     without such a command, Unreachable is raised."""
     with RemoteJobs(host) as connection:
@@ -465,10 +468,10 @@ class _Shipment:
         root = self.project.sessions
         newest = [session.id for session in sessions.list_sessions(root)[-SENT_SESSIONS:]]
         names = {*sessions_needed(root), *newest} | ({self.resumed.id} if self.resumed else set())
-        return sorted(name for name in names if sent_jobs.SESSION.fullmatch(name))
+        return sorted(name for name in names if sent_jobs.SESSION_NAME.fullmatch(name))
 
 
-def _job_variables(host: ListedHost, shipment: _Shipment) -> dict[str, str]:
+def _job_variables(host: HostEntry, shipment: _Shipment) -> dict[str, str]:
     """Environment variables of the job: what this machine says of price and trust (`Sender`), and the
     GPUs that it may use."""
     project, resumed = shipment.project, shipment.resumed
@@ -483,5 +486,5 @@ def _job_variables(host: ListedHost, shipment: _Shipment) -> dict[str, str]:
         trusted=tuple(trusted_hashes),
     )
     gpus = host.host.gpus
-    visible = {} if gpus is None else {VISIBLE: ",".join(map(str, gpus))}
+    visible = {} if gpus is None else {VISIBLE_VARIABLE: ",".join(map(str, gpus))}
     return {SENDER_VARIABLE: hosted.to_json_text(), **visible}

@@ -101,7 +101,7 @@ def make_campaign(**fields: Any) -> Campaign:
     """A campaign from its fields; None means the default. Raises UsageError for the first wrong value,
     which names the option as the user wrote it."""
     if fields.get("executor"):
-        executors.check(fields["executor"])
+        executors.load_executor(fields["executor"])
     try:
         return Campaign(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:

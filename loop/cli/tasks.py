@@ -23,7 +23,7 @@ from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.table import write_as_target
 from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, explain_disagreement, spread_evenly
 from loop.library import trust
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
@@ -346,7 +346,7 @@ class Audit:
     def judge_by_evaluator(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
         """The evaluator's verdict on each answer, honest first; or none, and the reason."""
         task, evaluator = self.task, theirs.EVALUATORS[self.task.format]
-        if evaluator.needs_cuda(task) and not gpus().usable:
+        if evaluator.needs_cuda(task) and not detect_gpus().usable:
             return {}, NO_GPU
         if evaluator.package and self.request.evaluator is None:
             return {}, "no --evaluator DIR"
@@ -383,7 +383,7 @@ class Audit:
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
         if task.format == gpumode.NAME:  # Each of its cases has its own seed.
-            runnable = [] if find_hindrances(task, len(gpus().usable)) else task.cases
+            runnable = [] if find_hindrances(task, len(detect_gpus().usable)) else task.cases
             checked = [case for case in spread_evenly(runnable, MOST_CASES) if "check" in case.use]
             cases = [{"name": case.name, "given": case.arguments} for case in checked]
         else:

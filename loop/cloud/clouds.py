@@ -32,7 +32,7 @@ POLL_S = 1.0
 UNWATCHED_AFTER_S = 15.0
 """Seconds of silence after which the machine is reported as unwatched."""
 NO_CLOUD = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
-ENDINGS = ("Preempt", "Terminate", "Redeploy", "Reboot")
+ENDING_EVENTS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure events that end all running programs; a freeze does not."""
 
 
@@ -200,7 +200,7 @@ class Azure(Cloud):
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
             raise self.unreadable_reply(answer)
-        ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDINGS]
+        ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDING_EVENTS]
         if ending and not self.machine_name:
             with contextlib.suppress(NoReply):
                 self.is_here()
@@ -267,7 +267,7 @@ class Watch:
     """Why the latest question has no answer; empty if it has one."""
     _answered_at_s: float = field(default_factory=time.monotonic)
     """Time of the last answer, by the monotonic clock."""
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    _stop_event: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> "Watch":
         """Start polling in a daemon thread. Returns the watch."""
@@ -279,7 +279,7 @@ class Watch:
 
     def close(self) -> None:
         """Stop polling, without waiting for a pending answer."""
-        self._stopped.set()
+        self._stop_event.set()
 
     def explain_unwatched(self) -> tuple[str, ...]:
         """Why the machine is not watched, as a line for the report; empty if it is."""
@@ -301,10 +301,10 @@ class Watch:
             self.is_settled = True
             return
         self.cloud = cloud.name
-        while not self.notice and not self._stopped.is_set():
+        while not self.notice and not self._stop_event.is_set():
             try:
                 self.notice = cloud.get_notice()
                 self.failure, self.is_settled, self._answered_at_s = "", True, time.monotonic()
             except NoReply as error:
                 self.failure = str(error)
-            self._stopped.wait(self.poll_s)
+            self._stop_event.wait(self.poll_s)

@@ -31,7 +31,7 @@ from loop.model.base import Printed
 from loop.model.change import Brief, BriefOutput
 from loop.model.output import outputs_by_run
 from loop.model.record import RESUMABLE
-from loop.optimize.edits import LARGEST_BYTES, brief_path, may_change
+from loop.optimize.edits import MAX_FILE_BYTES, brief_path, may_change
 from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.session.closing import pending_brief_page
@@ -117,8 +117,8 @@ def change_edit(
     if not may_change(name, brief.files, change.committed_files):
         users = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
         raise UsageError(f"{file} may not change{users}", hint=f"these may: {', '.join(brief.files)}")
-    if len(text.encode()) > LARGEST_BYTES:
-        raise UsageError(f"{file} would be larger than {LARGEST_BYTES} bytes", hint="split what is generated")
+    if len(text.encode()) > MAX_FILE_BYTES:
+        raise UsageError(f"{file} would be larger than {MAX_FILE_BYTES} bytes", hint="split what is generated")
     is_changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
     check = f"kernels_check with target={change.target_folder} and variants=[{brief.variant}]"
@@ -164,7 +164,7 @@ def read_state(job: JobFolder) -> JobState:
     """The state of a job, from the files in its folder."""
     is_running, code = job.state in UNENDED_STATES, job.exit_code  # No code: it was killed.
     events = list[dict[str, Any]]()  # What the command printed as JSON; a session prints events.
-    text = read_text(job.path / folders.OUT)
+    text = read_text(job.path / folders.STDOUT)
     for part in text.splitlines() if "--events" in job.task.words else [text]:
         with contextlib.suppress(ValueError):  # Not written completely yet.
             events.append(json.loads(part))
@@ -180,7 +180,7 @@ def read_state(job: JobFolder) -> JobState:
             doing = f"{event['pattern']}/{event['step']}: {progress}"
     end = time.time()
     if not is_running:
-        end = max(folders.modified_at(job.path / name) for name in (folders.OUT, folders.RC))
+        end = max(folders.modified_at(job.path / name) for name in (folders.STDOUT, folders.EXIT_CODE))
     state: Literal["running", "ended", "lost"] = "lost" if code is None else "ended"
     return JobState(
         job=job.id,

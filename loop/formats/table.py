@@ -13,7 +13,7 @@ from loop.base.places import MANIFEST, tasks_folder
 from loop.formats import flashinfer, gpumode, kernelbench
 from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, TargetDraft, find_hindrances
 from loop.library import trust as origin
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.report.screen import Screen, table_lines, terminal_columns
 
 
@@ -142,7 +142,7 @@ def find_origin(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 
 def refuse_unrunnable(task: ForeignTask) -> None:
     """Raise UsageError, with all reasons, if no choice of cases or device lets `loop` run a task here."""
-    obstacles = find_hindrances(task, len(gpus().usable))
+    obstacles = find_hindrances(task, len(detect_gpus().usable))
     # A missing GPU alone does not count: answers may run on the processor.
     reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind != "cuda")
     if reasons:
@@ -187,7 +187,7 @@ YES_NO = {True: "yes", False: "no", None: "unknown"}
 def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json: bool) -> int:
     """Print a description of the task at a path, without importing or running its code."""
     task = load_task(path, format_name)
-    obstacles = find_hindrances(task, len(gpus().usable))
+    obstacles = find_hindrances(task, len(detect_gpus().usable))
     runnable = () if obstacles else tuple(case.name for case in task.cases)
     if as_json:
         screen.data(to_json(Inspected(**dict(task), runs=runnable, hindrances=tuple(obstacles))))

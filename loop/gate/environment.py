@@ -21,7 +21,7 @@ from loop.gate.model import (
 )
 from loop.gate.verify import Job, verify
 from loop.machine import machine
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.plan import Text
@@ -54,7 +54,7 @@ def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput
 
 def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
     """Why this torch does not fit the device (empty if it fits), and how to fix it."""
-    gpus_here = gpus()
+    gpus_here = detect_gpus()
     if not is_new_enough(output.version, at_least):
         return f"torch {output.version} is older than {at_least}", None
     if device == "cpu":
@@ -91,7 +91,7 @@ def is_new_enough(version: str, at_least: str) -> bool:
 def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:
     """Check the device: present, computes correctly, driver new enough for the toolkit. If nvcc does not
     fit the GPU, the check fails without running anything on the GPU."""
-    bench, host, gpus_here = context.bench, context.task.machine, gpus()
+    bench, host, gpus_here = context.bench, context.task.machine, detect_gpus()
     fields: dict[str, Any] = {"name": host.processor}
     device_name = host.processor
     if bench.device == "cuda":
@@ -176,14 +176,14 @@ def preemption(context: Context, arguments: NoArguments) -> RunningAction[Preemp
 def require_fit(variant: CAbiVariant) -> None:
     """Raise BuildFailed if a variant cannot be compiled for the GPU here, or cannot run on it. The driver's
     own error at the first launch, such as `invalid device function`, explains nothing."""
-    compiler, gpu, misfit = variant.build.compiler, gpus().first, find_misfit(variant)
+    compiler, gpu, misfit = variant.build.compiler, detect_gpus().first, find_misfit(variant)
     is_for_nvcc = variant.device == "cuda" and is_nvcc(variant.build)
     if gpu is not None and is_for_nvcc and shutil.which(compiler) is None:
         variables = ("CUDA_HOME", "CUDA_PATH")
         toolkits = [Path(os.environ[name]) for name in variables if name in os.environ]
         toolkits.append(Path(TOOLKIT_ROOT) / "cuda")
         toolkits += sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)  # The newest first.
-        hint = machine.advise_toolkit(gpu.architecture, gpus().cuda)
+        hint = machine.suggest_toolkit(gpu.architecture, detect_gpus().cuda)
         for other_nvcc in [toolkit / "bin/nvcc" for toolkit in toolkits]:
             if other_nvcc.is_file():
                 remedy = "put its folder on the PATH, or name it in target.yaml"
@@ -199,7 +199,7 @@ def find_misfit(variant: CAbiVariant) -> BuildFailed | None:
     """The error that code from a variant's nvcc does not fit the driver or GPU here; None if it
     fits. Also None for another compiler and without a compiler or GPU, because nothing is known
     then."""
-    gpus_here, compiler = gpus(), variant.build.compiler
+    gpus_here, compiler = detect_gpus(), variant.build.compiler
     gpu, driver_cuda = gpus_here.first, gpus_here.cuda
     is_for_nvcc = variant.device == "cuda" and is_nvcc(variant.build)
     release = machine.nvcc_release(compiler) if is_for_nvcc else None
@@ -207,10 +207,10 @@ def find_misfit(variant: CAbiVariant) -> BuildFailed | None:
         return None
     conflict = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
     if conflict:
-        hint = machine.advise_driver_or_toolkit(release, driver_cuda)
+        hint = machine.suggest_driver_or_toolkit(release, driver_cuda)
         return BuildFailed(conflict, hint, "", no_compiler=True)
     unsupported = machine.explain_unknown_gpu(compiler, gpu.architecture)
-    if unsupported and machine.builds_for(variant.build.flags, gpu.architecture):
-        hint = machine.advise_toolkit(gpu.architecture, driver_cuda)
+    if unsupported and machine.requests_code_for(variant.build.flags, gpu.architecture):
+        hint = machine.suggest_toolkit(gpu.architecture, driver_cuda)
         return BuildFailed(f"{unsupported} ({gpu.name})", hint, "", no_compiler=True)
     return None

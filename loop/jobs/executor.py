@@ -24,7 +24,15 @@ from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark
 from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
 from loop.jobs import folder as job_files
-from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, content_hashes, detect_devices, group_devices, last_line
+from loop.jobs.folder import (
+    ENDED_STATES,
+    MOST_TRIES,
+    JobFolder,
+    content_hashes,
+    detect_devices,
+    group_devices,
+    last_line,
+)
 from loop.model.jobs import State, Where
 from loop.report.screen import MESSAGES_VARIABLE
 
@@ -36,59 +44,58 @@ COMMAND_DYING_WITH_PARENT = (
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""
 POLL_S = 0.05
-COMMAND_ENDS_S = 30.0
+COMMAND_END_LIMIT_S = 30.0
 """Seconds that a command has to end after SIGTERM; then its process group is killed."""
-LEAST_BYTES = 64 << 20
+MIN_FREE_BYTES = 64 << 20
 """Free disk space in bytes below which no job begins."""
 LONGEST_WAIT_S = 0.1
 """Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once."""
-RECOVERY_S = 1.0
+RECOVERY_INTERVAL_S = 1.0
 """Seconds between two checks of a slot that has `trouble`."""
-ENDS_S = 60.0
+CLOSE_LIMIT_S = 60.0
 """Longest wait in seconds for the slots to end their jobs when an executor is closed."""
-MOST_LOST = 2
+MAX_LOST_IN_A_ROW = 2
 """A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
-REPEATED = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
+REPEATED_EXIT_CODES = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes after which a job runs again: the machine failed, or the job hung."""
 JOB_ERRORS = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
 """Errors that fail a job, not the executor: a lost or full disk, a torn file, too many threads."""
-NAMES = ("local", "ssh", "ray", "slurm")
+EXECUTOR_NAMES = ("local", "ssh", "ray", "slurm")
 """Names of the executors: modules of this package with functions `check()` and `slots(width)`."""
 
 
 def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Where | None = None) -> int:
     """Run a job's command unless it has ended before. Returns its exit code; negative for a signal.
 
-    `env` overrides variables of this process. `device`: None: find out. The exit code is 75 if this
-    machine cannot run the job, such as for a full disk; `stderr` says why. Raises Held if another
-    process runs the job, UsageError without a job.
-    """
+    `env` overrides variables of this process. `device`: where it runs; None: detect it. The exit
+    code is 75 if this machine cannot run the job, such as for a full disk; `stderr` says why.
+    Raises Held if another process runs the job, UsageError without a job."""
     with locked(folder.path / job_files.LOCK):
         if (earlier_code := folder.exit_code) is not None:
             return earlier_code
         folder.write_runner(os.getpid())
         tries = folder.tries + 1
         folder.write_tries(tries)
-        where = device or detect_devices(gpu=folder.task.needs_gpu)[0]
-        where = where.model_copy(update={"began": time.time()})
+        device = device or detect_devices(gpu=folder.task.needs_gpu)[0]
+        device = device.model_copy(update={"began": time.time()})
         obstacle, code = _find_obstacle(folder), ExitCode.PAUSED
         if tries > MOST_TRIES:
             obstacle = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
             code = ExitCode.CANNOT_TELL
         if obstacle:
-            write_sealed(folder.path / job_files.WHERE, where)
+            write_sealed(folder.path / job_files.WHERE, device)
             return folder.refuse(obstacle, code)
         started = time.monotonic()
         exit_code = _run_command(folder, env or {})
-        ran = {"seconds": time.monotonic() - started, "timed": folder.task.times}
-        write_sealed(folder.path / job_files.WHERE, where.model_copy(update=ran))
+        run_fields = {"seconds": time.monotonic() - started, "timed": folder.task.times}
+        write_sealed(folder.path / job_files.WHERE, device.model_copy(update=run_fields))
         return folder.write_end(exit_code)
 
 
 def _find_obstacle(folder: JobFolder) -> str:
-    """The reason why this machine cannot begin a job, in words; empty if it can. A damaged input file, a missing
-    program, or a full disk."""
-    source = folder.path / job_files.SRC
+    """Why this machine cannot begin a job: a damaged input file, a missing program or a full disk;
+    empty if it can."""
+    source = folder.path / job_files.SOURCES
     digests = content_hashes(source)
     for name, digest in sorted(folder.task.files.items()):
         if digests.get(name) != digest:
@@ -98,26 +105,27 @@ def _find_obstacle(folder: JobFolder) -> str:
         if shutil.which(program) is None:
             return f"no {program} on {platform.node()}"
     free_bytes = shutil.disk_usage(folder.path).free
-    if free_bytes < LEAST_BYTES:
+    if free_bytes < MIN_FREE_BYTES:
         return f"{folder.path}: {free_bytes >> 20} MiB left on {platform.node()}"
     return ""
 
 
 def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
-    """Run a job's command with a heartbeat each second. Returns the exit code; 124: timeout."""
+    """Run a job's command until it ends, exceeds its time limit, or the job is cancelled; write a
+    heartbeat each second. Returns the exit code; 124 after the time limit."""
     task, sessions = folder.task, folder.path / job_files.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     variables = {**os.environ, **env, MESSAGES_VARIABLE: "1", "PYTHONPATH": python_path()}
     if not task.folder:
         variables["LOOP_SESSIONS"] = str(sessions)
-    stdout, stderr = folder.path / job_files.OUT, folder.path / job_files.STDERR
+    stdout, stderr = folder.path / job_files.STDOUT, folder.path / job_files.STDERR
     with stdout.open("wb") as output, stderr.open("wb") as errors:
         command = subprocess.Popen(
             [*COMMAND_DYING_WITH_PARENT, *task.words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
-            cwd=task.folder or folder.path / job_files.SRC,
+            cwd=task.folder or folder.path / job_files.SOURCES,
             env=variables,
             start_new_session=True,
         )
@@ -140,7 +148,9 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
 
 
 def _end_command(command: "subprocess.Popen[bytes]") -> None:
-    for number, wait_s in ((signal.SIGTERM, COMMAND_ENDS_S), (signal.SIGKILL, None)):
+    """End a command with all that it started: SIGTERM to its process group, SIGKILL if it does not
+    end."""
+    for number, wait_s in ((signal.SIGTERM, COMMAND_END_LIMIT_S), (signal.SIGKILL, None)):
         if command.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.pid, number)
@@ -199,89 +209,90 @@ class Executor:
         self._running: dict[str, tuple[JobFolder, Slot]] = {}
         self._unnoted_failures: set[str] = set()
         """Ids of failed jobs whose failure could not be written to their folders."""
-        self._changed = threading.Condition()
-        self._closed = threading.Event()
-        self._threads = [threading.Thread(target=self._work, args=[slot], daemon=True) for slot in slots]
+        self._change = threading.Condition()
+        self._is_closed = threading.Event()
+        self._threads = [threading.Thread(target=self._run_slot, args=[slot], daemon=True) for slot in slots]
         for slot, thread in zip(slots, self._threads, strict=True):
             thread.name = slot.uuid or slot.host
             thread.start()
 
     def submit(self, job: JobFolder) -> None:
         """Append a job to the queue. A job for a GPU runs on a processor if no slot has a GPU."""
-        with self._changed:
+        with self._change:
             self._unnoted_failures.discard(job.id)
             self._queue.append(job)
-            self._changed.notify_all()
+            self._change.notify_all()
 
     def state(self, job: JobFolder) -> State:
-        """State of a submitted job; one that waits is `running`. Raises LoopError if every slot has trouble."""
-        with self._changed:
-            is_busy = job in self._queue or job.id in self._running
-            troubles = [slot.trouble for slot in self.slots if slot.trouble]
-            if is_busy and len(troubles) == len(self.slots):
-                raise troubles[-1]
-            if is_busy:
+        """State of a submitted job; `running` also while it waits in the queue. Raises LoopError if
+        every slot has trouble, because then nothing would end the wait."""
+        with self._change:
+            if job in self._queue or job.id in self._running:
+                troubles = [slot.trouble for slot in self.slots if slot.trouble]
+                if len(troubles) == len(self.slots):
+                    raise troubles[-1]
                 return "running"
             return "failed" if job.id in self._unnoted_failures else job.state
 
     def wait(self, seconds: float) -> None:
         """Wait for `seconds`, or until the next job begins or ends."""
-        with self._changed:
-            self._changed.wait(seconds)
+        with self._change:
+            self._change.wait(seconds)
 
     def cancel(self, job: JobFolder) -> None:
         """Remove a job from the queue, or ask its slot to end it. Returns at once."""
         job.cancel()
-        with self._changed:
+        with self._change:
             if job in self._queue:
                 self._queue.remove(job)
 
-    def stop_using(self, where: Where | None) -> None:
+    def exclude_device(self, device: Where | None) -> None:
         """Give no further job to this device, unless it is the only one of its kind."""
-        with self._changed:
+        with self._change:
             for slot in self.slots:
-                if where is not None and slot.uuid == where.uuid:
+                if device is not None and slot.uuid == device.uuid:
                     slot.lost_in_a_row = math.inf
-            self._changed.notify_all()
+            self._change.notify_all()
 
     def close(self) -> None:
         """Wait until the slots have ended their jobs, at most `ENDS_S` seconds."""
-        with self._changed:
-            self._closed.set()
-            self._changed.notify_all()
-        end = time.monotonic() + ENDS_S
+        with self._change:
+            self._is_closed.set()
+            self._change.notify_all()
+        end = time.monotonic() + CLOSE_LIMIT_S
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
-    def _work(self, slot: Slot) -> None:
-        """Thread of a slot: run jobs until the executor closes or drops the slot."""
+    def _run_slot(self, slot: Slot) -> None:
+        """Body of a slot's thread: run jobs until the executor closes or removes the slot."""
         try:
-            while not self._closed.is_set():
+            while not self._is_closed.is_set():
                 if slot.trouble is not None and not slot.try_recovery():
-                    self._closed.wait(RECOVERY_S)
+                    self._is_closed.wait(RECOVERY_INTERVAL_S)
                     continue
                 job = self._take_job(slot)
                 if job is None:
                     return
-                self._run_and_note(slot, job)
-                with self._changed:
+                self._run_job(slot, job)
+                with self._change:
                     del self._running[job.id]
-                    self._changed.notify_all()
+                    self._change.notify_all()
         finally:
             slot.close()
 
-    def _run_and_note(self, slot: Slot, job: JobFolder) -> None:
-        """Run a job in a slot; note a failure in its folder, or here if that fails too (a full disk)."""
+    def _run_job(self, slot: Slot, job: JobFolder) -> None:
+        """Run a job in a slot. A failure is written to the job's folder; if that fails too, as on a
+        full disk, the executor remembers it. Counts the jobs that the slot lost in a row."""
         tries = job.tries
         try:
             slot.run_in_slot(job)
-            if job.state not in ENDED:
+            if job.state not in ENDED_STATES:
                 raise WorkFailed("the process that ran it died")
             if job.exit_code is not None:
                 job.verify_results()  # They may have come from another machine.
             if (job.exit_code or 0) < 0:  # A signal: perhaps the machine's fault.
                 slot.lost_in_a_row += 1
-            elif slot.lost_in_a_row < MOST_LOST:
+            elif slot.lost_in_a_row < MAX_LOST_IN_A_ROW:
                 slot.lost_in_a_row = 0
         except JOB_ERRORS as error:
             slot.lost_in_a_row += 1
@@ -290,23 +301,26 @@ class Executor:
                 # A failed start counts as a try, also if it did not reach the machine.
                 job.write_tries(max(job.tries, tries + 1))
                 job.refuse(str(error))
-            except JOB_ERRORS as why:
-                remark_once(f"job {job.id} failed, and that cannot be noted: {why}")
+            except JOB_ERRORS as note_error:
+                remark_once(f"job {job.id} failed, and that cannot be noted: {note_error}")
                 self._unnoted_failures.add(job.id)
 
     def _take_job(self, slot: Slot) -> JobFolder | None:
-        """Wait for the next job for a slot. None: the executor is closed, or the slot is dropped. A job with
-        `alone` set waits until its host is idle, and no other job starts beside it."""
-        with self._changed:
-            while not self._closed.is_set():
-                has_substitute = any(other.uuid != slot.uuid and other.gpu == slot.gpu for other in self.slots)
-                if has_substitute and slot.uuid and slot.lost_in_a_row >= MOST_LOST:
+        """Wait for the next job for a slot. None: the executor is closed, or the slot lost too many
+        jobs and is removed. A job with `alone` set waits until its host is idle, and no other job
+        starts beside it."""
+        with self._change:
+            while not self._is_closed.is_set():
+                others = [other for other in self.slots if other.uuid != slot.uuid]
+                has_substitute = any(other.gpu == slot.gpu for other in others)
+                if has_substitute and slot.uuid and slot.lost_in_a_row >= MAX_LOST_IN_A_ROW:
                     remark_once(f"device {slot.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
-                on_host = [job for job, other in self._running.values() if other.host == slot.host]
+                on_host = [job for job, used in self._running.values() if used.host == slot.host]
                 is_host_taken = any(job.task.alone for job in on_host)
                 for job in () if is_host_taken else self._queue:
+                    # Without any GPU, jobs for a GPU run on processors.
                     needs_gpu = job.task.needs_gpu and any(other.gpu for other in self.slots)
                     # `gpu` is None for a slot that takes both kinds of jobs.
                     if slot.gpu in (None, needs_gpu) and not (job.task.alone and on_host):
@@ -315,14 +329,15 @@ class Executor:
                         return job
                     if job.task.alone:
                         break  # No later job may start first, or this one would wait for ever.
-                self._changed.wait()
+                self._change.wait()
         return None
 
 
-def check(name: str) -> Any:
-    """The module of the executor of this name. Raises UsageError if there is none, or if it cannot work here."""
-    if name not in NAMES:
-        hint = did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}"
+def load_executor(name: str) -> Any:
+    """The module of the executor of this name. Raises UsageError for an unknown name, or if the
+    executor cannot work here."""
+    if name not in EXECUTOR_NAMES:
+        hint = did_you_mean(name, EXECUTOR_NAMES) or f"there are {', '.join(EXECUTOR_NAMES)}"
         raise UsageError(f"no executor {name!r}", hint=hint)
     module = importlib.import_module(f"loop.jobs.{name}")
     module.check()
@@ -331,32 +346,32 @@ def check(name: str) -> Any:
 
 def open_executor(name: str, width: int) -> Executor:
     """Open the executor of this name for `width` jobs at a time. Raises UsageError as `check`."""
-    return Executor(check(name).slots(width))
+    return Executor(load_executor(name).slots(width))
 
 
 def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """Run all jobs that are not done yet, and wait until each has ended. Closing cancels the rest. A job still
-    running under a dead parent is awaited. A failed job's state says why. A job runs again if its machine or a
-    hang made it fail, and it has tries left."""
+    """Run all jobs that are not done yet, and wait until each has ended; its state tells how.
+
+    A job that another process already runs is only awaited. A job whose machine failed, or that
+    hung, runs again while it has tries left. Closing the generator cancels the remaining jobs.
+    """
     pending = {job.id: job for job in jobs if job.state != "done"}
     submitted: set[str] = set()
     try:
         while pending:
             for job in [*pending.values()]:
-                is_ours = job.id in submitted
-                state = executor.state(job) if is_ours else job.state
+                is_submitted = job.id in submitted
+                state = executor.state(job) if is_submitted else job.state
                 if state == "running":
                     continue
-                code = job.exit_code
-                has_machine_failed = state == "failed" and code is not None and (code in REPEATED or code < 0)
-                if state == "done" or (is_ours and not (has_machine_failed and job.tries < MOST_TRIES)):
+                if state == "done" or (is_submitted and not _may_repeat(job, state)):
                     del pending[job.id]
                     continue
-                if is_ours:
-                    why = f"it ended with {code}"
+                if is_submitted:
+                    why = f"it ended with {job.exit_code}"
                     if job.is_refused:
                         why = last_line(job.path / job_files.STDERR)
-                        executor.stop_using(job.device)
+                        executor.exclude_device(job.device)
                     remark_once(f"job {job.id} is begun again: {why}")
                 elif job.is_refused:  # A person may have fixed the machine since.
                     job.write_tries(0)
@@ -370,26 +385,36 @@ def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, No
             executor.cancel(job)
 
 
+def _may_repeat(job: JobFolder, state: State) -> bool:
+    """True if a job failed by its machine or a signal, or hung, and it has tries left."""
+    code = job.exit_code
+    if state != "failed" or code is None or job.tries >= MOST_TRIES:
+        return False
+    return code in REPEATED_EXIT_CODES or code < 0
+
+
 def run_all_comparable(
     executor: Executor, jobs: Sequence[JobFolder], group: str = ""
 ) -> Generator[Tick, None, None]:
-    """Run all jobs. Timings must come from one group of devices: `group`, else the most frequent. A timing from
-    another group is repeated elsewhere. If that happens twice, the job is refused."""
+    """Run all jobs, with all timings from one group of devices: `group`, or if that is empty the
+    group of most jobs. A timing from another group is repeated elsewhere; if it comes from another
+    group again, the job is refused."""
     yield from run_all(executor, jobs)
-    repeated = find_other_devices(jobs, group)
-    for job, why in repeated:
+    incomparable = find_incomparable(jobs, group)
+    for job, why in incomparable:
         device = job.device
         remark_once(f"device {device.uuid if device else ''} is set aside: {why}")
-        executor.stop_using(device)
+        executor.exclude_device(device)
         job.reset()
-    yield from run_all(executor, [job for job, _ in repeated])
-    for job, why in find_other_devices(jobs, group):
+    yield from run_all(executor, [job for job, _ in incomparable])
+    for job, why in find_incomparable(jobs, group):
         job.reset()
         job.refuse(f"{why}, and ratios of two kinds of devices are not mixed")
 
 
-def find_other_devices(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
-    """Timing jobs outside `group` (default: the group of most jobs), each with the reason."""
+def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
+    """Jobs that timed something on a device outside `group`, each with the reason. `group`: empty:
+    the group of most jobs."""
     device_by_job = {job: job.device for job in jobs if job.task.times}
     devices = group_devices(device for device in device_by_job.values() if device)
     chosen = group or max(devices, key=lambda name: len(devices[name]), default="")

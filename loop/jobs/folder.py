@@ -11,7 +11,7 @@ where.json      the device it ran on (`Where`)
 out/            its results; sessions are in `out/sessions`
 manifest.json   hashes of all files in out/
 rc              the command's exit code, written last
-sent.json       exists if a command sent the job to another machine (`loop.jobs.there.SentJob`)
+sent.json       exists if a command sent the job to another machine (`loop.jobs.remote_jobs.SentJob`)
 """
 
 import contextlib
@@ -34,20 +34,20 @@ from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.locks import boot_id
 from loop.base.places import JOBS, state_folder
 from loop.base.processes import process_name
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.machine.machine import installed_version, processor_identity
 from loop.model.base import Model
 from loop.model.jobs import JobRun, State, Where
 
-TASK, SRC, TRIES, PID, HEARTBEAT, CANCEL = "job.json", "src", "tries", "pid", "heartbeat", "cancel"
-OUT, STDERR, WHERE, RESULTS, MANIFEST, RC = "stdout", "stderr", "where.json", "out", "manifest.json", "rc"
-SENT, LOCK = "sent.json", "lock"
+TASK, SOURCES, RESULTS, MANIFEST = "job.json", "src", "out", "manifest.json"
+TRIES, RUNNER, HEARTBEAT, CANCEL, LOCK = "tries", "pid", "heartbeat", "cancel", "lock"
+STDOUT, STDERR, WHERE, EXIT_CODE, SENT = "stdout", "stderr", "where.json", "rc", "sent.json"
 SESSIONS = f"{RESULTS}/sessions"
 MOST_TRIES = 3
 """Most starts of a job that dies without an exit code: a kernel may crash the machine."""
-STALE_S = 30.0
+HEARTBEAT_LIMIT_S = 30.0
 """A job on another machine counts as dead if its heartbeat is older than these seconds."""
-ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
+ENDED_STATES: tuple[State, ...] = ("done", "failed", "cancelled")
 ANSWER_EXIT_CODES = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 """Exit codes of a command that gave an answer; a failed gate is an answer, too."""
 
@@ -57,7 +57,7 @@ Device = TypeVar("Device", bound=Where)
 @functools.cache
 def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
     """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false."""
-    detected = gpus() if gpu else None
+    detected = detect_gpus() if gpu else None
     common = {"host": platform.node(), "torch": installed_version("torch") or "", "loop": loop.__version__}
     if detected is None or not detected.usable:
         return (Where(uuid=processor_identity()[:16], **common),)
@@ -121,7 +121,7 @@ class JobFolder:
     @property
     def exit_code(self) -> int | None:
         """Exit code of the command; negative for a signal, None while it has not ended."""
-        text = read_text(self.path / RC).strip()
+        text = read_text(self.path / EXIT_CODE).strip()
         return int(text) if text.lstrip("-").isdigit() else None
 
     @property
@@ -134,15 +134,15 @@ class JobFolder:
             return "cancelled" if self.is_cancelled else "failed"
         if (self.path / SENT).exists():
             return "running"
-        runner = read_text(self.path / PID)
+        runner = read_text(self.path / RUNNER)
         if not runner:
             return "cancelled" if self.is_cancelled else "queued"
-        return "running" if self._is_run_by(runner) else "lost"
+        return "running" if self._is_running(runner) else "lost"
 
     @property
     def is_refused(self) -> bool:
         """True if no machine could begin the job: exit code 75, and no output, because its command never ran."""
-        return self.exit_code == ExitCode.PAUSED and not (self.path / OUT).exists()
+        return self.exit_code == ExitCode.PAUSED and not (self.path / STDOUT).exists()
 
     @property
     def is_cancelled(self) -> bool:
@@ -163,18 +163,21 @@ class JobFolder:
 
     @property
     def run_record(self) -> JobRun:
-        """State, tries, device and times of the job so far, for reports."""
+        """State, tries, device and times of the job so far, for reports. Until the job has ended,
+        its start and its last heartbeat give the times."""
         task, device = self.task, self.device
         fields = device.model_dump() if device else {}
-        if device is None and (began := modified_at(self.path / PID)):
-            fields = {"began": began, "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began)}
+        began = modified_at(self.path / RUNNER)
+        if device is None and began:
+            seconds = modified_at(self.path / HEARTBEAT) - began
+            fields = {"began": began, "seconds": max(0.0, seconds)}
         title = task.title or " ".join(task.words)
         return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **fields)
 
     def read_answer(self) -> dict[str, Any]:
         """The JSON object that the command printed. Raises WorkFailed if it is incomplete."""
         with contextlib.suppress(ValueError, RecursionError):
-            document = json.loads(read_text(self.path / OUT))
+            document = json.loads(read_text(self.path / STDOUT))
             if isinstance(document, dict):
                 return document
         problem = "no machine could do it" if self.is_refused else "its command printed no result; it said"
@@ -186,33 +189,36 @@ class JobFolder:
         (self.path / CANCEL).touch()
 
     def write_runner(self, pid: int) -> None:
-        """Note the process that runs the job: number, start time, boot id, pid namespace."""
-        write_atomic(self.path / PID, f"{process_name(pid)} {_system()}", durable=False)
+        """Note the process that runs the job: number, start time, boot id, pid namespace. They tell
+        later whether it still runs."""
+        write_atomic(self.path / RUNNER, f"{process_name(pid)} {_system_id()}", durable=False)
 
     def write_tries(self, tries: int) -> None:
         """Note how many times the job was begun."""
         write_atomic(self.path / TRIES, str(tries))
 
     def write_end(self, code: int) -> int:
-        """Write the hashes of the results, then the exit code `code`. Returns the exit code."""
+        """End the job: write the hashes of its results, then the exit code `code`. Returns the exit
+        code."""
         write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), durable=False)
-        write_atomic(self.path / RC, str(int(code)))
+        write_atomic(self.path / EXIT_CODE, str(int(code)))
         return int(code)
 
     def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
-        """Note why the job was not done. Returns the exit code; 75 means the machine failed."""
+        """End the job with the reason `why` in place of its command's errors. Returns the exit
+        code; 75 means that the machine failed."""
         (self.path / STDERR).write_text(f"{why}\n")
         return self.write_end(code)
 
     def reset(self) -> None:
-        """Reset the job to the state before its first start: task and input files stay, and the count of tries."""
-        for name in (RC, PID, CANCEL, HEARTBEAT, OUT, STDERR, WHERE, MANIFEST):
+        """Delete all that runs of the job wrote; its task, input files and count of tries stay."""
+        for name in (EXIT_CODE, RUNNER, CANCEL, HEARTBEAT, STDOUT, STDERR, WHERE, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RESULTS, ignore_errors=True)
 
     def verify_results(self, earlier: Sequence[str] = ()) -> None:
-        """Compare the results with their manifest. Raises WorkFailed if a file differs. `earlier`: folders below
-        `out/` that existed before the job began and were not sent back."""
+        """Compare the results with their manifest. Raises WorkFailed if a file differs. `earlier`:
+        folders below `out/` that existed before the job began, and so need not be here."""
         try:
             digest_by_name = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
@@ -220,26 +226,30 @@ class JobFolder:
             raise WorkFailed(message, hint="run the job again") from None
         digests = content_hashes(self.path / RESULTS)
         skipped = tuple(f"{folder}/" for folder in earlier)
-        differing = sorted(name for name, digest in digest_by_name.items() if digests.get(name) != digest)
-        wrong = [name for name in differing if not name.startswith(skipped)]
+        wrong: list[str] = []
+        for name, digest in sorted(digest_by_name.items()):
+            if digests.get(name) != digest and not name.startswith(skipped):
+                wrong.append(name)
         if wrong:
             message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
-            raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")
+            hint = "copy it again, or run the job again"
+            raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint=hint)
 
-    def _is_run_by(self, runner: str) -> bool:
-        """True if a process still runs: ask this system, or read another system's heartbeat. `runner`: the
-        process's name (number and start time) and system, as in the file `pid`."""
+    def _is_running(self, runner: str) -> bool:
+        """True if a process still runs: ask this system, or read another system's heartbeat.
+        `runner`: the process's number and start time, and its system, as in the file `pid`."""
         process, _, system = runner.partition(" ")
-        if system == _system():
+        if system == _system_id():
             return bool(process) and process_name(int(process.partition("-")[0])) == process
+        # The clocks of machines differ: a new file shows the time by the shared disk's clock.
         now_file = self.path / ".now"
-        with contextlib.suppress(OSError):  # Use the shared disk's clock: machines' clocks differ.
+        with contextlib.suppress(OSError):
             now_file.touch()
-        last_sign = max(modified_at(self.path / HEARTBEAT), modified_at(self.path / PID))
-        return modified_at(now_file) - last_sign < STALE_S
+        last_sign = max(modified_at(self.path / HEARTBEAT), modified_at(self.path / RUNNER))
+        return modified_at(now_file) - last_sign < HEARTBEAT_LIMIT_S
 
 
-def _system() -> str:
+def _system_id() -> str:
     """Boot id and pid namespace of this system. Process numbers are comparable only within both."""
     with contextlib.suppress(OSError):
         return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
@@ -254,16 +264,16 @@ def jobs_folder() -> Path:
 def create_job(
     job: Job, source: Path | None = None, files: Iterable[Path] = (), *, parent: Path | None = None
 ) -> JobFolder:
-    """Create a job's folder with `files` of `source` in `src/`. An existing folder stays unchanged. So a job whose
-    id is a hash finds its earlier result. `parent`: folder of the job's folder; None: the folder of all jobs.
-    Raises LoopError if the disk refuses."""
+    """Create a job's folder with `files` of `source` in `src/`. An existing job stays unchanged, so
+    that a job whose id is a hash finds its earlier result. `parent`: folder of the job's folder;
+    None: the folder of all jobs. Raises LoopError if the disk refuses."""
     folder = JobFolder((parent or jobs_folder()) / job.id)
     if (folder.path / TASK).is_file():
         return folder
-    (folder.path / SRC).mkdir(parents=True, exist_ok=True)
+    (folder.path / SOURCES).mkdir(parents=True, exist_ok=True)
     for file in files:
         assert source is not None
-        copy = folder.path / SRC / file.relative_to(source)
+        copy = folder.path / SOURCES / file.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
     write_sealed(folder.path / TASK, job)
@@ -271,8 +281,12 @@ def create_job(
 
 
 def compute_job_id(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
-    """Hash of arguments and files as a job's id. `within`: the only session that may reuse its result."""
-    return content_hash([*words, "", *(part for pair in sorted(files.items()) for part in pair), within])[:24]
+    """Hash of a job's arguments and files (name to hash), so that equal work has one id. `within`:
+    the only session that may reuse its result; empty: any."""
+    parts = [*words, ""]
+    for name, digest in sorted(files.items()):
+        parts += [name, digest]
+    return content_hash([*parts, within])[:24]
 
 
 def list_jobs() -> list[JobFolder]:
@@ -282,7 +296,8 @@ def list_jobs() -> list[JobFolder]:
 
 
 def remove_old_jobs(newest: int, prefix: str = "") -> None:
-    """Remove folders of ended jobs, except the `newest` ones. `prefix`: only ids that begin so."""
+    """Remove the folders of ended jobs, except the `newest` ones. `prefix`: only jobs whose id
+    begins so."""
     jobs = [job for job in list_jobs() if job.id.startswith(prefix)]
     ended = [job for job in jobs if job.state not in ("queued", "running")]
     for job in ended[:-newest]:
@@ -290,13 +305,14 @@ def remove_old_jobs(newest: int, prefix: str = "") -> None:
 
 
 def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
-    """Path below `folder` to the SHA-256 of the content. `files`: default all in the folder,
-    but no symbolic links, which may lead outside."""
-    chosen = folder.rglob("*") if files is None else files
+    """Path below `folder` to the SHA-256 of the file's content. `files`: None: all in the folder,
+    without symbolic links, which may lead outside."""
+    if files is None:
+        files = [path for path in folder.rglob("*") if not path.is_symlink()]
     return {
         path.relative_to(folder).as_posix(): content_hash(path.read_bytes())
-        for path in sorted(chosen)
-        if path.is_file() and (files is not None or not path.is_symlink())
+        for path in sorted(files)
+        if path.is_file()
     }
 
 

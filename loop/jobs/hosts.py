@@ -22,8 +22,9 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,6
 ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>\d{1,5}))?")
 
 
-def _address(text: object) -> object:
-    """Accept only an address that neither ssh reads as an option nor a shell as several words."""
+def _validate_address(text: object) -> object:
+    """Return the address unchanged. Raises ValueError for one that ssh could read as an option, or
+    a shell as several words."""
     if isinstance(text, str) and not ADDRESS.fullmatch(text):
         raise ValueError(f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}")
     return text
@@ -32,7 +33,7 @@ def _address(text: object) -> object:
 class Host(Model):
     """One machine of `hosts.yaml`."""
 
-    ssh: Annotated[str, BeforeValidator(_address)]
+    ssh: Annotated[str, BeforeValidator(_validate_address)]
     """`[user@]address[:port]`, or a name of `~/.ssh/config`."""
     python: Text = "python3"
     """Python interpreter on the machine. `loop` uses its packages and installs nothing into it."""
@@ -64,7 +65,7 @@ class Hosts(Model):
 
 
 @dataclass(frozen=True)
-class ListedHost:
+class HostEntry:
     """A machine with its name and the file that lists it."""
 
     name: str
@@ -87,20 +88,21 @@ class ListedHost:
         return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh)
 
 
-def read_hosts(project: Path | None) -> dict[str, ListedHost]:
-    """All machines by name. Entries of the project's file replace those of the user's own file. `project`: folder
-    of the target; None: the bundled one. Raises DefinitionError with file and line; UsageError if other users can
-    change the user's own file, because it names commands."""
+def read_hosts(project: Path | None) -> dict[str, HostEntry]:
+    """All machines by name, of the user's own `hosts.yaml` and the project's, whose entries win.
+    `project`: folder of the target; None: the bundled one. Raises DefinitionError with file and
+    line; UsageError if other users can change the user's own file, because it names commands."""
     own = config_folder() / HOSTS_FILE
     if own.is_file() and (why := explain_foreign_access(own)):
         raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
-    return {**_read_hosts_file(own), **(_read_hosts_file(project / HOSTS_FILE) if project is not None else {})}
+    entries = _read_hosts_file(own)
+    return entries | _read_hosts_file(project / HOSTS_FILE) if project is not None else entries
 
 
-def _read_hosts_file(path: Path) -> dict[str, ListedHost]:
+def _read_hosts_file(path: Path) -> dict[str, HostEntry]:
     """The machines of one file by name; empty if the file does not exist."""
     named = read_file(path, Hosts).value.hosts if path.is_file() else {}
-    return {name: ListedHost(name, host, path) for name, host in named.items()}
+    return {name: HostEntry(name, host, path) for name, host in named.items()}
 
 
 def describe_project_hosts(project: Path) -> Iterator[str]:
@@ -115,16 +117,16 @@ def describe_project_hosts(project: Path) -> Iterator[str]:
         yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command)
 
 
-def choose_hosts(listed: Mapping[str, ListedHost], word: str) -> list[ListedHost]:
+def choose_hosts(entries: Mapping[str, HostEntry], name_or_label: str) -> list[HostEntry]:
     """The machine of this name, else all with this label. Raises UsageError for an unknown word."""
-    if word in listed:
-        return [listed[word]]
-    labelled = [host for host in listed.values() if word in host.host.labels]
+    if name_or_label in entries:
+        return [entries[name_or_label]]
+    labelled = [host for host in entries.values() if name_or_label in host.host.labels]
     if labelled:
         return labelled
-    if not listed:
+    if not entries:
         hint = f"write one: {config_folder() / HOSTS_FILE}"
-        raise UsageError(f"no host {word!r}: there is no {HOSTS_FILE}", hint=hint)
-    words = [*listed, *(label for host in listed.values() for label in host.host.labels)]
-    hint = did_you_mean(word, words) or f"known: {', '.join(listed)}"
-    raise UsageError(f"no host {word!r}", hint=hint)
+        raise UsageError(f"no host {name_or_label!r}: there is no {HOSTS_FILE}", hint=hint)
+    words = [*entries, *(label for host in entries.values() for label in host.host.labels)]
+    hint = did_you_mean(name_or_label, words) or f"known: {', '.join(entries)}"
+    raise UsageError(f"no host {name_or_label!r}", hint=hint)

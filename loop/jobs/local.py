@@ -10,7 +10,7 @@ from pathlib import Path
 from loop.base.locks import locked
 from loop.jobs.executor import Slot, run_job
 from loop.jobs.folder import JobFolder, detect_devices, jobs_folder, read_text
-from loop.machine.gpus import VISIBLE
+from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.jobs import Where
 
 
@@ -29,8 +29,9 @@ def slots(width: int) -> list[Slot]:
 
 
 def split_cores(count: int) -> list[list[int]]:
-    """Split this process's cores into `count` equal lists of numbers; empty if there are too few. Neighbouring
-    cores share a NUMA node with one GPU. Hyperthreads of a core stay together."""
+    """Split this process's cores into `count` equal lists of core numbers; empty lists if there are
+    fewer than two cores each. Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a
+    core stay together."""
 
     def physical_core(number: int) -> tuple[int, int]:
         """Sort key: hyperthreads of a core share the first number of their list of siblings."""
@@ -60,4 +61,4 @@ class LocalSlot(Slot):
             if self.gpu:
                 self.locks.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.locks / self.uuid, math.inf))
-            run_job(job, {VISIBLE: self.uuid} if self.gpu else {}, self.where)
+            run_job(job, {VISIBLE_VARIABLE: self.uuid} if self.gpu else {}, self.where)

@@ -21,21 +21,22 @@ import loop
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
 from loop.jobs.executor import Slot, run_job
-from loop.jobs.folder import LOCK, RC, SRC, TASK, JobFolder, detect_devices, jobs_folder
+from loop.jobs.folder import EXIT_CODE, LOCK, SOURCES, TASK, JobFolder, detect_devices, jobs_folder
 
-ROOM_S = 120.0
+NO_NODE_LIMIT_S = 120.0
 """Seconds that a cluster may have no usable node before the job fails."""
 POLL_S = 0.5
-QUIET = {"logging_level": "ERROR", "log_to_driver": False}
-ADDRESS = "RAY_ADDRESS"
+QUIET_OPTIONS = {"logging_level": "ERROR", "log_to_driver": False}
+ADDRESS_VARIABLE = "RAY_ADDRESS"
 GPU_MODEL_PREFIX = "accelerator_type:"
 """Prefix of Ray's resource for a GPU model; its amount is the number of nodes with that model."""
 NODES_HINT = "`ray status` shows the nodes; each needs this loop"
 
 
 def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
-    """Run a packed job on the node that Ray chose; executed by a Ray task. Returns an archive. `version`: the
-    sender's `loop`; UsageError if the node's differs. `packed`: see `pack`."""
+    """Run a packed job on the node that Ray chose; Ray calls this there. Returns an archive of the
+    results. `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see
+    `pack`."""
     if version != loop.__version__:
         message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
@@ -45,7 +46,7 @@ def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     unpack(packed, job.path)
     try:
         run_job(job, device=detect_devices(gpu=gpu)[0])
-        return pack(job.path, without=(TASK, SRC, LOCK))
+        return pack(job.path, without=(TASK, SOURCES, LOCK))
     finally:
         shutil.rmtree(job.path.parent, ignore_errors=True)
 
@@ -57,19 +58,20 @@ def check() -> None:
 
 
 def slots(width: int) -> list[Slot]:
-    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one. Raises UsageError
-    for a cluster that does not answer, or has other versions of Ray or Python."""
+    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one.
+    Raises UsageError for a cluster that does not answer, or has other versions of Ray or Python."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:  # Ray replaces signal handlers; restore ours, which stop cleanly.
         ray = importlib.import_module("ray")
         try:
             if not ray.is_initialized():
-                ray.init(address=os.environ.get(ADDRESS, "auto"), **QUIET)
+                ray.init(address=os.environ.get(ADDRESS_VARIABLE, "auto"), **QUIET_OPTIONS)
         except ConnectionError as error:
-            if ADDRESS in os.environ:
-                hint = f"start it with `ray start --head`, or unset {ADDRESS}"
-                raise UsageError(f"no Ray cluster at {os.environ[ADDRESS]}: {error}"[:300], hint=hint) from error
-            ray.init(include_dashboard=False, **QUIET)
+            if ADDRESS_VARIABLE in os.environ:
+                hint = f"start it with `ray start --head`, or unset {ADDRESS_VARIABLE}"
+                message = f"no Ray cluster at {os.environ[ADDRESS_VARIABLE]}: {error}"[:300]
+                raise UsageError(message, hint=hint) from error
+            ray.init(include_dashboard=False, **QUIET_OPTIONS)
         except RuntimeError as error:
             message = f"the Ray cluster is of another version: {error}"[:600]
             raise UsageError(message, hint="pip install 'ray==...'") from error
@@ -87,21 +89,24 @@ class RaySlot(Slot):
         self.ray = ray
         resources = ray.cluster_resources()
         self._has_gpu = resources.get("GPU", 0) >= 1
-        nodes_by_model = {name: count for name, count in resources.items() if name.startswith(GPU_MODEL_PREFIX)}
-        self.gpu_model = max(nodes_by_model, key=lambda name: (nodes_by_model[name], name), default="")
+        models = [name for name in resources if name.startswith(GPU_MODEL_PREFIX)]
+        self.gpu_model = max(models, key=lambda name: (resources[name], name), default="")
+        """Ray's resource for the model of most nodes; empty without a GPU."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run the job as a Ray task and unpack its results. Sets `trouble` if no job can run."""
-        ray, gpu = self.ray, job.task.needs_gpu and self._has_gpu
-        task = self._submit(job, gpu=gpu)
+        """Run the job as a Ray task and unpack its results; a cancelled job has none. Raises
+        WorkFailed or UsageError if the job did not end, and sets `trouble` if the next job would
+        fail too."""
+        ray, needs_gpu = self.ray, job.task.needs_gpu and self._has_gpu
+        task = self._submit(job, gpu=needs_gpu)
         usable_at, is_cancelled = time.monotonic(), False
         while not ray.wait([task], timeout=POLL_S)[0]:
             if job.is_cancelled and not is_cancelled:
                 ray.cancel(task)
                 is_cancelled = True
-            if ray.cluster_resources().get("GPU" if gpu else "CPU", 0) >= 1:
+            if ray.cluster_resources().get("GPU" if needs_gpu else "CPU", 0) >= 1:
                 usable_at = time.monotonic()
-            elif time.monotonic() - usable_at > ROOM_S:
+            elif time.monotonic() - usable_at > NO_NODE_LIMIT_S:
                 ray.cancel(task)
                 message = "no node of the Ray cluster is left that a job may use"
                 self.trouble = WorkFailed(message, hint=NODES_HINT)
@@ -113,9 +118,10 @@ class RaySlot(Slot):
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, KeyboardInterrupt):  # Cancelled while it ran.
                 return
-            self.trouble = WorkFailed(f"no job can run on the Ray cluster: {error.cause}"[:300], hint=NODES_HINT)
-            if isinstance(error.cause, UsageError):
-                self.trouble = error.cause
+            self.trouble = error.cause if isinstance(error.cause, UsageError) else None
+            if self.trouble is None:
+                message = f"no job can run on the Ray cluster: {error.cause}"[:300]
+                self.trouble = WorkFailed(message, hint=NODES_HINT)
             raise self.trouble from None
         except ray.exceptions.RayError as error:
             raise WorkFailed(f"its node of the Ray cluster died: {type(error).__name__}") from error
@@ -132,7 +138,8 @@ class RaySlot(Slot):
 
 
 def task_variables() -> dict[str, str]:
-    """Environment variables for a task, beside its node's own: where `loop` and its folders are."""
+    """Environment variables that a task gets besides its node's own: the folders of `loop` and
+    where to import it from."""
     own = {name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ}
     return {**own, "PYTHONPATH": python_path()}
 
@@ -141,7 +148,7 @@ def pack(folder: Path, without: Sequence[str] = ()) -> bytes:
     """A tar archive of a folder, without the top-level names in `without`."""
     data = io.BytesIO()
     # The exit code comes last: a job with an exit code has all its results.
-    paths = sorted(folder.iterdir(), key=lambda path: path.name == RC)
+    paths = sorted(folder.iterdir(), key=lambda path: path.name == EXIT_CODE)
     with tarfile.open(fileobj=data, mode="w") as archive:
         for path in paths:
             if path.name not in without:

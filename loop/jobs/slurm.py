@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
 from loop.jobs.executor import COMMAND, Slot
-from loop.jobs.folder import ENDED, JobFolder
+from loop.jobs.folder import ENDED_STATES, JobFolder
 
-RUN = (*COMMAND, "job", "run")
+RUN_COMMAND = (*COMMAND, "job", "run")
 """Command of a Slurm job; the job's folder follows."""
-OPTIONS = "LOOP_SBATCH"
+OPTIONS_VARIABLE = "LOOP_SBATCH"
 """Environment variable with more sbatch options, such as a partition."""
 POLL_S, ASK_S, LIMIT_S = 0.1, 1.0, 60.0
 """Seconds between polls of a job's folder; between questions to Slurm; limit for an answer."""
-SEEN_S = 5.0
+EXIT_CODE_WAIT_S = 5.0
 """Seconds to wait for the exit code of a job that left Slurm's list: shared disks are slow."""
 
 
@@ -52,46 +52,47 @@ class SlurmQueue:
         self.answered_at = 0.0
         """Time of Slurm's last answer, in seconds on the monotonic clock."""
 
-    def lists(self, name: str) -> bool:
-        """True if Slurm's last answer lists this job. If Slurm is silent, its old answer holds."""
+    def is_listed(self, job_id: str) -> bool:
+        """True if Slurm's list has this job. Asks at most once a second; while Slurm does not
+        answer, its last answer holds."""
         with self._lock:
             if time.monotonic() - self._asked_at > ASK_S:
                 with contextlib.suppress(WorkFailed):
                     self._listed_ids = {*_run_slurm(["squeue", "--me", "--noheader", "--format=%i"]).split()}
                     self.answered_at = time.monotonic()
                 self._asked_at = time.monotonic()
-            return name in self._listed_ids
+            return job_id in self._listed_ids
 
 
 class SlurmSlot(Slot):
     """Runs one Slurm job at a time. `host` is unique: Slurm itself keeps jobs apart."""
 
-    def __init__(self, listing: SlurmQueue, host: str) -> None:
-        self.listing, self.host = listing, host
+    def __init__(self, queue: SlurmQueue, host: str) -> None:
+        self.listing, self.host = queue, host
         self.slurm_id = ""
         """Slurm's number of the current job."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses it."""
+        """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses it, or
+        removes it from its list without an exit code."""
         tries = job.tries
         self.slurm_id = _run_slurm(_sbatch_command(job)).partition(";")[0].strip()
         listed_at, is_cancelled = time.monotonic(), False
-        while (state := job.state) not in ENDED:
+        while (state := job.state) not in ENDED_STATES:
             if job.is_cancelled and not is_cancelled:
                 is_cancelled = True
                 with contextlib.suppress(WorkFailed):  # A running job sees its file `cancel`.
                     _run_slurm(["scancel", "--state=PENDING", self.slurm_id])
-            elif self.listing.lists(self.slurm_id):
+            elif self.listing.is_listed(self.slurm_id):
                 listed_at = time.monotonic()
-            elif self.listing.answered_at - listed_at > SEEN_S and state != "running":
-                never = ""
-                if job.tries == tries:
-                    never = f" and never began it: do the nodes share {job.path.parent}?"
-                raise WorkFailed(f"its job of Slurm ended{never}")
+            elif self.listing.answered_at - listed_at > EXIT_CODE_WAIT_S and state != "running":
+                question = f" and never began it: do the nodes share {job.path.parent}?"
+                raise WorkFailed(f"its job of Slurm ended{question if job.tries == tries else ''}")
             time.sleep(POLL_S)
 
 
 def _sbatch_command(job: JobFolder) -> list[str]:
+    """The command line that submits a job: `sbatch`, what the job needs, and the command to run."""
     task = job.task
     options = ["--parsable", f"--output={job.path}/slurm.txt", "--job-name=loop"]
     if task.needs_gpu:
@@ -100,8 +101,8 @@ def _sbatch_command(job: JobFolder) -> list[str]:
         options.append("--exclusive")
     if task.ttl_s:  # In minutes; one more, so that `loop` ends the job before Slurm does.
         options.append(f"--time={math.ceil(task.ttl_s / 60) + 1}")
-    options += shlex.split(os.environ.get(OPTIONS, ""))
-    command = shlex.join([*RUN, str(job.path)])
+    options += shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
+    command = shlex.join([*RUN_COMMAND, str(job.path)])
     return ["sbatch", *options, f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"]
 
 
@@ -113,5 +114,6 @@ def _run_slurm(command: Sequence[str]) -> str:
         raise WorkFailed(f"{command[0]}: {error}", hint="`sinfo` shows the cluster") from error
     if completed.returncode:
         message = f"{command[0]}: {completed.stderr.strip()[:300] or completed.returncode}"
-        raise WorkFailed(message, hint=f"`sinfo` shows the cluster; {OPTIONS} holds further options of sbatch")
+        options_hint = f"{OPTIONS_VARIABLE} holds further options of sbatch"
+        raise WorkFailed(message, hint=f"`sinfo` shows the cluster; {options_hint}")
     return completed.stdout

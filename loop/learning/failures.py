@@ -15,7 +15,7 @@ from loop.store.fingerprints import fingerprints_of_step
 
 SEARCHED_SESSIONS = 2000
 """Number of latest sessions that are searched when a step has failed."""
-MOST_CURE_SEARCHES = 12
+MOST_SEARCHED_OCCURRENCES = 12
 """Number of latest occurrences of a failure whose cures are searched."""
 FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU"}
 MOST_FACTS = 3
@@ -24,23 +24,25 @@ NOTHING_CHANGED = ", with nothing changed that is on record"
 HASH_LENGTH = 12
 
 
-def describe_earlier_failures(rows: Sequence[SessionRow], key: str) -> str:
+def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> str:
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is
     new. `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure."""
     occurrences = []  # Index of the session and the failure, latest first.
     for place in reversed(range(len(rows))):
-        same = [failure for failure in rows[place].failures if failure.key == key]
+        same = [failure for failure in rows[place].failures if failure.key == fingerprint]
         occurrences += [(place, failure) for failure in reversed(same)]
     sessions = list(dict.fromkeys(rows[place].id for place, _ in occurrences))
     if not sessions:
         return ""
     more = f" (and {len(sessions) - 1} more)" if len(sessions) > 1 else ""
-    cures = (_describe_cure(rows, place, failure) for place, failure in occurrences[:MOST_CURE_SEARCHES])
+    cures = (
+        _describe_resolution(rows, place, failure) for place, failure in occurrences[:MOST_SEARCHED_OCCURRENCES]
+    )
     cure = next(filter(None, cures), "no session has got past it yet")
     return f"seen before: session {sessions[0]}{more}; {cure}"
 
 
-def _describe_cure(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
+def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
     """The first later session on the same target, device and variants that passed the failed step,
     in words. `failed_index`: of the failed session. If the step failed there too, but only for
     other variants, it counts as passed for this one. Empty if no session passed."""
@@ -66,7 +68,7 @@ def _describe_cure(rows: Sequence[SessionRow], failed_index: int, failure: Failu
 
 def _changes_between(failed_row: SessionRow, passed_row: SessionRow) -> list[str]:
     """Everything on record that changed between two sessions: `torch 2.3 -> 2.4`, files, commits."""
-    before, after = _facts_of(failed_row), _facts_of(passed_row)
+    before, after = _environment_facts(failed_row), _environment_facts(passed_row)
     facts = []
     for name, value in before.items():
         if value != after[name] and (value or after[name]):
@@ -80,7 +82,7 @@ def _changes_between(failed_row: SessionRow, passed_row: SessionRow) -> list[str
     return changes
 
 
-def _facts_of(session: SessionRow) -> dict[str, object]:
+def _environment_facts(session: SessionRow) -> dict[str, object]:
     """Facts on a session's environment, by label; empty values are not recorded."""
     facts = {FACT_LABELS.get(fact, fact): getattr(session.environment, fact) for fact in FACTOR_BY_FACT}
     return {**facts, "loop": session.loop_version, "threads": session.threads}

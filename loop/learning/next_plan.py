@@ -304,10 +304,10 @@ def _promise_by_case(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promis
     return {(promise.variant, promise.workload): promise.promise for promise in latest.values()}
 
 
-def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bool:
-    """Whether a session of this plan ended on these files (`ground`: their hash) with this variant."""
+def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], files_hash: str) -> bool:
+    """Whether a session of this plan ended on the files of this hash with this variant."""
     ended = [row for row in rows if row.status is not None and row.status not in RESUMABLE]
-    same = [row for row in ended if (row.plan, row.ground) == (plan, ground)]
+    same = [row for row in ended if (row.plan, row.ground) == (plan, files_hash)]
     return any(variant in (*row.variants, *row.emulated) for row in same)
 
 

@@ -108,12 +108,12 @@ def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
     return ordered[-1][0]
 
 
-def environment_weight(here: Environment, there: Environment) -> float:
+def environment_weight(environment: Environment, past_environment: Environment) -> float:
     """Weight of a run in environment `there` for one in `here`; 1 if all known facts agree. An
     unknown fact counts as equal, except that no GPU differs from any GPU."""
     weight = 1.0
     for name, factor in FACTOR_BY_FACT.items():
-        value, other = getattr(here, name), getattr(there, name)
+        value, other = getattr(environment, name), getattr(past_environment, name)
         if value != other and (name == "gpu" or (value and other)):
             weight *= factor
     return weight

@@ -32,12 +32,13 @@ class UnresolvedFailure:
 
 
 def unresolved_failures(
-    rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Collection[str]]
+    rows: Sequence[SessionRow], files_hash: str, workloads_by_variant: Mapping[str, Collection[str]]
 ) -> tuple[UnresolvedFailure, ...]:
     """Unresolved failures of the variants, latest first.
-    `rows`: sessions of one target, oldest first. `ground`: hash of the target's current files; a
-    failure on these files stays, even if other files passed in between. `declared`: variant to its
-    workload names. A failure on a removed workload ends when a session finds changed sources right."""
+    `rows`: sessions of one target, oldest first. `files_hash`: of the target's current files; a
+    failure on these files stays, even if other files passed in between. `workloads_by_variant`:
+    workloads that the target lists now. A failure on a removed workload ends when a session finds
+    changed sources right."""
     passes: dict[CheckKey, list[tuple[Sources, int]]] = {}  # With the number of the row.
     passes_without_failure: dict[str, list[tuple[Sources, int]]] = {}  # Of a variant in one session.
     last_failures: dict[tuple[CheckKey, Sources], tuple[int, Judgement, str]] = {}
@@ -46,7 +47,7 @@ def unresolved_failures(
         for judgement in () if row.recorded else row.judged:
             # `harness`: hash of the files that are not compiled; the build id stands for the others.
             variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
-            if row.ground == ground:
+            if row.ground == files_hash:
                 present_sources.add((variant, sources))
             for check in judgement.right:
                 passes.setdefault(judgement.check_key(check, row.device), []).append((sources, number))
@@ -57,11 +58,11 @@ def unresolved_failures(
     unresolved = []
     latest_first = sorted(last_failures.items(), key=lambda failure: -failure[1][0])
     for (key, sources), (number, judgement, check) in latest_first:
-        if (variant := judgement.variant) not in declared:
+        if (variant := judgement.variant) not in workloads_by_variant:
             continue
         passes_of_check = list(passes.get(key, ()))
         # A check's name begins with its workload, except `sanitizers`.
-        if check != "sanitizers" and check.partition(", ")[0] not in declared[variant]:
+        if check != "sanitizers" and check.partition(", ")[0] not in workloads_by_variant[variant]:
             passes_of_check += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
         is_resolved = any(later > number and other != sources for other, later in passes_of_check)
         if not is_resolved or (variant, sources) in present_sources:

@@ -39,7 +39,7 @@ class Folders:
     """Folders that only child processes write. Read-only is no failure there; a full disk is."""
 
     @classmethod
-    def of(cls, sessions: Path | None = None, target: Path | None = None) -> "Folders":
+    def for_process(cls, sessions: Path | None = None, target: Path | None = None) -> "Folders":
         """The folders of this process, with the project's sessions and target folders if given."""
         loop_folders = (*filter(None, [sessions]), cache_folder(), state_folder(), temporary_folder())
         return cls(loop_folders, tuple(filter(None, [target])))
@@ -107,13 +107,13 @@ def find_machine_failure(error: BaseException, folders: Folders) -> MachineFailu
         return machine_failure(errno.EAGAIN)  # From a fork: locks and pipes catch their own EAGAIN.
     cause: BaseException | None = error
     while cause is not None:
-        if failure := _failure_shown_by(cause, folders):
+        if failure := _failure_of_error(cause, folders):
             return failure
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
 
 
-def _failure_shown_by(error: BaseException, folders: Folders) -> MachineFailure | None:
+def _failure_of_error(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The machine failure that one error shows, without its causes; None if it shows none."""
     if isinstance(error, MachineFailure):
         return error
@@ -163,9 +163,9 @@ class FolderWatch:
     def failure(self, *, has_failed: bool, messages: str) -> MachineFailure | None:
         """The machine failure that makes the step's outcome meaningless; None if there was none.
 
-        `has_failed`: whether the step failed. If it passed, a disk that was full before does not matter.
-        `messages`: all messages of the step. They select the folder to blame if several are full, or if one
-        was unwritable from the start, which a command may not need.
+        `has_failed`: whether the step failed. If it passed, a disk that was full before does not
+        matter. `messages`: all messages of the step. They select the folder to blame if several are
+        full, or if one was unwritable from the start, which a command may not need.
         """
         self.measure()
         if has_failed and (noexec_failure := self._find_noexec_failure(messages)):

@@ -17,10 +17,10 @@ from loop.base.processes import child_environment, output_of, python_path
 from loop.calls.cuda.driver import Lack
 from loop.model.profile import DeviceFacts
 
-ASK_LIMIT_S = 60
+QUERY_LIMIT_S = 60
 """Time limit in seconds. Without its persistence daemon a driver initialises every GPU first."""
-SMI = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+SMI_COMMAND = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Gpus:
         count = max(len(self.usable), len(self.smi_names))
         if count == 1:
             return self.first.name
-        setting = f", {VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else ""
+        setting = f", {VISIBLE_VARIABLE}={os.environ[VISIBLE_VARIABLE]}" if VISIBLE_VARIABLE in os.environ else ""
         return f"{self.first.name} (the first that CUDA shows of {count}{setting}: {self.first.uuid})"
 
 
 @functools.cache
-def gpus() -> Gpus:
+def detect_gpus() -> Gpus:
     """The GPUs of this machine. The driver is asked once per process."""
     smi_rows, answer = _ask_smi(), _ask_driver()
     usable, release = [], answer["cuda"]
@@ -107,19 +107,19 @@ def _ask_driver() -> dict[str, Any]:
     try:
         with start_driver_query() as process:
             try:
-                text, _ = process.communicate(timeout=ASK_LIMIT_S)
+                text, _ = process.communicate(timeout=QUERY_LIMIT_S)
             finally:
                 process.kill()
         return json.loads(text.splitlines()[-1])  # type: ignore[no-any-return]
     except subprocess.TimeoutExpired:
-        return {**failure, "why": f"the NVIDIA driver did not answer within {ASK_LIMIT_S} s"}
+        return {**failure, "why": f"the NVIDIA driver did not answer within {QUERY_LIMIT_S} s"}
     except (OSError, ValueError, IndexError):
         return {**failure, "why": "the process that asks the NVIDIA driver died"}
 
 
 def _ask_smi() -> list[tuple[str, str]]:
     """(name, driver version) of each GPU by nvidia-smi; empty if it is missing or fails."""
-    rows = [line.split(",") for line in (output_of(SMI, limit_s=ASK_LIMIT_S) or "").splitlines()]
+    rows = [line.split(",") for line in (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()]
     return [(row[0].strip(), row[1].strip()) for row in rows if len(row) == 2]
 
 
@@ -128,9 +128,9 @@ def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:
     names = ", ".join(gpus.smi_names)
     if gpus.missing_part == "driver" and not names:
         return f"no GPU: {gpus.unusable_reason}", "install the NVIDIA driver"
-    if names and VISIBLE in os.environ and gpus.missing_part == "device":
-        message = f"no GPU: {VISIBLE}={os.environ[VISIBLE]!r} hides what is there ({names})"
-        return message, f"unset {VISIBLE}, or set it to 0"
+    if names and VISIBLE_VARIABLE in os.environ and gpus.missing_part == "device":
+        message = f"no GPU: {VISIBLE_VARIABLE}={os.environ[VISIBLE_VARIABLE]!r} hides what is there ({names})"
+        return message, f"unset {VISIBLE_VARIABLE}, or set it to 0"
     hint = "see what `nvidia-smi` says"
     if gpus.missing_part == "driver":
         hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"

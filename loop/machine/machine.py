@@ -14,7 +14,7 @@ import psutil
 
 from loop.base.documents import content_hash
 from loop.base.processes import output_of
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.model.record import Machine
 
 Release = tuple[int, int]
@@ -38,7 +38,7 @@ def explain_old_driver(subject: str, toolkit: str, newest_cuda: Release | None, 
     return f"{subject} {toolkit} needs {needed}, this machine has {present}"
 
 
-def advise_driver_or_toolkit(toolkit: str, newest_cuda: Release | None) -> str:
+def suggest_driver_or_toolkit(toolkit: str, newest_cuda: Release | None) -> str:
     """The fix for `explain_old_driver`: a newer driver or an older toolkit."""
     branch = OLDEST_DRIVER.get(int(toolkit.partition(".")[0]))
     newer = f"install driver {branch} or newer" if branch else "install a newer driver"
@@ -48,35 +48,35 @@ def advise_driver_or_toolkit(toolkit: str, newest_cuda: Release | None) -> str:
 
 def explain_unknown_gpu(compiler: str, architecture: str) -> str:
     """Why this nvcc cannot compile for the architecture; empty if it can, or if it does not list what it knows."""
-    codes = (output_of([compiler, "--list-gpu-code"], limit_s=ASK_LIMIT_S) or "").split()
+    codes = (output_of([compiler, "--list-gpu-code"], limit_s=VERSION_LIMIT_S) or "").split()
     if not codes or architecture in codes:
         return ""
     return f"nvcc {nvcc_release(compiler)} compiles for {codes[0]} to {codes[-1]}, not for {architecture}"
 
 
-def advise_toolkit(architecture: str, newest_cuda: Release | None) -> str:
+def suggest_toolkit(architecture: str, newest_cuda: Release | None) -> str:
     """Advice: install a toolkit for this GPU, no newer than its driver supports (`newest_cuda`)."""
     bound = f", older than {newest_cuda[0] + 1}.0" if newest_cuda else ""
     return f"install a CUDA toolkit that knows {architecture}{bound}: {TOOLKIT_ARCHIVE}"
 
 
-def builds_for(flags: Sequence[str], architecture: str) -> bool:
+def requests_code_for(flags: Sequence[str], architecture: str) -> bool:
     """True if compiler flags ask for code for this architecture, by name (also as `sm_90a`) or `native`."""
     text = " ".join(flags)
     return bool(re.search(rf"\b{architecture}[af]?\b|-(?:arch|-gpu-architecture)[= ]native\b", text))
 
 
-ASK_LIMIT_S = 10
-NVCC_SAYS = "Cuda compilation tools"
+VERSION_LIMIT_S = 10
+NVCC_RELEASE_TEXT = "Cuda compilation tools"
 """Start of the line in which `nvcc --version` names its release; its first line does not."""
-VERSIONS: dict[str, str] = {}
+VERSION_BY_PATH: dict[str, str] = {}
 """Version lines of compilers that ran, by path."""
 
 
 @functools.cache
 def machine() -> Machine:
     """Facts about this machine, which every result carries. Read once per process."""
-    detected = gpus()
+    detected = detect_gpus()
     models = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
     return Machine(
         name=platform.node(),
@@ -104,17 +104,17 @@ def compiler_version(compiler: str) -> str | None:
     path = shutil.which(compiler)
     if path is None:
         return None
-    if path not in VERSIONS:
-        lines = (output_of([path, "--version"], limit_s=ASK_LIMIT_S) or "").strip().splitlines()
+    if path not in VERSION_BY_PATH:
+        lines = (output_of([path, "--version"], limit_s=VERSION_LIMIT_S) or "").strip().splitlines()
         if not lines:
             return None
-        VERSIONS[path] = next((line for line in lines if NVCC_SAYS in line), lines[0])
-    return VERSIONS[path]
+        VERSION_BY_PATH[path] = next((line for line in lines if NVCC_RELEASE_TEXT in line), lines[0])
+    return VERSION_BY_PATH[path]
 
 
 def nvcc_release(compiler: str) -> str | None:
     """CUDA release of an nvcc, such as `13.0`; None for another compiler or a missing one."""
-    match = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
+    match = re.search(rf"{NVCC_RELEASE_TEXT}, release (\d+\.\d+)", compiler_version(compiler) or "")
     return match[1] if match else None
 
 
@@ -131,7 +131,7 @@ def _processor_lines() -> list[str]:
     return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
 
 
-LANES = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
+LANES_BY_FLAG = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
 """Processor flag to float32 elements per vector, widest first."""
 IDENTIFYING_LINES = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
@@ -167,7 +167,7 @@ def available_memory() -> int:
 def vector_lanes() -> int:
     """Number of float32 elements in this processor's widest vector; 1 if unknown."""
     flags = processor_flags()
-    return next((lanes for flag, lanes in LANES.items() if flag in flags), 1)
+    return next((lanes for flag, lanes in LANES_BY_FLAG.items() if flag in flags), 1)
 
 
 @functools.cache

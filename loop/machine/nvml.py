@@ -15,7 +15,7 @@ UNKNOWN_BYTES = 2**64 - 1
 """Value that NVML returns for an unknown number."""
 PROCESS_FUNCTIONS = tuple(f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (3, 2))
 """One function under its names in new and in older drivers."""
-THROTTLE = {
+THROTTLE_REASONS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
     0x10: "sync boost",
@@ -77,7 +77,7 @@ class Sensors:
         bits = (1 << position for position in range(2, 64))
         return DeviceReading(
             sm_clock_mhz=self._query_number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
-            throttle=tuple(THROTTLE.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit),
+            throttle=tuple(THROTTLE_REASONS.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit),
         )
 
     def memory(self) -> tuple[int, int] | None:
@@ -138,7 +138,7 @@ BUSY_PERCENT = 5
 """Percentage of busy time above which other users' kernels are reported; a desktop stays below."""
 UNEXPLAINED_BYTES = 2 * 2**30
 """Unexplained memory above which another user is assumed: drivers reserve half a GiB."""
-REMEDY = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
+OTHER_USE_HINT = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class OtherUse:
         if self.busy_percent is not None and self.busy_percent > BUSY_PERCENT:
             share = f"{self.busy_percent} % of the time before anything was timed"
             sentences.append(f"somebody computes on it, {share}")
-        warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {REMEDY}"
+        warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {OTHER_USE_HINT}"
         return warning if sentences else ""
 
 

@@ -11,7 +11,7 @@ from loop.base.places import Project, find_project
 from loop.library.definitions import read_file
 from loop.library.rates import rates
 from loop.library.targets import read_target
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
@@ -157,7 +157,7 @@ def _usd_per_hour(stated_usd: float | None, card: RateCard, this_project: Projec
         raise UsageError(f"--gpu-usd-per-hour {stated_usd:g}: expected {expected}", hint=hint)
     rows = index.rows(this_project.sessions, last=index.RECENT_SESSIONS)
     past_gpus = [row.environment.gpu for row in rows if row.environment.gpu and not row.recorded]
-    gpu_here = gpus().first
+    gpu_here = detect_gpus().first
     gpu = gpu_here.name if gpu_here else next(reversed(past_gpus), None)
     rate = rate_for_gpu(card, gpu)
     if rate is None:

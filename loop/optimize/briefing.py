@@ -22,7 +22,7 @@ from loop.model.target import PythonVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
 from loop.optimize.campaign import compiler_errors
-from loop.optimize.edits import brief_path, find_readers, may_change, may_edit_variant, save_edit
+from loop.optimize.edits import brief_path, find_editable_files, may_change, may_edit_variant, save_edit
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
 from loop.profile import bottleneck
 from loop.profile.actions import describe_leaf, fact_text
@@ -166,7 +166,7 @@ def _write_brief(
     """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved."""
     workshop, changes, name = workshop_of(context), SessionChanges(context.finished), focus.variant
     variant = build.buildable_variants(context.bench, [name])[name]
-    files = yield from find_readers(context, name)
+    files = yield from find_editable_files(context, name)
     own_files = [file for file, others in files.items() if not others]
     for change in changes.judged_changes:
         # A file that a kept change added is not among the readers' files, which are the original target's.
@@ -188,7 +188,7 @@ def _write_brief(
         ratios=standings,
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
-        answer=str(tree.root / proposing.ANSWER) if context.task.campaign.is_unattended else "",
+        answer=str(tree.root / proposing.ANSWER_FILE) if context.task.campaign.is_unattended else "",
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(planned_check_sets(context)),

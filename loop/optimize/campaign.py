@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.agents import proposing
-from loop.agents.proposing import CACHE, ProposerTask, kill_new_orphans, read_proposals, run_proposer
+from loop.agents.proposing import CACHE_FOLDER, ProposerTask, kill_new_orphans, read_proposals, run_proposer
 from loop.base.documents import sums, write_atomic
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.model.campaign import Campaign, Proposal
 from loop.model.change import Brief, BriefOutput, hosts_of, kept_gains
-from loop.optimize.comparisons import NOTE, CheckNote, order_by_gain
+from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, order_by_gain
 from loop.optimize.edits import AcceptedEdit, apply_proposal, brief_path, save_edit
 from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, workshop_of
@@ -22,9 +22,9 @@ from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction
 
-MOST_CHARACTERS = 4000
+MAX_ERROR_CHARACTERS = 4000
 """Most characters of a compiler's errors that a proposer gets."""
-REPAIRS = 2
+MAX_REPAIRS = 2
 """How often a proposer may repair an edit that does not compile."""
 
 
@@ -65,7 +65,7 @@ class ProposalRound:
             copy = worktree.copy_worktree(self.tree, place)
             copy.note_owner(workshop.briefs_folder.parent)
             # Own cache, shared locks: a proposer cannot edit the builds that the gate judges.
-            locks, builds = context.bench.cache / "locks", copy.root / CACHE / "builds"
+            locks, builds = context.bench.cache / "locks", copy.root / CACHE_FOLDER / "builds"
             locks.mkdir(parents=True, exist_ok=True)
             builds.mkdir(parents=True, exist_ok=True)
             (builds / "locks").symlink_to(locks)
@@ -75,14 +75,14 @@ class ProposalRound:
                 workload=self.brief.workload,
                 sets=(*context.task.plan.workloads, *self.brief.checks),
             )
-            sums.write_sealed(copy.root / ".git" / NOTE, check_note)
+            sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
             proposal = yield from self._run_until_compiled(number, copy, head)
         finally:
             shutil.rmtree(place, ignore_errors=True)
         sums.write_sealed(proposal_file, proposal)
 
     def _run_until_compiled(self, number: int, copy: Worktree, head: str) -> Generator[Tick, None, Proposal]:
-        """Run the proposer; if its edit does not compile, again with the errors, `REPAIRS` times at most.
+        """Run the proposer; if its edit does not compile, again with the errors, `MAX_REPAIRS` times at most.
 
         `copy`: worktree of candidate `number`. `head`: commit of the incumbent. Only a proposal that
         compiles (`ended` is `edited`) has a patch.
@@ -109,10 +109,10 @@ class ProposalRound:
             self.tree.revert(head)  # A proposer may have written to it.
             edit = AcceptedEdit.of(self.brief, self.tree, copy)
             refusal = (yield from compiler_errors(context, self.brief.variant, copy)) if edit.files else ""
-            if not refusal or len(runs) > REPAIRS or runs[-1].ended != "edited":
+            if not refusal or len(runs) > MAX_REPAIRS or runs[-1].ended != "edited":
                 break
             write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
-        fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": edit.left_out}
+        fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": edit.refused_files}
         fields["use"] = proposing.sum_ai_use(run.use for run in runs if run.use)
         if refusal:
             fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
@@ -133,7 +133,7 @@ def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Ti
     try:
         yield from build.build(name, variant, tree.target, **places, limit_s=context.kill_after_s)
     except BuildFailed as failed:
-        return f"{failed.message}\n{failed.log}"[:MOST_CHARACTERS]
+        return f"{failed.message}\n{failed.log}"[:MAX_ERROR_CHARACTERS]
     return ""
 
 

@@ -32,10 +32,10 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.timing import against_known_good
 from loop.timing.against_known_good import CompareOutput
 
-KEPT = "kept.patch"
+KEPT_PATCH = "kept.patch"
 """All kept changes of a session as one patch, relative to the original checkout."""
 Arguments = TypeVar("Arguments")
-GATE = ("build", "verify", "properties", "sanitize", "measure")
+GATE_STEPS = ("build", "verify", "properties", "sanitize", "measure")
 """Steps that a change has to pass before it is compared with the incumbent."""
 
 
@@ -208,7 +208,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         if tree.head == edit.base:
             tree.commit(f"{change.variant}: {reason}\n\nChange {change.number}.", session)
         branch = tree.point_branch(f"loop/{session}") if tree.repository else ""
-        all_kept_patch = notes / KEPT
+        all_kept_patch = notes / KEPT_PATCH
         write_atomic(all_kept_patch, tree.patch(changes.first_base or edit.base))
         command = shlex.join(find_takeover_command(context.task.folder, branch, all_kept_patch, change.variant))
         as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
@@ -244,7 +244,7 @@ def compare_with_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
 
 def read_judgement(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
     """The message of the gate's failed step, or None; and the verdicts against the incumbent."""
-    judgements = (at_hand.judgement_by(f"change.{name}") for name in GATE)
+    judgements = (at_hand.judgement_by(f"change.{name}") for name in GATE_STEPS)
     failed_message = next((output.message for output in judgements if output and not output.good), None)
     failed_step = next((record for record in at_hand.records if record.status == "failed"), None)
     if failed_step is not None:

@@ -53,7 +53,7 @@ from loop.timing.samples import MIN_ROUNDS, Terms, Timings
 from loop.timing.schedule import Untimed
 from loop.workers.bench import fit_workloads
 
-NOTE = "loop-check.json"
+CHECK_NOTE_FILE = "loop-check.json"
 """In `.git` of a candidate's worktree: what a check compares with."""
 LEAST_WORKLOADS, VERIFY_S = 6, 3.0
 """Workloads that a check verifies regardless of time, and seconds for the others."""
@@ -107,7 +107,7 @@ def read_check_note(folder: Path) -> CheckNote | None:
     """The campaign's data for the checks of this candidate; None outside a campaign, or if unreadable."""
     repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
     try:
-        return sums.read_sealed(CheckNote, repository / ".git" / NOTE) if repository else None
+        return sums.read_sealed(CheckNote, repository / ".git" / CHECK_NOTE_FILE) if repository else None
     except (OSError, LoopError):
         return None
 
@@ -122,7 +122,7 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
         return Result(CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields))
     if not builds:
         return Result(CheckOutput(ok=False, message="nothing to compile"))
-    workloads_to_check = order_workloads(context, note)
+    workloads_to_check = order_check_workloads(context, note)
     allowance = TimeAllowance(VERIFY_S, workloads_to_check[LEAST_WORKLOADS:])
     jobs = [Job(bench.make_side(build.variant, build), workloads_to_check) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
@@ -151,7 +151,7 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
     return Result(CheckOutput(ok=True, message=message, **fields))
 
 
-def order_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
+def order_check_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
     """Workloads, alternating between sets; those larger than any timed workload come last.
 
     In a campaign (`note`), only the sets that a proposer may see.

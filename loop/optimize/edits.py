@@ -43,7 +43,7 @@ def find_judging_files(target: Target, folder: Path) -> set[str]:
     return {MANIFEST, *find_used_files(modules, folder)}
 
 
-def find_readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
+def find_editable_files(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
     """A variant's editable files, each with other variants that use it and are not judged."""
     bench, folder = context.bench, context.task.folder
     try:
@@ -69,10 +69,10 @@ def find_readers(context: Context, name: str) -> Generator[Tick, None, dict[str,
     return readers
 
 
-LARGEST_BYTES = 16 << 20
+MAX_FILE_BYTES = 16 << 20
 """Largest file that is accepted."""
 REPLACES_NOTE = "in place of a change kept meanwhile, with which it conflicts"
-NO_FILE = f"no plain file of at most {LARGEST_BYTES >> 20} MiB"
+NO_FILE_TEXT = f"no plain file of at most {MAX_FILE_BYTES >> 20} MiB"
 
 
 def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bool:
@@ -124,7 +124,7 @@ class AcceptedEdit:
 
     files: dict[str, bytes | None]
     """Path from the target's folder to the new content; None if deleted."""
-    left_out: tuple[str, ...]
+    refused_files: tuple[str, ...]
     """Changed files that may not change, by name; `of` restores them."""
 
     @classmethod
@@ -157,7 +157,7 @@ class AcceptedEdit:
             if may_change(name, brief.files, existing) and not is_unreadable:
                 files[name] = content
             else:
-                left_out.append(f"{name} ({NO_FILE})" if is_unreadable else name)
+                left_out.append(f"{name} ({NO_FILE_TEXT})" if is_unreadable else name)
                 if is_inside:
                     _replace_file(path, incumbent_content)
         return cls(files, tuple(left_out))
@@ -180,9 +180,9 @@ def _is_inside(tree: Worktree, path: Path) -> bool:
 
 
 def _read_plain_file(path: Path) -> bytes | None:
-    """Its bytes; None if it is not a plain file of at most `LARGEST_BYTES`, or unreadable."""
+    """A file's bytes; None if it is not a plain file of at most `MAX_FILE_BYTES`, or unreadable."""
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_BYTES:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
             return None
         return path.read_bytes()
     except OSError:

@@ -8,7 +8,7 @@ from loop.model.record import SessionHead
 from loop.store.earlier import earlier_sessions
 
 
-def toolchain_key(head: SessionHead) -> tuple[object, ...]:
+def comparable_key(head: SessionHead) -> tuple[object, ...]:
     """Key of target, device and toolchain. A change reverted under an equal key would lose again."""
     machine, is_gpu = head.machine, head.device == "cuda"
     hardware = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
@@ -18,7 +18,7 @@ def toolchain_key(head: SessionHead) -> tuple[object, ...]:
 def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     """Changes that earlier sessions with this toolchain reverted. A repeated patch appears once."""
     reverted: dict[str, TriedChange] = {}
-    for folder, _, steps in earlier_sessions(root, head, toolchain_key):
+    for folder, _, steps in earlier_sessions(root, head, comparable_key):
         digest_by_run = {run: brief.digest for run, brief in outputs_by_run(steps, BriefOutput)}
         for run, decision in outputs_by_run(steps, DecisionOutput):
             tried, digest = decision.tried, digest_by_run.get(run, "")
@@ -31,7 +31,7 @@ def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
 def tuning_searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Tuning searches of earlier sessions with this toolchain, oldest first."""
     searches = []
-    for folder, _, steps in earlier_sessions(root, head, toolchain_key):
+    for folder, _, steps in earlier_sessions(root, head, comparable_key):
         revert_reason_by_run = dict[int, str]()
         for run, decision in outputs_by_run(steps, DecisionOutput):
             if decision.tried is not None and decision.tried.outcome == "reverted":

@@ -301,15 +301,15 @@ def _propose_best(
     return BriefOutput(**{**dict(edit), **fields})
 
 
-def explain_loss(values: Values, searches: Iterable[PastSearch], tuning: str, ground: str) -> str:
+def explain_loss(values: Values, searches: Iterable[PastSearch], tuning: str, sources_hash: str) -> str:
     """Why a point lost in the last earlier search that tried it; empty if it can still win.
 
-    `tuning`: name of the tuning. `ground`: hash of sources, workloads and tolerances, which has to be
-    that of the search; empty: unknown, so no search counts.
+    `tuning`: name of the tuning. `sources_hash`: of sources, workloads and tolerances; only searches
+    with the same hash count, and none if it is empty (unknown).
     """
     reason = ""
     for search in searches:
-        if not ground or search.ground != ground:
+        if not sources_hash or search.ground != sources_hash:
             continue
         # Points that the search itself skipped had lost before.
         trials = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]

@@ -100,8 +100,8 @@ class KernelFindings:
 
 
 def runs_on(code: str, device: str) -> bool:
-    """True if a GPU of architecture `device` runs machine code of architecture `code`. Majors must be
-    equal, and the code's minor no higher. Code for `sm_90a` runs on `sm_90` alone."""
+    """True if a GPU of architecture `device` runs machine code of architecture `code`. Majors must
+    be equal, and the code's minor no higher. Code for `sm_90a` runs on `sm_90` alone."""
     code_match, device_match = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
     if not code_match or not device_match or code_match[1] != device_match[1]:
         return False
@@ -110,8 +110,8 @@ def runs_on(code: str, device: str) -> bool:
 
 
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
-    """The session's variants that nvcc compiles, also those emulated here, as the manifest has them:
-    placeholders in flags, such as `{arch}`, are not filled in."""
+    """The session's variants that nvcc compiles, also those emulated here, as the manifest has
+    them: placeholders in flags, such as `{arch}`, are not filled in."""
     chosen: dict[str, CAbiVariant] = {}
     for name in variant_names(context):
         variant = context.bench.target.variants[name]
@@ -146,8 +146,8 @@ def build_for_gpu(
 def _build_variants(
     context: Context, variants: Mapping[str, CAbiVariant], purpose: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build these variants. Returns successful builds, and adds failures to `findings`. `purpose`: what
-    is missing without a compiler, for its message."""
+    """Build these variants. Returns successful builds, and adds failures to `findings`. `purpose`:
+    what is missing without a compiler, for its message."""
     built, failures = yield from compile_all(context, variants, will_run=False)
     for failed in failures:
         if failed.no_compiler:
@@ -204,8 +204,8 @@ def _read_library_report(
 def find_launches(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, only_built: bool
 ) -> Generator[Tick, None, None]:
-    """Ask the host code of each variant, in a dry run in the emulator, which kernels it launches; note
-    the answers in `findings`. `only_built`: True: skip a variant that is not yet built for the
+    """Ask the host code of each variant, in a dry run in the emulator, which kernels it launches;
+    note the answers in `findings`. `only_built`: True: skip a variant that is not yet built for the
     emulator; False: build it, with the values that were tuned for the GPU."""
     target, bench = context.bench.target, context.bench
     places = {"cache": bench.cache, "include": bench.include}
@@ -260,9 +260,9 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """The launches of each workload, as the host code reports them in a dry run. `build`: the variant
-    built for the emulator. A workload is `told`; `declined` if the host code returned an error; or
-    `lost` after a crash or hang, and then it is the last of the result."""
+    """The launches of each workload, as the host code reports them in a dry run. `build`: the
+    variant built for the emulator. A workload is `told`; `declined` if the host code returned an
+    error; or `lost` after a crash or hang, and then it is the last of the result."""
     calls: list[WorkloadLaunches] = []
     terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"

@@ -140,8 +140,8 @@ def evaluate_rounded_up(formula: int | str, values: Mapping[str, object]) -> int
 
 
 def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
-    """For each variant and workload: how its largest launch (by threads) fills the GPU. Other launches
-    of the call are left out."""
+    """For each variant and workload: how its largest launch (by threads) fills the GPU. Other
+    launches of the call are left out."""
     largest: dict[tuple[str, str], Placement] = {}
     """Variant and workload to the placement of the largest launch."""
     for placement in placed:
@@ -192,9 +192,9 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[
 def find_occupancy(
     context: Context, name: str, workload: Workload, default_gpu: str = "sm_89"
 ) -> Occupancy | None:
-    """How a variant's launch fills its device; None without a launch, a known device, or work. A launch
-    that `kernel.resources` reported earlier takes precedence over the manifest's. `default_gpu`: key
-    of the manifest's `devices`, used if no GPU is at hand."""
+    """How a variant's launch fills its device; None without a launch, a known device, or work. A
+    launch that `kernel.resources` reported earlier takes precedence over the manifest's.
+    `default_gpu`: key of the manifest's `devices`, used if no GPU is at hand."""
     bench, variant = context.bench, context.bench.target.variants[name]
     # Variants of Python and commands have no field `launch`.
     launch, device = getattr(variant, "launch", None), _gpu_for(context, variant, default_gpu)
@@ -219,8 +219,8 @@ def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
 
 
 def _gpu_for(context: Context, variant: Variant, default_gpu: str) -> DeviceFacts | None:
-    """Facts of the GPU to compute a variant's occupancy for: the one at hand, else `default_gpu` of the
-    manifest. None if the variant runs on the processor, or if neither GPU is known."""
+    """Facts of the GPU to compute a variant's occupancy for: the one at hand, else `default_gpu` of
+    the manifest. None if the variant runs on the processor, or if neither GPU is known."""
     if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
         return gpu_at_hand(context) or context.bench.target.devices.get(default_gpu)
     return None

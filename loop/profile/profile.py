@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from loop.base.errors import LoopError
@@ -309,8 +310,7 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None
-    weights = weights if sum(weights) else [1.0] * len(known)
-    return sum(value * weight for value, weight in zip(known, weights, strict=True)) / sum(weights)
+    return fmean(known, weights if any(weights) else None)
 
 
 def longest_kernel_facts(profile: DeviceProfile) -> dict[str, float | str | None]:

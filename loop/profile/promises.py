@@ -77,8 +77,8 @@ def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[
 def _compile_source(
     context: Context, name: str, recipe: BuildRecipe, source: MustNotCompile
 ) -> Generator[Tick, None, RefusedSource]:
-    """Compile one source that must not compile, by a variant's build recipe. It is `refused` only if a
-    line of the compiler's messages holds the text that the manifest promises (`says`)."""
+    """Compile one source that must not compile, by a variant's build recipe. It is `refused` only
+    if a line of the compiler's messages holds the text that the manifest promises (`says`)."""
     with tempfile.TemporaryDirectory(prefix="refused-", dir=context.bench.scratch) as folder:
         flags = [flag for flag in recipe.flags if flag not in linked_libraries(recipe)]
         paths = [f"-I{context.bench.include}", "-c", source.source, "-o", f"{folder}/refused.o"]

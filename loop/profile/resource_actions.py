@@ -230,8 +230,8 @@ def _timed_occupancies(
 
 
 def section(output: ResourcesOutput) -> Section | None:
-    """Section of the report on one GPU: the kernels of timed calls, and those with problems. None if
-    there is neither a compiler's report nor a launch."""
+    """Section of the report on one GPU: the kernels of timed calls, and those with problems. None
+    if there is neither a compiler's report nor a launch."""
     if not (output.libraries or output.placements or output.fillings):
         return None
     rows = kernel_rows(output)
@@ -272,9 +272,9 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
 
 
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
-    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels. Kernels with
-    problems come first, then those of timed calls; others have no row. A kernel in several libraries
-    has one row; launches without a compiler's report come last of their kind."""
+    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels. Kernels
+    with problems come first, then those of timed calls; others have no row. A kernel in several
+    libraries has one row; launches without a compiler's report come last of their kind."""
     unmatched = list(output.placements)
     launches_by_kernel: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:

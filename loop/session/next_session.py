@@ -241,7 +241,7 @@ def _shell_command(
         run_command = shlex.join(["loop", "run", "pattern", idea.plan, *options])
     folder = setting.project.target
     if idea.kept_change:
-        patch = Path(idea.kept_change.patch).parent / candidate.KEPT
+        patch = Path(idea.kept_change.patch).parent / candidate.KEPT_PATCH
         words = candidate.find_takeover_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)
         return f"{shlex.join(words)} && {run_command}"
     if idea.blamed_commit and is_revertible(folder, idea.blamed_commit):  # Else reverting would conflict.

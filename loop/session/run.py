@@ -158,7 +158,9 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
     except MachineFailure:
         raise
     except (LoopError, OSError, MemoryError, RuntimeError) as error:
-        failure = find_machine_failure(error, Folders.of(setting.project.sessions, setting.project.target))
+        failure = find_machine_failure(
+            error, Folders.for_process(setting.project.sessions, setting.project.target)
+        )
         if failure is None:
             raise
         raise failure.with_instruction(instruction) from error
@@ -216,7 +218,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
             head=head,
             earlier_records=finished_steps(journal.lines),
             begun_attempts=[line.event for line in journal.lines if isinstance(line.event, Started)],
-            folders=Folders.of(root, setting.project.target),
+            folders=Folders.for_process(root, setting.project.target),
         )
         show = Show(session.screen, request.events, FailureHistory(setting.project, head.id).describe_failures)
         ending = drive(walk, show, make_store(folder, journal), bounds)

@@ -9,7 +9,7 @@ from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, find_project, include_folder
 from loop.jobs.hosts import describe_project_hosts
 from loop.library import definitions, targets, trust
-from loop.machine.gpus import explain_no_gpu, gpus
+from loop.machine.gpus import detect_gpus, explain_no_gpu
 from loop.machine.machine import cores, machine
 from loop.model.dtypes import Device
 from loop.model.plan import Pattern, Plan
@@ -101,7 +101,7 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
 
 def _no_gpu_error(target: Target) -> LoopError:
     """The error that says why no GPU is usable, with a hint."""
-    message, remedy = explain_no_gpu(gpus())
+    message, remedy = explain_no_gpu(detect_gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
     has_cpu_variant = bool(target.emulated_variants or target.variants_on("cpu"))
     cpu_hint = f"run with --device cpu{emulated}, or " if has_cpu_variant else ""
@@ -128,7 +128,7 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
 
 def architecture_mismatch(target: Target, name: str) -> str:
     """Why a variant does not run on this GPU: another architecture. Empty if it runs, or without a GPU."""
-    variant, gpu = target.variants[name], gpus().first
+    variant, gpu = target.variants[name], detect_gpus().first
     architecture = variant.architecture if isinstance(variant, CAbiVariant) else None
     if architecture is None or gpu is None or gpu.architecture == architecture:
         return ""

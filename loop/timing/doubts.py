@@ -5,7 +5,7 @@ from statistics import median, median_low
 from typing import NamedTuple
 
 from loop.base.processes import Tick
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Check, Measurement, Segment
 from loop.model.profile import DeviceFacts
@@ -138,7 +138,7 @@ def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: str) 
             objection = explain_below_empty_call(seconds, empty_s, WAY_TEXT[way], slack)
             if not objection:
                 break
-    gpu = gpus().first if bench.device == "cuda" else None
+    gpu = detect_gpus().first if bench.device == "cuda" else None
     if gpu and not objection:
         peak = gpu_arithmetic_ceiling(gpu.capability, gpu.facts, workload.dtype)
         if bench.gpu and (stated_flops_per_s := bench.gpu.flops_per_s.get(workload.dtype)):

@@ -14,7 +14,7 @@ from loop.base.places import shared_locks
 from loop.base.processes import Tick
 from loop.gate.kernel import build_selected, workloads
 from loop.machine import nvml
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.machine.nvml import OtherUse
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
@@ -60,7 +60,7 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     whom it waited for, and other users of the GPU. Empty if there are none."""
     project_locks = bench.cache / "locks"
     project_locks.mkdir(parents=True, exist_ok=True)
-    gpu = gpus().first if bench.device == "cuda" else None
+    gpu = detect_gpus().first if bench.device == "cuda" else None
     lock_name = gpu.uuid if gpu else bench.device
     warning_texts = []
     for folder in (project_locks, shared_locks()):  # The same order everywhere: no deadlock.
@@ -120,7 +120,7 @@ def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
     `busy_percent`: the load before timing; None: not to be judged, as it may be our own."""
     if bench.sensors is None:
         return ""
-    users, gpu = bench.sensors.users() or (), gpus().first
+    users, gpu = bench.sensors.users() or (), detect_gpus().first
     others = [user for user in users if user.pid != os.getpid()]
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     known_bytes = sum(user.memory_bytes or 0 for user in users)

@@ -21,7 +21,7 @@ from loop.formats.theirs import (
     verdicts_agree,
 )
 from loop.library.definitions import read_file
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.model.base import Model
 from loop.model.output import MeasureOutput, Output, gate_verdict_on, outputs_of
 from loop.model.plan import Pattern
@@ -106,7 +106,7 @@ def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Gen
     checkout = Path(terms.evaluator).absolute() if terms.evaluator else None
     python = terms.evaluator_python or sys.executable
     evaluator_input = ForeignAnswer(
-        task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases
+        task, answer.absolute(), checkout, python, bool(detect_gpus().usable), terms.limit_s, terms.cases
     )
     return (yield from run_evaluator(evaluator_input, EVALUATORS[task.format]))
 

@@ -19,7 +19,7 @@ from loop.base.expressions import Expression
 from loop.base.processes import Tick, kill_group
 from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Terms
 from loop.machine.gpu_models import facts_of_present_gpu
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import Device, Dtype, Layout
@@ -354,7 +354,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     @cached_property
     def sensors(self) -> Sensors | None:
         """Sensors of the GPU in use, opened once; None on a CPU or if the driver has no NVML."""
-        gpu = gpus().first if self.device == "cuda" else None
+        gpu = detect_gpus().first if self.device == "cuda" else None
         return open_sensors(gpu.uuid) if gpu else None
 
     @property
@@ -391,14 +391,14 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     @property
     def gpu(self) -> DeviceFacts | None:
         """Specifications of this machine's GPU, by the manifest or else the driver; None without one."""
-        gpu = gpus().first
+        gpu = detect_gpus().first
         if gpu is None:
             return None
         return facts_of_present_gpu(self.target.devices, gpu.capability, gpu.name, gpu.facts)
 
     def gpu_of_architecture(self, architecture: str) -> DeviceFacts | None:
         """Specifications of a GPU of this architecture, here or in the manifest; None if unknown."""
-        gpu = gpus().first
+        gpu = detect_gpus().first
         is_here = gpu is not None and gpu.architecture == architecture
         return self.gpu if is_here else self.target.devices.get(architecture)
 
@@ -547,7 +547,7 @@ def fit_workloads(
     if memory is None:
         return Fitting(tuple(workloads), ())
     free_bytes = memory[0]
-    fitting, exclusions, gpu = [], [], gpus().first
+    fitting, exclusions, gpu = [], [], detect_gpus().first
     side_names = []
     for name, count in Counter(side.name for side in sides).items():
         side_names.append(name if count == 1 else f"{name} {count} times")

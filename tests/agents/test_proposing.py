@@ -61,7 +61,7 @@ def test_it_sees_no_secret_but_those_that_are_named(tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TERM, then KILL, with what it started."""
-    monkeypatch.setattr(proposing, "GRACE_S", 0.2)
+    monkeypatch.setattr(proposing, "END_LIMIT_S", 0.2)
     begun = time.monotonic()
     found, _ = errand(tmp_path, "trap '' TERM; sleep 300 & echo $! > kid; while :; do sleep 1; done", limit_s=2.0)
     assert ("deadline", True) == (found.ended, time.monotonic() - begun < 60)
@@ -70,7 +70,7 @@ def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkey
 
 def test_one_that_prints_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After so long without output."""
-    monkeypatch.setattr(proposing, "GRACE_S", 0.1)
+    monkeypatch.setattr(proposing, "END_LIMIT_S", 0.1)
     assert "stalled" == errand(tmp_path, "echo begun; sleep 300", quiet_minutes=0.005)[0].ended
 
 
@@ -80,7 +80,7 @@ def test_one_that_said_it_had_ended_is_ended(
 ) -> None:
     """A while after the event of its documented format, though its process hangs; its work counts."""
     monkeypatch.setattr(proposing, "LINGER_LIMIT_S", 0.2)
-    monkeypatch.setattr(proposing, "GRACE_S", 0.1)
+    monkeypatch.setattr(proposing, "END_LIMIT_S", 0.1)
     (tmp_path / "line").write_text(line + "\n")
     preset = replace(PRESETS[name], command="cat line; sleep 300", config_files=())  # Not isolated.
     monkeypatch.setitem(PRESETS, name, preset)

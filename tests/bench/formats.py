@@ -19,7 +19,7 @@ from loop.base.documents import write_atomic
 from loop.base.errors import LoopError
 from loop.formats import table
 from loop.formats.model import ForeignTask, find_hindrances
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.machine.machine import machine
 from loop.repository.reading import read_revision
 from tests.bench.formats_verdicts import rows, sections
@@ -85,7 +85,7 @@ def read(option: str, checkout: Path) -> tuple[str, str]:
         found = list(tasks_below(checkout / inside, form))
     seconds = time.perf_counter() - begin
     tasks = [one for one in found if isinstance(one, ForeignTask)]
-    needs = [find_hindrances(task, len(gpus().usable)) for task in tasks]
+    needs = [find_hindrances(task, len(detect_gpus().usable)) for task in tasks]
     able = sum(bool(task.cases) and not need for task, need in zip(tasks, needs, strict=True))
     kinds = Counter(kind for need in needs for kind in {one.kind for one in need})
     commit = commit_of(checkout)
@@ -122,7 +122,7 @@ def before(page: Path) -> dict[str, tuple[str, str]]:
 
 def read_where() -> str:
     """When and where tasks are read, now."""
-    seen = gpus().usable
+    seen = detect_gpus().usable
     place = f"{machine().processor}, {machine().cores} cores, {seen[0].name if seen else 'no GPU'}"
     return f"`make bench-formats`, {datetime.date.today()}, {place}."
 

@@ -29,7 +29,7 @@ from loop.formats import table
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.table import write_as_target
 from loop.formats.theirs import Verdict, explain_disagreement
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.machine.machine import cores, machine
 from loop.model.output import GateVerdict
 from loop.workers.nursery import PASSIVE_WAITING
@@ -110,7 +110,7 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
         "task": job.name,
         "device": run.device,
         "commit": commit_of(checkout),
-        "machine": gpus().usable[0].name if run.device == "cuda" else machine().processor,
+        "machine": detect_gpus().usable[0].name if run.device == "cuda" else machine().processor,
     }
     begin = time.monotonic()
     try:
@@ -138,7 +138,7 @@ def _short(message: str, checkout: Path) -> str:
 
 def _hindered(task: ForeignTask, device: str) -> str:
     """What stands in the way of a task by its text; empty where nothing does."""
-    found = find_hindrances(task, len(gpus().usable) if device == "cuda" else 0)
+    found = find_hindrances(task, len(detect_gpus().usable) if device == "cuda" else 0)
     return ", ".join(dict.fromkeys(one.kind for one in found))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import write_atomic
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.machine.machine import machine
 from tests.bench.optimize_live import play
 from tests.bench.optimize_pool import FUNCTIONS, PLAN, Kernel, Patch, pool
@@ -184,9 +184,9 @@ def main() -> None:
     parser.add_argument("--executor", default="local")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     given = parser.parse_args()
-    there, facts = len(gpus().usable), machine()
+    there, facts = len(detect_gpus().usable), machine()
     on = (
-        f"{there} x {gpus().usable[0].name}, {facts.cores} cores"
+        f"{there} x {detect_gpus().usable[0].name}, {facts.cores} cores"
         if there
         else f"{facts.processor}, {facts.cores} cores"
     )

@@ -46,7 +46,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def forget() -> None:
     """What a process knows, and the next one does not."""
     known_builds.hash_content.cache_clear()
-    machine.VERSIONS.clear()
+    machine.VERSION_BY_PATH.clear()
 
 
 def variant(**recipe: Any) -> CAbiVariant:

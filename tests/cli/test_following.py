@@ -9,10 +9,10 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.cli import on_host
-from loop.jobs import there as noted
+from loop.jobs import remote_jobs as noted
 from loop.jobs.folder import Job, create_job
 from loop.jobs.remote import Unreachable
-from loop.jobs.there import PollResult, RemoteJobs, SentJob
+from loop.jobs.remote_jobs import PollResult, RemoteJobs, SentJob
 from loop.report.screen import Screen
 
 

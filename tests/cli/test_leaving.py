@@ -11,10 +11,10 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.cli.on_host import _bring_back, keep_or_stop_machine, unfetched_job
-from loop.jobs import there as noted
+from loop.jobs import remote_jobs as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
-from loop.jobs.hosts import Host, ListedHost
-from loop.jobs.there import Busy, PollResult, RemoteJobs
+from loop.jobs.hosts import Host, HostEntry
+from loop.jobs.remote_jobs import PollResult, RemoteJobs, TreeInUse
 from loop.report.screen import Screen
 from tests.cli.test_following import make_sent
 
@@ -25,8 +25,8 @@ class Idle:
     queued: tuple[str, ...] = ()
     """Jobs that begin there."""
 
-    def __init__(self, listed: ListedHost) -> None:
-        self.listed = listed
+    def __init__(self, entry: HostEntry) -> None:
+        self.entry = entry
 
     def list_running(self) -> list[str]:
         """Jobs there."""
@@ -47,9 +47,9 @@ def make(folder: Path, name: str) -> JobFolder:
     return job
 
 
-def make_host(folder: Path) -> ListedHost:
+def make_host(folder: Path) -> HostEntry:
     """A machine that costs money until it is stopped."""
-    return ListedHost(
+    return HostEntry(
         "l4", Host(ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped"), folder / "hosts.yaml"
     )
 
@@ -96,14 +96,14 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
     job = make(tmp_path, "a")
     project = Project(tmp_path / "target", tmp_path / "other", bundled=False)
     assert is_away == (unfetched_job(make_host(tmp_path), project.sessions, tree, None) is not None)
-    assert "loop jobs follow a" in (Busy("l4", job.id).hint or "")
+    assert "loop jobs follow a" in (TreeInUse("l4", job.id).hint or "")
 
 
 def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Loudly, and by the exit code; the job is back all the same."""
     job, seen = make(tmp_path, "back"), PollResult("done", 0, b"", b"", has_more=False, is_gone=True)
     host = make_host(tmp_path)
-    broken = ListedHost("l4", host.host.model_copy(update={"stop": "false"}), host.path)
+    broken = HostEntry("l4", host.host.model_copy(update={"stop": "false"}), host.path)
     assert 1 == _bring_back(job, make_sent(tmp_path), cast(RemoteJobs, Idle(broken)), seen, Screen())
     assert ([], True) == (
         [*noted.list_sent_jobs()],

@@ -137,10 +137,10 @@ class FakeMachine:
 
 def forget() -> None:
     """Let the next question about the machine be asked anew."""
-    for known in (gpus.gpus, machine.machine):
+    for known in (gpus.detect_gpus, machine.machine):
         known.cache_clear()
     gpus.start_driver_query.cache_clear()
-    machine.VERSIONS.clear()
+    machine.VERSION_BY_PATH.clear()
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import pytest
 from loop.base.places import include_folder
 from loop.calls.cuda.driver import Device
 from loop.gate.environment import require_fit
-from loop.machine.gpus import Gpu, gpus
+from loop.machine.gpus import Gpu, detect_gpus
 from loop.machine.machine import machine, nvcc_release
 from loop.machine.nvml import Sensors, open_sensors
 from loop.workers.bench import Bench
@@ -36,7 +36,7 @@ sys.stdin.read()
 @pytest.fixture(scope="module")
 def first() -> Gpu:
     """The GPU that everything runs on."""
-    return gpus().usable[0]
+    return detect_gpus().usable[0]
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +55,20 @@ def bench(first: Gpu, tmp_path: Path) -> Bench:
 
 def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> None:
     """Name, UUID, capability; memory is more than is free."""
-    print(gpus())
+    print(detect_gpus())
     device = Device()
     assert (device.name, device.uuid) == (first.name, first.uuid)
     assert ".".join(map(str, device.capability)) == first.capability == machine().capability
     assert device.free_bytes < first.memory_bytes
-    assert gpus().cuda is not None
-    assert first.name in gpus().smi_names
+    assert detect_gpus().cuda is not None
+    assert first.name in detect_gpus().smi_names
 
 
 @pytest.mark.nvcc
 def test_the_toolkit_here_fits(bench: Bench) -> None:
     """nvcc's release is read, and its code runs under this driver."""
     release = nvcc_release("nvcc")
-    print(release, gpus().cuda, gpus().driver)
+    print(release, detect_gpus().cuda, detect_gpus().driver)
     assert re.fullmatch(r"\d+\.\d+", str(release))
     require_fit(bench.compiled_variants(["right"])["right"])
 

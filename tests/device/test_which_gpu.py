@@ -6,7 +6,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.places import include_folder
-from loop.machine.gpus import gpus
+from loop.machine.gpus import detect_gpus
 from loop.machine.machine import machine
 from loop.steps import setting
 from loop.workers.bench import Bench
@@ -38,7 +38,7 @@ def test_gpus_are_numbered_as_a_cuda_program_does(
         found = machine()
         assert expected == found.gpus
         assert {"NVIDIA L4": "8.9", "NVIDIA H200": "9.0"}[expected[0]] == found.capability
-        assert ("NVIDIA L4", "NVIDIA H200") == gpus().smi_names
+        assert ("NVIDIA L4", "NVIDIA H200") == detect_gpus().smi_names
 
 
 def test_variants_are_compiled_for_the_gpu_that_is_used(fake: FakeMachine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from loop.driving import tools
 from loop.jobs import executor
-from loop.jobs.folder import PID, JobFolder
+from loop.jobs.folder import RUNNER, JobFolder
 from tests.driving.clients import SERVER, Agent, drive
 from tests.projects import add_commands, loop, make_project
 
@@ -31,7 +31,7 @@ def begin(project: Path) -> JobFolder:
     end = time.monotonic() + 300
     while (
         not tools.read_state(job).session
-        or not (job.path / PID).is_file()
+        or not (job.path / RUNNER).is_file()
         or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True))
     ):
         assert time.monotonic() < end, tools.read_state(job)
@@ -41,7 +41,7 @@ def begin(project: Path) -> JobFolder:
 
 def pid(job: JobFolder) -> int:
     """The process that runs it."""
-    return int((job.path / PID).read_text().split("-")[0])
+    return int((job.path / RUNNER).read_text().split("-")[0])
 
 
 @pytest.mark.slow

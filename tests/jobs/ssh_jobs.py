@@ -6,18 +6,18 @@ from pathlib import Path
 
 from loop.jobs.executor import Executor
 from loop.jobs.folder import Job, JobFolder, create_job
-from loop.jobs.hosts import Host, ListedHost
+from loop.jobs.hosts import Host, HostEntry
 from loop.jobs.ssh import SshSlot
 from loop.model.jobs import State
 
-HOST = ListedHost("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
+HOST = HostEntry("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
 QUICK = ("patterns", "schema", "pattern")
 """A command that prints a page and ends."""
 LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')
 """One that goes on until it is ended."""
 
 
-def opened(*hosts: ListedHost) -> Executor:
+def opened(*hosts: HostEntry) -> Executor:
     """An executor with a slot on each machine."""
     return Executor([SshSlot(host) for host in hosts])
 

@@ -67,7 +67,7 @@ class Server:
 
     def install(self) -> None:
         """Have it run this very `loop`: by its sources, not by a copy."""
-        place = self.home / remote.HOME / "venv" / "bin"
+        place = self.home / remote.LOOP_FOLDER / "venv" / "bin"
         place.mkdir(parents=True)
         python = place / "python"
         root = Path(loop.__file__).parents[1]
@@ -77,7 +77,7 @@ class Server:
 
     def left(self) -> list[str]:
         """Jobs that are still there."""
-        return sorted(os.listdir(self.home / remote.HOME / "jobs"))
+        return sorted(os.listdir(self.home / remote.LOOP_FOLDER / "jobs"))
 
     def noise(self, text: str) -> None:
         """Have the login shell print something before anything else."""

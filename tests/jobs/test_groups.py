@@ -25,7 +25,7 @@ def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> Non
     with contextlib.closing(Executor(two)) as runner:
         run_to_end(executor.run_all_comparable(runner, jobs, wanted := two[0].where.group))
     assert {("GPU-0", "done")} == {(job.device.uuid, job.state) for job in jobs if job.device}
-    assert [] == executor.find_other_devices(jobs, wanted)
+    assert [] == executor.find_incomparable(jobs, wanted)
     last = make("nap last", needs_gpu=True, times=True)
     with contextlib.closing(Executor(two[1:])) as runner:
         run_to_end(executor.run_all_comparable(runner, [last], wanted))

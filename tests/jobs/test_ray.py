@@ -107,7 +107,7 @@ class Mixed:
 
 def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPUs of the commoner kind are used; where no node is left, another has so long to come."""
-    monkeypatch.setattr(on_ray, "ROOM_S", -1.0)
+    monkeypatch.setattr(on_ray, "NO_NODE_LIMIT_S", -1.0)
     slot = on_ray.RaySlot(cluster := Mixed())
     with pytest.raises(WorkFailed, match="no node of the Ray cluster is left"):
         slot.run_in_slot(make("go", needs_gpu=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import MachineFailure, UsageError
-from loop.jobs.hosts import Host, ListedHost
+from loop.jobs.hosts import Host, HostEntry
 from loop.jobs.remote import Connection, Unreachable
 from tests.jobs.sshd import Server, missing
 
@@ -28,7 +28,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def there(machine: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """A connection to it."""
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
-    with Connection(ListedHost("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+    with Connection(HostEntry("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
         yield connection
 
 
@@ -41,7 +41,7 @@ def test_the_users_own_configuration_does_not_take_the_master_away(
         f"{machine.client.read_text()}  ControlMaster auto\n  ControlPersist 10m\n  RemoteCommand true\n"
     )
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {own}")
-    with Connection(ListedHost("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+    with Connection(HostEntry("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
         assert b"ours\n" == connection.run_script("echo ours")
         assert connection._master is not None
         assert connection._master.poll() is None
@@ -80,7 +80,7 @@ def test_what_a_person_has_to_mend_is_said(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
         address = "no-such-name.invalid" if change == "nowhere" else "there"
         with (
-            Connection(ListedHost("l4", Host(ssh=address), Path("hosts.yaml"))) as connection,
+            Connection(HostEntry("l4", Host(ssh=address), Path("hosts.yaml"))) as connection,
             pytest.raises(UsageError) as wrong,
         ):
             connection.run_script("true")
@@ -107,7 +107,7 @@ def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_pa
     (place / "other").write_text("not asked for")
     back = tmp_path / "back"
     back.mkdir()
-    there.fetch("place", back, most_bytes=1000, only=["in"])
+    there.fetch("place", back, max_file_bytes=1000, included=["in"])
     assert ["in", "in/a b.txt"] == sorted(str(one.relative_to(back)) for one in back.rglob("*"))
 
 
@@ -130,7 +130,7 @@ def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machin
 def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The master ends with its connection."""
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
-    with Connection(ListedHost("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+    with Connection(HostEntry("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
         connection.run_script("true")
         master = connection._master
         assert master is not None

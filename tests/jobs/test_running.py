@@ -57,7 +57,7 @@ def test_a_job_ends_when_it_is_cancelled(make: Make) -> None:
 
 def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that ignores that it is told to."""
-    monkeypatch.setattr(executor, "COMMAND_ENDS_S", 0.1)
+    monkeypatch.setattr(executor, "COMMAND_END_LIMIT_S", 0.1)
     job = make("stubborn", ttl_s=0.2)
     assert 124 == executor.run_job(job)
     assert "failed" == job.state
@@ -143,7 +143,7 @@ def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
 
 def test_a_full_disk_is_said_before_a_job_begins(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what is left; the exit code is that of a machine that failed."""
-    monkeypatch.setattr(executor, "LEAST_BYTES", 1 << 62)
+    monkeypatch.setattr(executor, "MIN_FREE_BYTES", 1 << 62)
     job = make("go")
     assert 75 == executor.run_job(job)
     assert "MiB left" in jobs.last_line(job.path / "stderr")

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.jobs import remote
-from loop.jobs.hosts import Host, ListedHost
+from loop.jobs.hosts import Host, HostEntry
 from loop.jobs.remote import Connection
 
 FIT = {
@@ -18,7 +18,7 @@ FIT = {
 
 def connection(**fields: object) -> Connection:
     """A machine that nobody talks to."""
-    return Connection(ListedHost("l4", Host.model_validate({"ssh": "me@there", **fields}), Path("hosts.yaml")))
+    return Connection(HostEntry("l4", Host.model_validate({"ssh": "me@there", **fields}), Path("hosts.yaml")))
 
 
 def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
     """With what mends it; `loop` runs all the same."""
     (line,) = remote.list_missing_tools(connection(gpus=[0]), {**FIT, **facts})
     assert says in line
-    remote.refuse_unfit(connection(), {**FIT, **facts})
+    remote.refuse_unfit_machine(connection(), {**FIT, **facts})
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
 def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], says: str, mend: str) -> None:
     """Before anything is sent there."""
     with pytest.raises(UsageError) as wrong:
-        remote.refuse_unfit(connection(), {**FIT, **facts})
+        remote.refuse_unfit_machine(connection(), {**FIT, **facts})
     assert says in wrong.value.message
     assert mend in (wrong.value.hint or "")

@@ -39,7 +39,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     subprocess.run(["sh", SCRIPT, "start", str(folder)], check=True, timeout=60)
     monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(slurm, "RUN", runs((sys.executable, "-S", "-P", str(tmp_path / "loop.py"))))
+    monkeypatch.setattr(slurm, "RUN_COMMAND", runs((sys.executable, "-S", "-P", str(tmp_path / "loop.py"))))
     yield
     subprocess.run(["sh", SCRIPT, "stop", str(folder)], check=True, timeout=60)
 
@@ -54,7 +54,7 @@ def all_done(jobs: list[JobFolder]) -> None:
 @pytest.mark.slow
 def test_jobs_of_a_cluster(make: Make, cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten of them; one that hangs ends at its limit; one that kills what runs it is begun three times."""
-    monkeypatch.setattr(slurm, "SEEN_S", 1.0)
+    monkeypatch.setattr(slurm, "EXIT_CODE_WAIT_S", 1.0)
     jobs = [make(f"nap {number}") for number in range(10)]
     all_done(jobs)
     assert [("done", f"nap {n}", 1) for n in range(10)] == [
@@ -79,7 +79,7 @@ def test_a_job_is_lost_only_by_an_answer_of_slurms(
 
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(slurm, "_run_slurm", said)
-    for name, seconds in {"SEEN_S": 0.01, "ASK_S": 0.0, "POLL_S": 0.02}.items():
+    for name, seconds in {"EXIT_CODE_WAIT_S": 0.01, "ASK_S": 0.0, "POLL_S": 0.02}.items():
         monkeypatch.setattr(slurm, name, seconds)
     with pytest.raises(WorkFailed, match="its job of Slurm ended and never began it: do the nodes share "):
         slurm.slots(1)[0].run_in_slot(make("go"))

@@ -11,9 +11,9 @@ from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import run_to_end
 from loop.jobs import remote, ssh
 from loop.jobs.executor import run_all
-from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, content_hashes, create_job
-from loop.jobs.hosts import Host, ListedHost
-from loop.jobs.there import RemoteJobs
+from loop.jobs.folder import HEARTBEAT, RUNNER, Job, JobFolder, content_hashes, create_job
+from loop.jobs.hosts import Host, HostEntry
+from loop.jobs.remote_jobs import RemoteJobs
 from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
@@ -105,7 +105,7 @@ def test_another_loop_there_is_refused(machine: Server) -> None:
 
 def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path: Path) -> None:
     """Whoever sent that job, and whenever it began."""
-    job = JobFolder(machine.home / remote.HOME / "jobs" / "at-work")
+    job = JobFolder(machine.home / remote.LOOP_FOLDER / "jobs" / "at-work")
     job.path.mkdir(parents=True)
     (job.path / "tree").write_text("shared")
     (tmp_path / "a").write_text("a")
@@ -115,7 +115,7 @@ def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path:
         with pytest.raises(WorkFailed, match="job at-work of this project runs there"):
             there.send_tree("shared", tmp_path, ["a"])
         assert ["at-work"] == there.list_running()
-        (job.path / PID).unlink()
+        (job.path / RUNNER).unlink()
         there.remove("at-work")
 
 
@@ -124,18 +124,18 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
     machine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its jobs run on the other; what was begun there is ended once it answers again."""
-    monkeypatch.setattr(ssh, "AWAY_S", 2.0)
+    monkeypatch.setattr(ssh, "AWAY_LIMIT_S", 2.0)
     with Server(tmp_path / "second") as second:
         second.install()
         config = tmp_path / "ssh_config"
         config.write_text(machine.called("first") + second.called("second"))
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {config}")
-        hosts = [ListedHost(name, Host(ssh=name), Path("hosts.yaml")) for name in ("first", "second")]
+        hosts = [HostEntry(name, Host(ssh=name), Path("hosts.yaml")) for name in ("first", "second")]
         executor, jobs = opened(*hosts), [make(f"two{number}", *QUICK) for number in range(4)]
         both = [make("one", *LONG), make("other", *LONG)]
         for job in both:
             executor.submit(job)
-        begun = [second.home / remote.HOME / "jobs" / job.id / HEARTBEAT for job in both]
+        begun = [second.home / remote.LOOP_FOLDER / "jobs" / job.id / HEARTBEAT for job in both]
         wait(executor, both[0], lambda state: any(path.exists() for path in begun))
         stays, ends = both if begun[0].exists() else both[::-1]
         second.stop()
@@ -153,7 +153,7 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
 
 def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, tmp_path: Path) -> None:
     """What cannot be put in place fails; what can replaces all that was there."""
-    trees = machine.home / remote.HOME / "trees"
+    trees = machine.home / remote.LOOP_FOLDER / "trees"
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
     with RemoteJobs(HOST) as there:

@@ -14,10 +14,10 @@ from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
-from loop.jobs.hosts import ListedHost
+from loop.jobs.hosts import HostEntry
 from loop.jobs.remote import Unreachable
+from loop.jobs.remote_jobs import PollResult, RemoteJobs
 from loop.jobs.ssh import SshSlot
-from loop.jobs.there import PollResult, RemoteJobs
 from loop.library.hosted import SENDER_VARIABLE, Sender
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
@@ -50,10 +50,10 @@ class Fails:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No machine is waited for long."""
-    monkeypatch.setattr(ssh, "AWAY_S", 0.2)
+    monkeypatch.setattr(ssh, "AWAY_LIMIT_S", 0.2)
     monkeypatch.setattr(ssh, "POLL_S", 0.0)
-    monkeypatch.setattr(ssh, "LEAVES_S", 0.0)
-    monkeypatch.setattr("loop.jobs.executor.RECOVERY_S", 0.05)
+    monkeypatch.setattr(ssh, "REMOVE_LIMIT_S", 0.0)
+    monkeypatch.setattr("loop.jobs.executor.RECOVERY_INTERVAL_S", 0.05)
     monkeypatch.setattr(JobFolder, "verify_results", lambda job: None)
 
 
@@ -61,7 +61,7 @@ def executor_of(*machines: Fails) -> Executor:
     """Jobs on these machines."""
     slots = [SshSlot(HOST) for _ in machines]
     for slot, machine in zip(slots, machines, strict=True):
-        slot.there = cast(RemoteJobs, machine)
+        slot.connection = cast(RemoteJobs, machine)
     return Executor(slots)
 
 
@@ -110,7 +110,7 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 
     monkeypatch.setattr(RemoteJobs, "check_ready", ready)
     costs = HOST.host.model_copy(update={"stop": "true"})
-    hosts = [ListedHost(name, costs, HOST.path) for name in ("off", "full", "on")]
+    hosts = [HostEntry(name, costs, HOST.path) for name in ("off", "full", "on")]
     monkeypatch.setattr(ssh, "_choose_hosts", lambda: hosts)
     assert ["on", "on"] == [slot.host for slot in ssh.slots(4)]
     assert "on goes on running when all is over, and costs $0.70 an hour; then: loop" in capsys.readouterr().err
@@ -123,7 +123,7 @@ def test_a_job_is_brought_back_once_a_cut_is_over(monkeypatch: pytest.MonkeyPatc
     """It is not begun again: nothing of it is lost."""
     cut = Fails(fetch_results=Unreachable("l4 does not answer", ""))
     executor, job = executor_of(cut), make("away")
-    monkeypatch.setattr(ssh, "AWAY_S", 60.0)
+    monkeypatch.setattr(ssh, "AWAY_LIMIT_S", 60.0)
     executor.submit(job)
     time.sleep(0.3)
     assert "running" == executor.state(job)

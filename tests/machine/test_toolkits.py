@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.machine.machine import Release, builds_for, explain_old_driver
+from loop.machine.machine import Release, explain_old_driver, requests_code_for
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_code_runs_under_drivers_of_its_own_major_release_and_newer(
 )
 def test_flags_say_whether_code_is_for_a_gpu(flags: tuple[str, ...], expected: bool) -> None:
     """By its name, or as the one that is there; a processor's flags say nothing of GPUs."""
-    assert expected == builds_for(flags, "sm_90")
+    assert expected == requests_code_for(flags, "sm_90")

@@ -39,7 +39,7 @@ def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Wo
     git(copy.root, "commit", "-qam", "a proposer's own commit changes nothing")
     taken = AcceptedEdit.of(BRIEF, tree, copy)
     assert {"scale.c": b"new\n", "scale_more.c": b"more\n"} == taken.files
-    assert ("functions.py", "target.yaml") == taken.left_out
+    assert ("functions.py", "target.yaml") == taken.refused_files
     assert "manifest\n" == (copy.target / "target.yaml").read_text()
 
 

@@ -17,14 +17,22 @@ from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import LockHeld
 from loop.jobs import folder as job_files
 from loop.jobs.folder import SESSIONS, JobFolder, list_jobs, read_text
-from loop.jobs.remote import ANSWER_S, HOME, PYTHON, Connection, fill_script, hash_package, list_package_files
+from loop.jobs.remote import (
+    ANSWER_LIMIT_S,
+    LOOP_FOLDER,
+    PYTHON,
+    Connection,
+    fill_script,
+    hash_package,
+    list_package_files,
+)
 from loop.library.hosted import read_terms
 from loop.model.base import Model
 from loop.model.jobs import State, Where
 from loop.store import journal
 from loop.store.sessions import HEAD
 
-SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
+SESSION_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
 
 
 class SentJob(Model):
@@ -52,8 +60,9 @@ class SentJob(Model):
     """Time until which the machine is needed, in seconds since 1970; None: not stated."""
 
     def make_local(self, text: str, job: str) -> str:
-        """A line printed there, with remote paths made local. `job`: id of the job."""
-        home_there = f"{self.home}/{HOME}"
+        """A line that a job printed there, with local paths in place of remote ones. `job`: id of
+        the job."""
+        home_there = f"{self.home}/{LOOP_FOLDER}"
         text = text.replace(f"{home_there}/jobs/{job}/{SESSIONS}", self.sessions)
         return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
 
@@ -74,54 +83,57 @@ def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
 
 
 def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
-    """Copy the sessions that a job made into the local sessions folder. Returns their new folders. A copy by an
-    interrupted call stays. Raises WorkFailed if another session has that name. Only the resumed session is
-    replaced, and only if it did not also continue here."""
+    """Copy the sessions that a job made into the local sessions folder; remove the job's results.
+    Returns the sessions' new folders. A session that an interrupted call copied stays. Raises
+    WorkFailed if another session has that name. Only the resumed session is replaced, and only if
+    it did not also continue here."""
     imported: list[Path] = []
     for session in sorted((folder.path / SESSIONS).glob("*")):
-        name, place = session.name, Path(sent.sessions) / session.name
+        name, destination = session.name, Path(sent.sessions) / session.name
         is_folder = session.is_dir() and not session.is_symlink()
-        if not is_folder or not SESSION.fullmatch(name) or name in sent.past:
+        if not is_folder or not SESSION_NAME.fullmatch(name) or name in sent.past:
             continue
-        imported.append(place)
+        imported.append(destination)
         is_resumed = name == sent.resumed
-        if place.exists() and not is_resumed and read_text(place / HEAD) == read_text(session / HEAD):
-            continue  # The same head: an interrupted call already copied this session.
-        if place.exists():
-            own_journal = read_text(place / journal.NAME)
-            whole_lines = own_journal[: own_journal.rfind("\n") + 1]
-            continues_ours = read_text(session / journal.NAME).startswith(whole_lines)
-            if not is_resumed or not continues_ours:
+        if destination.exists():
+            has_same_head = read_text(destination / HEAD) == read_text(session / HEAD)
+            if has_same_head and not is_resumed:
+                continue  # An interrupted call already copied this session.
+            local_journal = read_text(destination / journal.NAME)
+            whole_lines = local_journal[: local_journal.rfind("\n") + 1]
+            continues_local = read_text(session / journal.NAME).startswith(whole_lines)
+            if not is_resumed or not continues_local:
                 why = "went on here meanwhile" if is_resumed else "is there already"
-                raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
-        # At any moment `place` or its `.old` copy holds a whole session.
-        new, old = place.with_name(f".{name}.new"), place.with_name(f".{name}.old")
+                hint = f"move it aside, then: loop jobs follow {folder.id}"
+                raise WorkFailed(f"{destination} {why}", hint=hint)
+        # At any moment `destination` or its `.old` copy holds a whole session.
+        new, old = destination.with_name(f".{name}.new"), destination.with_name(f".{name}.old")
         for stale in (new, old):
             shutil.rmtree(stale, ignore_errors=True)
         shutil.copytree(session, new)  # Makes the folder of all sessions, too.
-        if place.exists():
-            place.rename(old)
-        new.rename(place)
+        if destination.exists():
+            destination.rename(old)
+        new.rename(destination)
         shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(folder.path / job_files.RESULTS, ignore_errors=True)
     return imported
 
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 """Most bytes of each output stream that one poll fetches."""
-BEGINS_S = 60.0
+START_LIMIT_S = 60.0
 """Seconds that a started job has to write its `pid` file."""
-LARGEST_FILE = 1 << 30
+MAX_FILE_BYTES = 1 << 30
 """Largest file in bytes that is fetched."""
-TERMS = "terms"
+TERMS_FILE = "terms"
 """File with the machine's cloud and terms (`gcp spot`), as `loop.cloud.clouds` prints them."""
-BRANCHES = "branches.bundle"
+BUNDLE_FILE = "branches.bundle"
 """File with the git branches of sessions that were kept there."""
 
 # alive JOB: true if the process in its `pid` file runs: same number, start time, and boot id.
 # busy TREE: prints the jobs that run in that project's folder.
-SHELL = f"""
-cd "$HOME" && mkdir -p -m 700 {HOME} && cd {HOME} && mkdir -p jobs trees || exit 1
+SHELL_FUNCTIONS = f"""
+cd "$HOME" && mkdir -p -m 700 {LOOP_FOLDER} && cd {LOOP_FOLDER} && mkdir -p jobs trees || exit 1
 alive() {{
   [ -s "$1/pid" ] || return 1
   read -r name boot rest <"$1/pid"
@@ -136,13 +148,13 @@ busy() {{
   done
 }}
 """
-READY = """
+READY_SCRIPT = """
 printf '%s\\n' "$(cd && pwd -P)" "$(head -c 64 venv/loop-digest 2>/dev/null)"
 df -Pk . | awk 'NR == 2 {print $4}'
 busy @TREE@
 """
 TERMS_PROGRAM = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms_of_machine())"
-BEGIN = """
+START_SCRIPT = """
 cd jobs/@ID@ || exit 1
 [ -e rc ] || alive . || {
   @EXPORTS@
@@ -156,7 +168,7 @@ cd jobs/@ID@ || exit 1
 }
 """
 # Moves git's worktree records to the new tree, which already has the sessions' branches.
-SWAP = """
+SWAP_SCRIPT = """
 running=$(busy @TREE@)
 [ -z "$running" ] || { echo "job $running of this project runs there" >&2; exit 1; }
 if [ -d trees/@TREE@/.git/worktrees ] && [ -d trees/@TREE@.new/.git ]; then
@@ -165,17 +177,17 @@ fi
 rm -rf trees/@TREE@.old && mv trees/@TREE@ trees/@TREE@.old && mv trees/@TREE@.new trees/@TREE@ || exit 1
 rm -rf trees/@TREE@.old
 """
-BUNDLE = f"""
-rm -f jobs/@ID@/{BRANCHES}
+BUNDLE_SCRIPT = f"""
+rm -f jobs/@ID@/{BUNDLE_FILE}
 made() {{ git -C trees/@TREE@ "$@" --branches='loop/*' --not HEAD; }}
 [ ! -d trees/@TREE@/.git ] || [ -z "$(made rev-list -n 1 2>/dev/null)" ] ||
-  made bundle create --quiet ../../jobs/@ID@/{BRANCHES} || exit 1
+  made bundle create --quiet ../../jobs/@ID@/{BUNDLE_FILE} || exit 1
 """
-PAST = """
+REMOVE_PAST_SCRIPT = """
 mkdir -p trees/@TREE@.past && cd trees/@TREE@.past || exit 1
 for name in *; do case " @KEPT@ " in *" $name "*) ;; *) rm -rf "./$name" || exit 1 ;; esac; done
 """
-LOOK = """
+POLL_SCRIPT = """
 if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; else
   state=queued; [ -s pid ] && state=lost; alive . && state=running
   rc=$(head -c 8 rc 2>/dev/null)
@@ -187,17 +199,17 @@ if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; els
   tail -n 1 begun 2>/dev/null | head -c 300 | tr -d '\\n'; echo
 fi
 """
-FORGET = f"""
+REMOVE_SCRIPT = f"""
 for job in @JOBS@; do [ -d $job ] && touch $job/{job_files.CANCEL}; done
 n=0
 for job in @JOBS@; do while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done; done
 rm -rf @JOBS@
 """
-LOOKED = re.compile(
+POLL_ANSWER = re.compile(
     r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
     r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
 )
-"""First line of the output of `LOOK`: state, exit code, stream sizes (bytes), age (seconds)."""
+"""First line that `POLL_SCRIPT` prints: state, exit code, stream sizes (bytes), age (seconds)."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +224,7 @@ class PollResult:
     stderr: bytes
     has_more: bool
     """True if more output is waiting."""
-    why: str = ""
+    start_error: str = ""
     """Why the job did not begin; empty if it did."""
     is_gone: bool = False
     """True if the job's folder no longer exists, as on a reinstalled machine."""
@@ -223,7 +235,7 @@ class PollResult:
         return not self.has_more and self.state not in ("queued", "running")
 
 
-class Busy(LockHeld):
+class TreeInUse(LockHeld):
     """Another job runs in the project's folder on that machine."""
 
     def __init__(self, host: str, job: str) -> None:
@@ -234,71 +246,76 @@ class Busy(LockHeld):
 class RemoteJobs(Connection):
     """A connection to a machine, with operations on its jobs."""
 
-    def _run(self, script: str, limit_s: float = ANSWER_S, **values: str) -> list[str]:
+    def _run(self, script: str, limit_s: float = ANSWER_LIMIT_S, **values: str) -> list[str]:
         """Run a script in `~/.loop` there, with `@NAME@` replaced by values. Returns its lines."""
-        text = self.run_script(SHELL + fill_script(script, **values), limit_s=limit_s)
+        text = self.run_script(SHELL_FUNCTIONS + fill_script(script, **values), limit_s=limit_s)
         return text.decode(errors="replace").split("\n")
 
     def check_ready(self, tree: str = "-") -> tuple[str, int]:
-        """Home folder of the user there, and free disk space in KiB. Raises UsageError for another `loop`, Busy if
-        a job uses `tree`, the name of the project's folder there (`-`: none)."""
-        home, digest, free_kb, *running = self._run(READY, TREE=tree)
+        """Home folder of the user there, and free disk space in KiB. `tree`: name of the project's
+        folder there; `-`: none. Raises UsageError if another `loop` is installed, TreeInUse if a
+        job uses `tree`."""
+        home, digest, free_kb, *running = self._run(READY_SCRIPT, TREE=tree)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
             raise UsageError(f"{self.name} has {which} loop", f"loop hosts setup {self.name}")
         if running[0]:  # Id of the job that uses the tree.
-            raise Busy(self.name, running[0][:80])
+            raise TreeInUse(self.name, running[0][:80])
         return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
-        """Make the project's folder there hold exactly these files. `config`: its `.git/config`."""
+        """Make the project's folder there hold exactly the files `names` of `root`. `config`:
+        content of its `.git/config`; empty: unchanged. Raises WorkFailed if a job runs in the
+        folder."""
         new = f"trees/{tree}.new"
         self._run(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
-        self.send(root, names, f"{HOME}/{new}", beside=f"../{tree}")
+        self.send(root, names, f"{LOOP_FOLDER}/{new}", link_folder=f"../{tree}")
         if config:
             self._run("printf %s @CONFIG@ >@NEW@/.git/config || exit 1", CONFIG=shlex.quote(config), NEW=new)
-        self._run(SWAP, TREE=tree)
+        self._run(SWAP_SCRIPT, TREE=tree)
 
-    def send_past(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
-        """Make exactly these earlier sessions available to a project's jobs. `names`: their files in `root`."""
-        self._run(PAST, TREE=tree, KEPT=" ".join(sessions))
+    def send_past_sessions(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
+        """Make exactly these earlier sessions available to a project's jobs. `names`: their files
+        in `root`."""
+        self._run(REMOVE_PAST_SCRIPT, TREE=tree, KEPT=" ".join(sessions))
         if sessions:
-            self.send(root, names, f"{HOME}/trees/{tree}.past")
+            self.send(root, names, f"{LOOP_FOLDER}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
-        """Send a job's folder and start the job there; a started job is not started twice. `variables`:
-        environment of the job; `tree`: name of its project's folder there."""
+        """Send a job's folder and start the job there; a job that was started is not started again.
+        `variables`: environment of the job. `tree`: name of its project's folder there."""
         self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         paths = sorted(folder.path.rglob("*"))
         names = [path.relative_to(folder.path).as_posix() for path in paths]
         names = [name for name in names if name != job_files.LOCK]
-        self.send(folder.path, names, f"{HOME}/jobs/{folder.id}")
+        self.send(folder.path, names, f"{LOOP_FOLDER}/jobs/{folder.id}")
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
         python, terms_program = f'"$HOME/{PYTHON}"', shlex.quote(TERMS_PROGRAM)
-        self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, TERMS=terms_program)
+        self._run(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, TERMS=terms_program)
 
     def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
-        """State of a job, and its output after the bytes of each stream that are known already. The machine is not
-        trusted: raises WorkFailed if the answer does not match `LOOKED`."""
+        """State of a job, and its output after the bytes of each stream that are known already. The
+        machine is not trusted: raises WorkFailed if the answer does not match `POLL_ANSWER`."""
         out, talk = str(stdout_bytes), str(stderr_bytes)
-        lines = self._run(LOOK, ID=job, CHUNK=str(CHUNK), OUT=out, TALK=talk)
-        match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
+        lines = self._run(POLL_SCRIPT, ID=job, CHUNK=str(CHUNK_BYTES), OUT=out, TALK=talk)
+        match = POLL_ANSWER.fullmatch(lines[0]) if len(lines) >= 4 else None
         if match is None:
             raise WorkFailed("the machine answers nonsense", "run the same command again")
-        _, stdout_text, stderr_text, why, *_ = lines
-        stdout = base64.b64decode(stdout_text.encode())[:CHUNK]
-        stderr = base64.b64decode(stderr_text.encode())[:CHUNK]
-        code = int(match["rc"]) if match["rc"] != "-" else None
+        _, stdout_text, stderr_text, start_error, *_ = lines
+        stdout = base64.b64decode(stdout_text.encode())[:CHUNK_BYTES]
+        stderr = base64.b64decode(stderr_text.encode())[:CHUNK_BYTES]
+        exit_code = int(match["rc"]) if match["rc"] != "-" else None
         state: State = "lost"
-        if code is not None:
-            state = "done" if code in job_files.ANSWER_EXIT_CODES else "failed"
+        if exit_code is not None:
+            state = "done" if exit_code in job_files.ANSWER_EXIT_CODES else "failed"
         elif match["state"] == "running":
             state = "running"
-        elif match["state"] == "queued" and int(match["age"]) <= BEGINS_S:
+        elif match["state"] == "queued" and int(match["age"]) <= START_LIMIT_S:
             state = "queued"
-        has_more = stdout_bytes + len(stdout) < int(match["out"])
-        has_more = has_more or stderr_bytes + len(stderr) < int(match["talk"])
-        return PollResult(state, code, stdout, stderr, has_more, why, is_gone=match["state"] == "gone")
+        has_more_stdout = stdout_bytes + len(stdout) < int(match["out"])
+        has_more_stderr = stderr_bytes + len(stderr) < int(match["talk"])
+        has_more, is_gone = has_more_stdout or has_more_stderr, match["state"] == "gone"
+        return PollResult(state, exit_code, stdout, stderr, has_more, start_error, is_gone)
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
@@ -306,22 +323,19 @@ class RemoteJobs(Connection):
 
     def bundle_branches(self, job: str, tree: str) -> None:
         """Write the session branches of a project to a git bundle next to the job's results."""
-        self._run(BUNDLE, ID=job, TREE=tree)
+        self._run(BUNDLE_SCRIPT, ID=job, TREE=tree)
 
-    def fetch_results(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
-        """Fetch a job's results and the files in `more`, without the sessions in `earlier`. Also records the
-        machine's local name and its price of an hour."""
-        only = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, TERMS, *more)
-        self.fetch(
-            f"{HOME}/jobs/{folder.id}",
-            folder.path,
-            most_bytes=LARGEST_FILE,
-            only=only,
-            without=[f"{job_files.RESULTS}/{name}" for name in earlier],
-        )
-        prices = self.listed.host.prices
+    def fetch_results(self, folder: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
+        """Fetch a job's results and the files in `more_files`. Then write the machine's local name and
+        its price of an hour into the job's folder. `past`: folders of sessions that were sent from
+        here, below the results, which are not fetched."""
+        files = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, TERMS_FILE, *more_files)
+        excluded = [f"{job_files.RESULTS}/{name}" for name in past]
+        source, limit = f"{LOOP_FOLDER}/jobs/{folder.id}", MAX_FILE_BYTES
+        self.fetch(source, folder.path, max_file_bytes=limit, included=files, excluded=excluded)
+        prices = self.entry.host.prices
         # Terms: whether the machine runs on demand or as a spot machine.
-        _, terms = read_terms(read_text(folder.path / TERMS))
+        _, terms = read_terms(read_text(folder.path / TERMS_FILE))
         price = prices.usd_and_terms(terms)[0] if prices else None
         device = folder.device or Where(host=self.name)
         device = device.model_copy(update={"host": self.name, "usd_per_hour": price})
@@ -329,7 +343,7 @@ class RemoteJobs(Connection):
 
     def remove(self, *jobs: str) -> None:
         """End jobs that still run, then remove the folders of all these jobs."""
-        self._run(FORGET, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
+        self._run(REMOVE_SCRIPT, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
 
     def list_running(self) -> list[str]:
         """Ids of all jobs that run there, including those that other users of the account sent."""
