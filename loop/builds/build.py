@@ -108,10 +108,8 @@ QUOTED_TEXT = re.compile(r'"([^"\n]{1,255})"')
 
 
 def find_used_files(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
-    """Files of `folder` that these modules (names or files) use, as relative paths; no installed packages.
-
-    Follows imports, and strings that name a file, from file to file.
-    """
+    """Files of `folder` that these modules (names or files) use, as relative paths; no installed
+    packages. Follows imports, and strings that name a file, from file to file."""
     module_names = list(modules)
     script_folders = [os.path.dirname(name) for name in module_names if name.endswith(".py")]
     search_folders = list(dict.fromkeys(["", *script_folders]))
@@ -161,18 +159,20 @@ def _files_used_by(file: str, search_folders: Iterable[str], folder: Path) -> It
             yield from _module_files(name, [parent] if level else [*search_folders, file_folder], folder)
         constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
         texts = [value for value in constants if isinstance(value, str)]
-    paths = (os.path.join(parent_folder, text) for text in texts if text for parent_folder in (file_folder, ""))
-    yield from (name for name in paths if _is_copyable(folder, name))
+    for text in filter(None, texts):
+        paths = (os.path.join(file_folder, text), text)
+        yield from (path for path in paths if _is_copyable(folder, path))
 
 
 def _imported_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Modules that the code may import, each with its level of relative import; 0: absolute."""
+    """Modules that the code may import, each with its level of relative import; 0: absolute. Of
+    `from a import b`, `a.b`: `b` may be a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            words = [node.module] if node.module else []
-            yield from ((".".join([*words, alias.name]), node.level) for alias in node.names)
+            prefix = f"{node.module}." if node.module else ""
+            yield from ((f"{prefix}{alias.name}", node.level) for alias in node.names)
 
 
 def _parse_file(path: Path) -> ast.Module:
@@ -255,7 +255,7 @@ def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: 
 
 
 def has_same_statements(first: Path, second: Path) -> bool:
-    """True if two copies differ only in comments, docstrings and spacing."""
+    """True if two folders of Python files differ only in comments, docstrings and spacing."""
 
     def normal_form(path: Path) -> object:
         if path.suffix != ".py":
@@ -263,15 +263,15 @@ def has_same_statements(first: Path, second: Path) -> bool:
         tree = _parse_file(path)
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                first = node.body[0] if node.body else None
-                if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                    node.body.remove(first)
+                statement = node.body[0] if node.body else None
+                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                    node.body.remove(statement)  # A docstring.
         return ast.dump(tree)
 
     forms = []
-    for copied in (first, second):
-        files = [path for path in copied.rglob("*") if path.is_file()]
-        forms.append({str(path.relative_to(copied)): normal_form(path) for path in files})
+    for folder in (first, second):
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        forms.append({path.relative_to(folder): normal_form(path) for path in files})
     return forms[0] == forms[1]
 
 
@@ -293,7 +293,7 @@ Buildable = CAbiVariant | PythonVariant
 
 
 def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
-    """The named variants that are built from files of the target, compiled ones for the GPU at hand."""
+    """The named variants that are built from the target's files; compiled ones for the GPU here."""
     chosen: dict[str, Buildable] = {}
     for name in names:
         variant = bench.target.variants[name]
@@ -318,7 +318,8 @@ class ScannedSources:
 
 
 def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, ScannedSources]:
-    """Ask the compiler which files it would read (Python: see imports). Raises BuildFailed if one is missing."""
+    """Ask the compiler which files it would read (Python: see imports). BuildFailed if one is
+    missing."""
     if isinstance(variant, PythonVariant):
         files = find_used_files([variant.module], folder)
         return ScannedSources(hash_files((folder / file for file in files), folder), (), files, files)
@@ -332,7 +333,8 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
     for source in variant.sources:
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
-    command, note = [*_compiler_command(variant, include), "-M", *variant.sources], "reading the sources"
+    command = [compiler, *variant.build.flags, f"-I{include}", "-M", *variant.sources]
+    note = "reading the sources"
     completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH_MESSAGES, note=note)
     if not completed.succeeded:
         raise compiler_failure(completed, "read")
@@ -344,7 +346,8 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
         if not name.startswith(".."):
             own_files.add(name)
         # Of other files only the name counts, so that the place of a toolchain does not.
-        hashes.append((name if path.is_relative_to(folder) else path.name, content_hash(path.read_bytes())))
+        counted_name = name if path.is_relative_to(folder) else path.name
+        hashes.append((counted_name, content_hash(path.read_bytes())))
     words = [text for pair in sorted(hashes) for text in pair]
     digest = content_hash("\0".join([*words, *_recipe_words(variant, folder), version]))[:32]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
@@ -373,19 +376,15 @@ def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     return content_hash([*_recipe_words(variant, folder), str(include), *settings])[:32]
 
 
-def _find_record(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> BuildRecord | None:
-    """The record of the intact build of the current files; None without one."""
-    return known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
-
-
 def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the current files; None if it is missing or damaged."""
-    record = _find_record(variant, folder, cache, include)
+    record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
     return None if record is None else _make_build(name, record, cache, cached=True)
 
 
 def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """Cached build with this id, even if its sources changed; None if it, or a library that it loads, changed."""
+    """Cached build with this id, even if its sources changed; None if the build or a library that
+    it loads has changed."""
     if (python_copy := find_python_copy(variant_name, build_id, cache)) is not None:
         return python_copy
     for record in map(known_builds.read_record, cache.glob(f"*/{build_id}")):
@@ -410,13 +409,11 @@ def _make_build(name: str, record: BuildRecord, cache: Path, *, cached: bool, no
 
 
 def list_files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
-    """Files that the current build read, and paths where a new file would shadow one of them.
-
-    Paths are relative to the folder where possible. None if there is no such build.
-    """
+    """Files that the current build read, and paths where a new file would shadow one of them. Paths
+    are relative to the folder where possible. None if there is no such build."""
     if isinstance(variant, PythonVariant):
         return find_used_files([variant.module], folder)
-    record = _find_record(variant, folder, cache, include)
+    record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
     return None if record is None else tuple(record.files_read)
 
 
@@ -430,22 +427,23 @@ def hash_without_flags(
     include: Path,
     limit_s: float,
 ) -> Generator[Tick, None, str]:
-    """Hash of all that a build read, except these `ignored` flags. Raises BuildFailed as `build` does."""
+    """Hash of all that a build read, except these `ignored` flags: equal for two builds that differ
+    in them alone. Raises BuildFailed as `build` does."""
     yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
-    record = _find_record(variant, folder, cache, include)
+    record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
     if record is None:
         raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
     flags = tuple(flag for flag in variant.build.flags if flag not in set(ignored))
     recipe = variant.build.model_copy(update={"flags": flags})
-    other_variant = variant.model_copy(update={"build": recipe})
-    return _build_id(other_variant, folder, include, record.files_read, record.libraries_loaded)
+    reduced_variant = variant.model_copy(update={"build": recipe})
+    return _build_id(reduced_variant, folder, include, record.files_read, record.libraries_loaded)
 
 
 def _build_id(
     variant: CAbiVariant, folder: Path, include: Path, files_read: FileStates, loaded: FileStates
 ) -> str:
-    """Hash of contents, names, recipe and environment. Where the variant's folder, the folder of loop's headers
-    (`include`) and the loaded libraries lie does not count."""
+    """Hash of contents, names, recipe and environment. Where the variant's folder, the folder of
+    loop's headers (`include`) and the loaded libraries lie does not count."""
     parts = _recipe_words(variant, folder)
     contents = [(os.path.basename(path), content) for path, (content, _) in loaded.items()]
     for name, (content, _) in files_read.items():
@@ -465,8 +463,8 @@ class FileChanged(Exception):
 def build(
     name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, Build]:
-    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler. Raises
-    BuildFailed with the first error's file and line."""
+    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler.
+    Raises BuildFailed with the first error's file and line."""
     if isinstance(variant, PythonVariant):
         return build_python(name, variant, folder, cache)
     if (cached := find_build(name, variant, folder, cache=cache, include=include)) is not None:
@@ -491,18 +489,16 @@ def build(
 def _compile_into(
     output: Path, variant: CAbiVariant, folder: Path, sources: ScannedSources, include: Path, limit_s: float
 ) -> Generator[Tick, None, BuildRecord]:
-    """Compile a library into folder `output`, with its log and its record.
-
-    The library gets a placeholder for the build id, which is not known yet. It depends on contents alone,
-    so two clones link identical bytes. Raises FileChanged if a source changed meanwhile.
-    """
+    """Compile a library into folder `output`, with its log and its record. The library gets a
+    placeholder for the build id, which is not known yet. It depends on contents alone, so two
+    clones link identical bytes. Raises FileChanged if a source changed meanwhile."""
     placeholder, compiler, scratch = sources.identity, variant.build.compiler, output / "scratch"
     states_before = file_states(sources.files_read, folder, output)
     scratch.mkdir()
     host_option = ["-Xcompiler"] if Path(compiler).name == "nvcc" else []
-    command = [*_compiler_command(variant, include), "-shared", *host_option, "-fPIC"]
-    command += [f'-DLOOP_BUILD_ID="{placeholder}"', *variant.sources, *linked_libraries(variant.build)]
-    command += ["-o", str(output / LIBRARY)]
+    command = [compiler, *variant.build.flags, f"-I{include}", "-shared", *host_option, "-fPIC"]
+    command += [f'-DLOOP_BUILD_ID="{placeholder}"', *variant.sources]
+    command += [*linked_libraries(variant.build), "-o", str(output / LIBRARY)]
     env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
     start_time, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
     while True:  # Again without the options that an old assembler or linker refuses.
@@ -550,8 +546,3 @@ def _compile_into(
 def linked_libraries(recipe: BuildRecipe) -> list[str]:
     """Libraries among the flags; on the command line they must follow the sources."""
     return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".so"))]
-
-
-def _compiler_command(variant: CAbiVariant, include: Path) -> list[str]:
-    """The compiler's command line up to its flags, without sources. `include`: loop's headers."""
-    return [variant.build.compiler, *variant.build.flags, f"-I{include}"]

@@ -62,7 +62,8 @@ def file_state(path: str) -> FileState:
 
 @functools.lru_cache(maxsize=1 << 14)
 def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
-    """Hash of a file's bytes, cached while its `stat_values` are the same; `other` for no regular file."""
+    """Hash of a file's bytes, cached while its `stat_values` are the same; NOT_A_FILE for
+    others."""
     try:
         return content_hash(Path(path).read_bytes()) if stat.S_ISREG(stat_values[0]) else NOT_A_FILE
     except OSError:
@@ -70,10 +71,9 @@ def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
 
 
 def file_states(paths: Iterable[str], folder: Path, output: Path) -> FileStates:
-    """States of the files that the tools listed for a build, without files below `output` and devices.
-
-    Files of the variant's `folder` come first, because they change most; missing ones come last.
-    """
+    """States of the files that the tools listed for a build, without files below `output` and
+    devices. First come those of the variant's `folder`, which change most; last the missing
+    ones."""
     own_folders, states = (str(folder), str(folder.resolve())), FileStates()
     for path in paths:
         name = path if os.path.isabs(path) else os.path.normpath(path)
@@ -85,7 +85,12 @@ def file_states(paths: Iterable[str], folder: Path, output: Path) -> FileStates:
                 name = os.path.relpath(name, own_folder)
         if name not in states:
             states[name] = file_state(os.path.join(folder, name))
-    return dict(sorted(states.items(), key=lambda item: (os.path.isabs(item[0]), item[1][1] is None)))
+
+    def order(name: str) -> tuple[bool, bool]:
+        _, fields = states[name]
+        return os.path.isabs(name), fields is None
+
+    return {name: states[name] for name in sorted(states, key=order)}
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -118,10 +123,8 @@ def files_in_flags(variant: CAbiVariant, folder: Path) -> list[str]:
 
 
 def shadowing_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loads: Iterable[str]) -> set[str]:
-    """Paths where a new file would shadow a file that the build read: each name in each search folder.
-
-    `files`: headers and sources that were read. `loads`: libraries that the loader takes.
-    """
+    """Paths where a new file would shadow a file that the build read: each name in each search
+    folder. `files`: headers and sources. `loads`: libraries that the loader takes."""
     flags, files_read = variant.build.flags, list(files)
     header_folders = [os.path.dirname(source) for source in variant.sources]
     header_folders += [*_flag_values(flags, HEADER_FLAGS), str(include)]
@@ -146,7 +149,9 @@ def _flag_values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
     for flag in flags:
         if previous_flag in names:
             values.append(flag)
-        values += [flag[len(name) :] for name in names if flag.startswith(name) and flag not in names][:1]
+        name = next((name for name in names if flag.startswith(name)), "")
+        if name and flag not in names:
+            values.append(flag.removeprefix(name))
         previous_flag = flag
     return values
 
@@ -221,10 +226,8 @@ class BuildRecord(Model):
 
 
 def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:
-    """Record of a finished build; None if it or its library is damaged, or if others can change them.
-
-    `base`: the variant's folder; then also None if a file that the build read has changed.
-    """
+    """Record of a finished build; None if it or its library is damaged, or if others can change
+    them. `base`: the variant's folder; then also None if a file that the build read has changed."""
     if why := explain_foreign_access(folder / LIBRARY) or explain_foreign_access(folder / RECORD):
         remark_once(f"{folder} is not used: {why}")
         return None
@@ -250,10 +253,8 @@ def find_record(recipe: str, folder: Path, cache: Path) -> BuildRecord | None:
 
 @contextmanager
 def new_folder(cache: Path) -> Iterator[Path]:
-    """A folder in the cache to build in. The next build removes the folder of a killed one.
-
-    Raises LoopError if the cache cannot be written.
-    """
+    """A folder in the cache to build in. The next build removes the folder of a killed one. Raises
+    LoopError if the cache cannot be written."""
     with ExitStack() as stack:
         try:
             cache.mkdir(parents=True, exist_ok=True)
@@ -265,7 +266,7 @@ def new_folder(cache: Path) -> Iterator[Path]:
 
 
 def write_record(folder: Path, record: BuildRecord, placeholder: str) -> None:
-    """Replace the placeholder in the library of `folder` by the build id; write the record with its hash."""
+    """Replace the library's placeholder by the build id, and write the record with the new hash."""
     data = (folder / LIBRARY).read_bytes().replace(placeholder.encode(), record.build_id.encode())
     (folder / LIBRARY).write_bytes(data)
     command = tuple(word.replace(placeholder, record.build_id) for word in record.command)
@@ -274,10 +275,8 @@ def write_record(folder: Path, record: BuildRecord, placeholder: str) -> None:
 
 
 def move_folder(folder: Path, destination: Path, cache: Path, is_stored: Callable[[], object]) -> bool:
-    """Rename a finished folder to `destination`. Returns True if it replaces a damaged one.
-
-    If another session stored the same build first (`is_stored`), its folder stays.
-    """
+    """Rename a finished folder to `destination`. Returns True if it replaces a damaged one. If
+    another session stored the same build first (`is_stored`), its folder stays."""
     if is_stored():
         return False
     with locked_temporary_folder(cache, ".old-") as old_folder:

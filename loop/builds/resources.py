@@ -47,10 +47,8 @@ def read_defined_names(library: Path) -> tuple[str, ...] | None:
 
 
 def has_same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) -> bool:
-    """True if two libraries have equal bytes without symbols, debug sections and linker ids.
-
-    `ids`: their build ids, which are ignored. Raises OSError or subprocess.SubprocessError.
-    """
+    """True if two libraries have equal bytes without symbols, debug sections and linker ids. `ids`:
+    their build ids, which are ignored. Raises OSError or subprocess.SubprocessError."""
     with tempfile.TemporaryDirectory() as scratch:
         contents, stripped = [], Path(scratch) / "stripped"
         for library, build_id in zip((first, second), ids, strict=True):
@@ -97,24 +95,26 @@ def requests_report(flags: Sequence[str]) -> bool:
     words: list[str] = []
     for previous_flag, flag in zip(["", *flags], flags, strict=False):
         name, _, value = flag.partition("=")
-        words += [value] if name in PTXAS_FLAGS else [flag] if previous_flag in PTXAS_FLAGS else []
+        if name in PTXAS_FLAGS:
+            words.append(value)
+        elif previous_flag in PTXAS_FLAGS:
+            words.append(flag)
     options = {option for word in words for option in word.split(",")}
     return bool(options & {"-v", "--verbose"} or REPORT_FLAGS & set(flags))
 
 
 def parse_report(log: str) -> tuple[KernelResources, ...]:
     """Resources of each kernel in a compiler's log, by mangled name; empty without a report.
-
-    Includes device functions that have a stack frame or spill.
-    """
+    Includes device functions that have a stack frame or spill."""
     kernels: dict[tuple[str, str], KernelResources] = {}
     architecture = entry = function = ""
 
-    def update_kernel(symbol: str, **facts: int) -> None:
-        key, name = (architecture, symbol), symbol
+    def update_kernel(symbol: str, **fields: int) -> None:
         if architecture:
-            base = KernelResources(symbol=symbol, name=name, architecture=architecture, entry=False)
-            kernels[key] = kernels.get(key, base).model_copy(update=facts)
+            key = (architecture, symbol)
+            names = {"symbol": symbol, "name": symbol, "architecture": architecture}
+            kernel = kernels.get(key) or KernelResources(**names, entry=False)
+            kernels[key] = kernel.model_copy(update=fields)
 
     for line in log.splitlines():
         if match := KERNEL_LINE.match(line):
@@ -123,8 +123,8 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
         elif match := FUNCTION_LINE.match(line):
             function = match["symbol"]
         elif match := STACK_LINE.match(line):
-            stores, loads = int(match["stores"]), int(match["loads"])
-            update_kernel(function, stack_bytes=int(match["stack"]), spill_stores=stores, spill_loads=loads)
+            stack, stores, loads = (int(match[name]) for name in ("stack", "stores", "loads"))
+            update_kernel(function, stack_bytes=stack, spill_stores=stores, spill_loads=loads)
         elif match := REGISTERS_LINE.match(line):
             shared = SHARED_BYTES.search(line)
             registers = int(match["registers"])
@@ -133,8 +133,8 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
 
 
 def read_report(build: Build) -> tuple[tuple[KernelResources, ...], bool]:
-    """Resources of a build's kernels from its log, for each architecture, with demangled names. The second
-    value is True if the log was cut, so that kernels may be missing."""
+    """Resources of a build's kernels from its log, for each architecture, with demangled names. The
+    second value is True if the log was cut, so that kernels may be missing."""
     path = Path(build.library).parent / LOG
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse_report(log)

@@ -161,8 +161,8 @@ def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tup
     texts = []
     if dtype_by_name:
         dtypes = ", ".join(dict.fromkeys(dtype_by_name.values()))
-        taken = ", ".join(side.dtypes)
-        texts.append(f"{subject_of(dtype_by_name)} of type {dtypes}: it takes {taken}")
+        side_dtypes = ", ".join(side.dtypes)
+        texts.append(f"{subject_of(dtype_by_name)} of type {dtypes}: it takes {side_dtypes}")
     if reason_by_name:
         reasons = ", ".join(dict.fromkeys(reason_by_name.values()))
         subject = subject_of(reason_by_name)

@@ -27,9 +27,8 @@ VERIFY_OBJECTS = {
 
 
 def list_files_to_send(root: Path) -> tuple[str, ...]:
-    """Files to send, relative to `root`: the work tree with submodules, and its history from `.git`.
-
-    Outside git: all files. Without history if `.git` is no folder. Raises UsageError if the
+    """Files to send, relative to `root`: the work tree with submodules, and its history from
+    `.git`. Outside git: all files. Without history if `.git` is no folder. Raises UsageError if the
     repository borrows objects of another one, which is not sent."""
     alternates = root / ".git" / "objects" / "info" / "alternates"
     if alternates.is_file() and alternates.read_text().strip():
@@ -64,7 +63,7 @@ def _quoted(text: str) -> str:
 
 
 def _work_tree_files(root: Path) -> Iterator[str]:
-    """Files that git does not ignore, including those in nested repositories; all files outside git."""
+    """Files that git does not ignore, nested repositories included; all files outside git."""
     try:
         listed = read_bytes(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except LoopError:
@@ -78,10 +77,8 @@ def _work_tree_files(root: Path) -> Iterator[str]:
 
 
 def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
-    """Fetch the session branches from a git bundle; return the names of new and changed ones.
-
-    The user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch.
-    """
+    """Fetch the session branches from a git bundle; return the names of new and changed ones. The
+    user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch."""
     old_commits = _session_branches(root)
     options = ("--quiet", "--no-tags", "--no-write-fetch-head")
     arguments = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")

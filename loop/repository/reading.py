@@ -43,10 +43,8 @@ def read_revision(folder: Path) -> Revision:
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:
-    """Write the files of `folder` at a commit below `into`, and return `into`.
-
-    The checkout and its index stay unchanged. Raises WorkFailed if the commit is missing.
-    """
+    """Write the files of `folder` at a commit below `into`, and return `into`. The checkout and its
+    index stay unchanged. Raises WorkFailed if the commit is missing."""
     try:
         top = (root_of(folder) or folder).resolve()
         path_in_repository = folder.resolve().relative_to(top).as_posix()
@@ -61,10 +59,8 @@ def export_commit(folder: Path, commit: str, into: Path) -> Path:
 
 
 def changed_lines(folder: Path, commit: str) -> dict[str, int] | None:
-    """Files below `folder` that differ from a commit, to lines added plus removed.
-
-    Includes uncommitted edits; untracked files have 0 lines. None outside git, or for an unknown commit.
-    """
+    """Files below `folder` that differ from a commit, to lines added plus removed. Includes
+    uncommitted edits; untracked files have 0 lines. None outside git, or for an unknown commit."""
     path_arguments, top = ("--", str(folder.absolute())), root_of(folder)
     if top is None:
         return None
@@ -128,10 +124,9 @@ def _hint_at_history(folder: Path, hint: str) -> str:
 
 
 def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
-    """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one commit).
-
-    Raises UsageError if the two are equal, swapped or unrelated, or if the clone is too shallow.
-    """
+    """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one
+    commit). Raises UsageError if the two are equal, swapped or unrelated, or the clone too
+    shallow."""
     good_commit, bad_commit = resolve_revision(folder, good), resolve_revision(folder, bad)
     good_short, bad_short = good_commit[:SHORT_HASH], bad_commit[:SHORT_HASH]
     if good_commit == bad_commit:
@@ -157,7 +152,8 @@ def read_commit(folder: Path, revision: str) -> Candidate:
 
 
 def commits_between(folder: Path, older: Sequence[str], newer: str) -> list[Candidate]:
-    """All commits reachable from `newer` and not from `older`, parents first, merged branches included."""
+    """All commits reachable from `newer` and not from `older`, parents first, with merged
+    branches."""
     return list(_read_log(folder, "--topo-order", newer, "--not", *older))
 
 
@@ -167,34 +163,35 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 
 
 def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
-    """Path to object hash of every file, link and submodule of a commit. `mode`: only those of this git mode."""
+    """Path to object hash of every file, link and submodule of a commit; of those with a git mode
+    that begins with `mode`."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(mode) and row}
 
 
 def changed_hashes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
-    """For each commit but the first: path of what changed since the one before to its new object hash.
-
-    An empty hash: the file was deleted.
-    """
+    """For each commit but the first: path of each file that changed since the commit before, to its
+    new object hash. An empty hash: the file was deleted."""
     pairs = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
-    words = git(folder, "diff-tree", "--stdin", "-r", "--no-renames", "--raw", "-z", stdin=pairs).split("\0")
+    options = ("--stdin", "-r", "--no-renames", "--raw", "-z")
+    words = iter(git(folder, "diff-tree", *options, stdin=pairs).rstrip("\0").split("\0"))
     changes_by_commit: dict[str, dict[str, str]] = {commit: {} for commit in commits}
-    position, commit = 0, ""
-    while position < len(words) - 1:
-        if not words[position].startswith(":"):
-            commit, position = words[position], position + 1
+    commit = ""
+    for word in words:  # A commit; then of each file `:MODE MODE HASH NEW_HASH STATUS`, its path.
+        if not word.startswith(":"):
+            commit = word
             continue
-        fields = words[position].split()
-        changes_by_commit[commit][words[position + 1]] = "" if fields[4] == "D" else fields[3]
-        position += 2
+        *_, new_hash, status = word.split()
+        changes_by_commit[commit][next(words)] = "" if status == "D" else new_hash
     return [changes_by_commit[commit] for commit in commits[1:]]
 
 
 def checkout_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Path (from the top) to git's hash of the checkout's file; empty: no file, or a line break in its name."""
+    """Path (from the top) to git's hash of the file in the checkout; empty if there is none, or for
+    a name with a line break, which git's input cannot hold."""
     existing = [name for name in names if (folder / name).is_file() and "\n" not in name]
-    hashes = git(folder, "hash-object", "--stdin-paths", stdin="".join(f"{name}\n" for name in existing)).split()
+    lines = "".join(f"{name}\n" for name in existing)
+    hashes = git(folder, "hash-object", "--stdin-paths", stdin=lines).split()
     return {**dict.fromkeys(names, ""), **dict(zip(existing, hashes, strict=True))}
 
 
@@ -207,15 +204,15 @@ def patch_between(folder: Path, older: str, newer: str) -> str:
 def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
     """Commits that `git log` lists for the arguments `log_arguments`, oldest first."""
     log = read_bytes(folder, "log", "-z", "--reverse", f"--format={LOG_FORMAT}", *log_arguments)
-    words = log.decode(errors="replace").split("\0")
-    for start in range(0, len(words) - 1, LOG_FORMAT.count("%x00") + 1):
-        name, tree, parents, author, date, subject = words[start : start + 6]
+    words, size = log.decode(errors="replace").split("\0"), LOG_FORMAT.count("%x00") + 1
+    for start in range(0, len(words) - 1, size):
+        commit, tree, parents, author, date, subject = words[start : start + size]
         try:
             when = datetime.datetime.fromisoformat(date)
         except ValueError:  # No date, or an invalid year.
             when = None
         yield Candidate(
-            commit=name,
+            commit=commit,
             subject=one_line(subject),
             author=one_line(author),
             when=when,

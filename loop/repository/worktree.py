@@ -29,14 +29,12 @@ class MissingSubmodule(WorkFailed):
 
 def fill_submodules(checkout: Path, root: Path) -> None:
     """Check out the submodules of worktree `root` at the commits in its HEAD, without the network.
-
-    Sources are the user's checkout, or git's own copy in `.git/modules/PATH`. Other submodules stay empty.
-    Raises MissingSubmodule if no source has the commit.
-    """
+    Sources are the user's checkout, or git's own copy in `.git/modules/PATH`. Other submodules stay
+    empty. Raises MissingSubmodule if no source has the commit."""
     commit_by_path = object_hashes(root, "HEAD", SUBMODULE_MODE)
     if not commit_by_path:
         return
-    git_folder = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+    git_folder = _common_git_folder(checkout)
     for path, commit in commit_by_path.items():
         submodule, in_checkout, git_copy = root / path, checkout / path, git_folder / "modules" / path
         sources = [in_checkout] if (in_checkout / ".git").exists() else []
@@ -52,7 +50,7 @@ def fill_submodules(checkout: Path, root: Path) -> None:
 
 
 def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
-    """Check out a submodule's commit in `submodule`, from repository `source`. False if it lacks the commit."""
+    """Check out a submodule's commit from repository `source`. False if `source` lacks it."""
     for _ in range(2):
         try:
             if not (submodule / ".git").exists():
@@ -93,16 +91,14 @@ class Worktree:
         return git(self.root, "rev-parse", "HEAD").strip()
 
     def changed_lines(self) -> dict[str, int]:
-        """Path (from the target's folder) of each file that differs from `head`, to its changed lines.
-
-        Changed lines are lines added plus removed. Includes new files; excludes ignored files.
-        """
+        """Path (from the target's folder) of each file that differs from `head`, to lines added
+        plus removed. Includes new files; excludes ignored files."""
         self._register_new_files()
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *EDIT_PATHS)
         return {os.path.relpath(self.root / name, self.target): n for name, n in parse_numstat(text).items()}
 
     def patch(self, base: str = "HEAD") -> bytes:
-        """The patch from commit `base` to the current files. `git apply` accepts it at the top folder."""
+        """The patch from commit `base` to the current files, for `git apply` at the top folder."""
         self._register_new_files()
         return read_bytes(self.root, "diff", *PATCH_OPTIONS, base, *EDIT_PATHS)
 
@@ -111,10 +107,8 @@ class Worktree:
         git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)
 
     def commit(self, message: str, session: str = "") -> str:
-        """Commit all files in the user's name and return the new commit's hash.
-
-        A trailer names `loop` and the session. Raises MachineFailure if git cannot write.
-        """
+        """Commit all files in the user's name and return the new commit's hash. A trailer names
+        `loop` and the session. Raises MachineFailure if git cannot write."""
         self._require_own_worktree()
         git(self.root, "add", "--all", *EDIT_PATHS)
         trailer = f"{TRAILER}: loop {__version__}{f' session {session}' if session else ''}"
@@ -123,8 +117,8 @@ class Worktree:
         return self.head
 
     def point_branch(self, name: str) -> str:
-        """Point a branch at `head` and return its name. If `name` exists with commits that `head` lacks,
-        the branch is called `name-2`, `name-3` and so on. Raises WorkFailed after 99."""
+        """Point a branch at `head` and return its name. If `name` exists with commits that `head`
+        lacks, the branch is called `name-2`, `name-3` and so on. Raises WorkFailed after 99."""
         for branch in (name, *(f"{name}-{number}" for number in range(2, 100))):
             try:
                 branch_tip = git(self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").strip()
@@ -148,9 +142,7 @@ class Worktree:
 
     def check_out(self, commit: str) -> None:
         """Check out a commit with its submodules. Ignored files, such as build objects, stay.
-
-        Raises MissingSubmodule if the user's checkout lacks a submodule's commit.
-        """
+        Raises MissingSubmodule if the user's checkout lacks a submodule's commit."""
         self._require_own_worktree()
         present = object_hashes(self.root, "HEAD", SUBMODULE_MODE)
         for path in present.keys() - object_hashes(self.root, commit, SUBMODULE_MODE).keys():
@@ -161,7 +153,8 @@ class Worktree:
             fill_submodules(self.repository, self.root)
 
     def describe_empty_submodules(self) -> str:
-        """A message that names empty submodules and the command that fills them; empty if there is none."""
+        """A sentence that names empty submodules and the command that fills them; empty if none
+        is."""
         submodules = object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository is not None else {}
         empty = [path for path in submodules if not (self.root / path / ".git").exists()]
         if not empty:
@@ -171,19 +164,19 @@ class Worktree:
         return f"{subject} empty in its worktree: `{command}`"
 
     def apply(self, patch: Path) -> None:
-        """Apply a patch to the current files with a 3-way merge. Raises WorkFailed on a conflict."""
+        """Apply a patch to the files with a 3-way merge. Raises WorkFailed on a conflict."""
         self._require_own_worktree()
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
 
     def note_owner(self, session: Path) -> None:
-        """Store which session the worktree belongs to, once it is complete. On a write error it has no
-        owner, and `loop clean` leaves it alone."""
+        """Store which session the worktree belongs to, once it is complete. On a write error it has
+        no owner, and `loop clean` leaves it alone."""
         with contextlib.suppress(OSError, LoopError):
             sums.write_sealed(self._owner_note(), {"format": 1, "session": str(session.absolute())})
 
     @property
     def owner(self) -> Path | None:
-        """The session folder that uses the worktree; None if it is incomplete or its note is damaged."""
+        """The session folder that uses the worktree; None if its note is missing or damaged."""
         with contextlib.suppress(OSError, LoopError):
             note = self._owner_note()
             data = sums.read_regular(note)
@@ -194,6 +187,7 @@ class Worktree:
         return None
 
     def _owner_note(self) -> Path:
+        """The file that names the session, in git's private folder of the worktree."""
         return Path(git(self.root, "rev-parse", "--absolute-git-dir").strip()) / OWNER_NOTE
 
     def uncommitted_edits(self) -> dict[str, int] | None:
@@ -210,7 +204,7 @@ class Worktree:
             _unregister_missing(self.repository, self.root)
 
     def revert(self, commit: str = "HEAD") -> None:
-        """Reset all files to a commit and remove new ones. Default: discard the edits since `head`."""
+        """Reset all files to a commit and remove new ones. Default: discard edits since `head`."""
         self._require_own_worktree()
         git(self.root, "reset", "--quiet", "--hard", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
@@ -218,10 +212,8 @@ class Worktree:
 
 def make_from_checkout(target: Path, root: Path) -> Worktree:
     """Make a worktree at `root` with the current state of the user's checkout, committed or not.
-
     The worktree's `head` is a commit of that state. Raises LoopError when git fails, and UsageError
-    when the checkout has unresolved merge conflicts.
-    """
+    when the checkout has unresolved merge conflicts."""
     repository = repository_of(target)
     if repository is None:
         try:
@@ -242,10 +234,8 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
 
 
 def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
-    """Make a worktree at `root` with the files of a commit, without uncommitted changes.
-
-    Raises UsageError if the target is not under git.
-    """
+    """Make a worktree at `root` with the files of a commit, without uncommitted changes. Raises
+    UsageError if the target is not under git."""
     repository = repository_of(target)
     if repository is None:
         raise UsageError(f"{target} is not under git", hint="git init, and commit what works")
@@ -253,7 +243,7 @@ def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
-    """Copy a worktree's files, as the only commit, into a new repository at `root`, separate from the user's."""
+    """Copy a worktree's files, as the only commit, into a new repository at `root`."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
@@ -266,10 +256,8 @@ def copy_worktree(tree: Worktree, root: Path) -> Worktree:
 
 
 def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
-    """Make a worktree of the user's repository. Raises WorkFailed if git cannot register it.
-
-    A separate `git reset` checks files out, so that `includeIf` settings for that folder apply.
-    """
+    """Make a worktree of the user's repository. Raises WorkFailed if git cannot register it. A
+    separate `git reset` checks files out, so that `includeIf` settings for that folder apply."""
     _unregister_missing(repository, root)
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -285,9 +273,7 @@ def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Wo
 
 def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
     """Run a git command that writes in a worktree of `loop`. Raises MachineFailure if it fails.
-
-    Neither hooks nor users interfere there, so only the disk can be the cause. Git's own message is vague.
-    """
+    Neither hooks nor users interfere there, so only the disk can be the cause."""
     try:
         git(root, *arguments, variables=variables)
     except WorkFailed as error:
@@ -295,10 +281,8 @@ def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] | 
 
 
 def _unregister_missing(repository: Path, root: Path) -> None:
-    """Unregister worktrees in the folder of `root` that no longer exist; a kill leaves such entries.
-
-    `git worktree prune` would also unregister the user's own worktrees on an unmounted disk.
-    """
+    """Unregister worktrees beside `root` that no longer exist; a kill leaves such entries. `git
+    worktree prune` would also unregister the user's own worktrees on an unmounted disk."""
     folder = root.parent
     for line in git(repository, "worktree", "list", "--porcelain").splitlines():
         path = Path(line.removeprefix("worktree "))
@@ -307,24 +291,30 @@ def _unregister_missing(repository: Path, root: Path) -> None:
             with contextlib.suppress(LoopError):
                 git(repository, "worktree", "remove", "--force", "--force", str(path))
     # A git that was killed while it noted a worktree leaves half a path, which no git command removes.
-    common_folder = Path(git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
-    for note in (common_folder / "worktrees").glob("*"):
+    for entry in (_common_git_folder(repository) / "worktrees").glob("*"):
         with contextlib.suppress(OSError):
-            noted, whole = (note / "gitdir").read_text().strip(), f"{folder.resolve()}/{note.name}/.git"
-            is_torn = whole.startswith(noted) and not noted.endswith("/.git")
-            if is_torn and not Path(whole).exists():
-                shutil.rmtree(note)
+            noted_path = (entry / "gitdir").read_text().strip()
+            whole_path = f"{folder.resolve()}/{entry.name}/.git"
+            is_torn = whole_path.startswith(noted_path) and not noted_path.endswith("/.git")
+            if is_torn and not Path(whole_path).exists():
+                shutil.rmtree(entry)
+
+
+def _common_git_folder(folder: Path) -> Path:
+    """The `.git` folder that all worktrees of a repository share. `folder`: in any of them."""
+    return Path(git(folder, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
 
 
 def find_worktree(target: Path, root: Path) -> Worktree | None:
-    """The existing worktree of a target at `root`; None if there is none or git does not know it."""
+    """The existing worktree of a target at `root`; None if there is none that git knows. Removes
+    the locks that a killed git left."""
     if not (root / ".git").exists():
         return None
     try:
         git_folder = Path(git(root, "rev-parse", "--absolute-git-dir", "HEAD").splitlines()[0])
     except LoopError:
         return None
-    for lock in git_folder.glob("*.lock"):  # A killed git leaves its lock, which blocks later commands.
+    for lock in git_folder.glob("*.lock"):  # They would block later commands.
         lock.unlink(missing_ok=True)
     repository = repository_of(target)
     path_in_repository = Path(target.name) if repository is None else target.resolve().relative_to(repository)
@@ -364,13 +354,13 @@ def _copy_uncommitted(repository: Path, target: Path, tree: Worktree) -> bool:
 
 
 def list_worktrees(folder: Path) -> Iterator[Worktree]:
-    """All worktree folders in `folder`, by name, also incomplete ones. Symbolic links are skipped."""
+    """All worktrees in `folder`, by name, also incomplete ones, without symbolic links."""
     for root in sorted(folder.iterdir()) if folder.is_dir() else ():
         if root.is_symlink() or not root.is_dir():
             continue
         repository = None
         with contextlib.suppress(LoopError):
             if (root / ".git").is_file():
-                git_folder = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+                git_folder = _common_git_folder(root)
                 repository = git_folder.parent if git_folder.name == ".git" else git_folder
         yield Worktree(root, root, repository)
