@@ -29,7 +29,8 @@ MOST_GOOD_ENDS = 3
 
 
 def find_regressions(context: Context) -> tuple[Regression, ...]:
-    """Variants that are wrong or slower now, by the finished steps; wrong ones first."""
+    """Variants that are wrong or slower now, by the steps that this session finished; wrong
+    variants first. Each names the workloads on which it shows."""
     regressions: list[Regression] = []
     size = partial(count_operations, context.bench.target)
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
@@ -38,37 +39,42 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
             failed = [check for check in checks.checks if not check.passed]
             by_name = {check.workload.name: check.workload for check in failed}
             failing = sorted(by_name.values(), key=size)[:MOST_FAILING_WORKLOADS]
-            if any(check.cause in ("later calls", "remembers") for check in failed):  # Needs calls of others, too.
+            # A kernel that remembers fails only after calls of other workloads.
+            if any(check.cause in ("later calls", "remembers") for check in failed):
                 failing = _workloads_of_session(context, emulated=emulated)
             if failed:
                 regressions.append(Regression(checks.variant, "correctness", tuple(failing), emulated))
     compared = context.latest_output("kernel.compare", CompareOutput)
-    slower: dict[str, list[str]] = {}
+    slower_workloads: dict[str, list[str]] = {}
     """Variant to the names of its slower workloads."""
     for verdict in compared.verdicts if compared else ():
-        if isinstance(verdict, SpeedVerdict) and (verdict.against, verdict.verdict) == ("known_good", "slower"):
-            slower.setdefault(verdict.variant, []).append(verdict.workload)
-    for variant, names in slower.items():
+        is_known_good = isinstance(verdict, SpeedVerdict) and verdict.against == "known_good"
+        if is_known_good and verdict.verdict == "slower":
+            slower_workloads.setdefault(verdict.variant, []).append(verdict.workload)
+    for variant, names in slower_workloads.items():
         workloads = [workload for workload in _workloads_of_session(context) if workload.name in names]
         regressions.append(Regression(variant, "latency", tuple(workloads)))
     return tuple(regressions)
 
 
 def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[Workload]:
-    """All workloads of the session's sets. `emulated`: with the GPU's element types, and without those too large
-    for the emulator."""
+    """All workloads of the target's sets. `emulated`: with the GPU's element types, and without
+    those too large for the emulator."""
     sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
     distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
-    target = context.bench.target
-    return [workload for workload in distinct if not (emulated and is_too_large_to_emulate(target, workload))]
+    if emulated:
+        target = context.bench.target
+        return [w for w in distinct if not is_too_large_to_emulate(target, w)]
+    return list(distinct)
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
-    """Lines of commits from a good end to the checkout, the latest good end first; else why none."""
+    """Lines of commits from a good end to the checkout, the latest good end first. The sentence
+    says why there are none; it counts only if the list is empty."""
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
-        why = "commits of compiled variants alone are built"
-        return [], f"{why}; `loop bisect --probe exit -- COMMAND` takes any"
+        reason = "commits of compiled variants alone are built"
+        return [], f"{reason}; `loop bisect --probe exit -- COMMAND` takes any"
     known_good = past.known_good.get(variant) if regression.metric == "latency" else None
     first = known_good.commit if known_good else None
     return lines_from_good_sessions(context.task.folder, regression, past.sessions, first=first)
@@ -86,10 +92,11 @@ def lines_from_good_sessions(
     ends have none. A good end is a commit at which a session found the variant good, or the last
     commit below its uncommitted files. Those files may have made it good, so a search tries its good
     end first. `rows`: sessions, oldest first; `first`: a commit that comes before those of sessions."""
-    wrong, commits = wrong_builds(rows), [first]
+    wrong_build_keys, commits = wrong_builds(rows), [first]
     for row in reversed(rows):
-        # A session may be mistaken: another one found the same build wrong.
-        if is_good_session(row, regression) and not row.has_judged_build(regression.variant, wrong):
+        # A session may be mistaken: another session found the same build wrong.
+        is_mistaken = row.has_judged_build(regression.variant, wrong_build_keys)
+        if is_good_session(row, regression) and not is_mistaken:
             commits.append(row.commit or row.base)
     lines, problems = list[CommitLine](), list[str]()
     for commit in filter(None, dict.fromkeys(commits)):
@@ -105,58 +112,60 @@ def lines_from_good_sessions(
 
 
 def is_good_session(row: SessionRow, regression: Regression) -> bool:
-    """Whether a session found the variant right, and for a latency regression not slower."""
+    """Whether a session found the variant right, in the emulator if the regression is there. For a
+    latency regression the session also has to have passed, with the variant not slower."""
     variant = regression.variant
-    judged: Sequence[str] = row.emulated if regression.emulated else row.variants
-    is_right = variant in judged and variant in row.right and variant not in row.incorrect
-    if regression.metric == "correctness":
-        return is_right
-    return is_right and row.status == "passed" and variant not in row.regressed
+    was_judged = variant in (row.emulated if regression.emulated else row.variants)
+    was_right = variant in row.right and variant not in row.incorrect
+    was_fast = row.status == "passed" and variant not in row.regressed
+    return was_judged and was_right and (was_fast or regression.metric == "correctness")
 
 
 def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:
     """Search for the commit that made the first regressed variant slower or wrong. Only one regression is
     searched; the output names the others as not exercised."""
     regressions = find_regressions(context)
-    not_searched: list[str] = []
-    hint = None
+    not_searched, hint = list[str](), None
     for number, regression in enumerate(regressions, 1):
-        lines, why = choose_lines(context, regression)
+        lines, reason = choose_lines(context, regression)
         if lines:
             for other in regressions[number:]:
                 not_searched.append(f"a search for why {other.summary}: one at a time")
             return (yield from _search_lines(context, regression, lines, tuple(not_searched)))
-        not_searched.append(f"a search for why {regression.summary}: {why}")
+        not_searched.append(f"a search for why {regression.summary}: {reason}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
-    message = "nothing is slower or wrong; what a kernel takes is not searched"
-    if not_searched:
-        message = not_searched[0]
-    return Result(BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)))
+    texts = (*not_searched, "nothing is slower or wrong; what a kernel takes is not searched")
+    fields = {"message": texts[0], "hint": hint, "not_exercised": tuple(not_searched)}
+    return Result(BisectOutput.model_validate({"ok": True, **fields}))
 
 
 def _search_lines(
     context: Context, regression: Regression, lines: Sequence[CommitLine], not_searched: tuple[str, ...]
 ) -> RunningAction[BisectOutput]:
-    """Search the first line of commits; another one only if its good end is bad or untestable today.
-    `not_searched`: what the output names as not exercised. Fails after the step's time budget."""
-    started = time.monotonic()
+    """Search the first line of commits; the next one only if its good end is bad or untestable
+    today. `not_searched`: what the output names as not exercised. Fails after the step's time
+    budget."""
+    deadline = time.monotonic() + context.budget_s
 
     def check_budget(tick: Tick) -> Tick:
-        if time.monotonic() - started > context.budget_s:
-            late = f"no commit named within {context.budget_s:g} s; what was observed is kept"
+        if time.monotonic() > deadline:
+            problem = f"no commit named within {context.budget_s:g} s; what was observed is kept"
             command = _bisect_command(context, regression, line.good.short_commit)
-            raise WorkFailed(f"{regression.summary}: {late}", hint=f"it goes on with: {command}")
+            raise WorkFailed(f"{regression.summary}: {problem}", hint=f"it goes on with: {command}")
         return tick
 
     try:
         for line in lines:
-            with open_kernel_bisection(regression, line, context.bench, context.task.seed) as bisection:
+            opening = open_kernel_bisection(regression, line, context.bench, context.task.seed)
+            with opening as bisection:
                 answer = yield from map_ticks(bisection.run(), check_budget)
             # Another good end does not help if the bad end cannot be tested.
             if answer.outcome in ANSWERS or line.commits[-1].commit in answer.skipped:
                 break
     except LoopError as error:
-        return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
+        message, hint = error.message, error.hint
+        output = BisectOutput(ok=False, message=message, hint=hint, not_exercised=not_searched)
+        return Result(output)
     blamed = (*answer.culprits, *answer.range)
     names = ", ".join(f"{commit.short_commit} ({commit.subject})" for commit in blamed)
     result = f"{answer.outcome.replace('_', ' ')} {names}".strip()

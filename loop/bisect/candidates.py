@@ -61,11 +61,12 @@ class CommitLine:
 
     @functools.cached_property
     def file_changes(self) -> list[dict[str, str]]:
-        """Path to git object: all files of the good end, then what each candidate changes. An item for each of
-        `commits`; the object of a removed file is empty."""
-        commits = [candidate.commit for candidate in self.commits if candidate.commit != UNCOMMITTED]
-        rows = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
-        return [*rows, dict(self.uncommitted_files)] if self.uncommitted_files else rows
+        """For each of `commits`, path to git object: all files of the good end, then what each
+        candidate changes. The object of a removed file is empty."""
+        commits = [commit.commit for commit in self.commits if commit.commit != UNCOMMITTED]
+        all_files = reading.object_hashes(self.top, commits[0])
+        changes = [all_files, *reading.changed_hashes(self.top, commits)]
+        return [*changes, dict(self.uncommitted_files)] if self.uncommitted_files else changes
 
     def predecessor(self, candidate: Candidate) -> Candidate:
         """The good end or candidate just before this candidate."""
@@ -77,8 +78,8 @@ class CommitLine:
 
 
 def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
-    """The line between two revisions; without `bad` it ends with the uncommitted changes. Raises LoopError if no
-    line connects them."""
+    """The line between two revisions; without `bad` it ends with the uncommitted changes. Raises
+    LoopError if no line connects them."""
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = repository_of(folder)
@@ -102,9 +103,9 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
 
 
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
-    """The branches that a merge joined to the line, each from the commit where it left a good one. Empty if the
-    commit is no merge. If the line starts on a branch, this may be the main line. `joined`: only the first branch,
-    with the merge as its bad end."""
+    """The branches that a merge joined to the line, each from the commit where it left the good
+    commits; empty if the commit is no merge. If the line starts on a branch, this may be the main
+    line. `joined`: only the first branch, with the merge as its bad end."""
     good_commits = (line.predecessor(merge).commit, *line.other_good)
     branches: list[CommitLine] = []
     for parent in merge.parents if merge.merge else ():
@@ -131,8 +132,8 @@ def check_out(tree: Worktree, candidate: Candidate) -> None:
     """Check out a candidate in a worktree. Raises Untestable if a submodule is missing."""
     try:
         tree.check_out(candidate.commit)
-    except MissingSubmodule as gone:
-        raise Untestable(f"{gone.message}: {gone.hint}") from gone
+    except MissingSubmodule as missing:
+        raise Untestable(f"{missing.message}: {missing.hint}") from missing
 
 
 @dataclass
@@ -158,29 +159,31 @@ class Builder:
         if candidate.tree not in self.build_by_tree:
             try:
                 self.build_by_tree[candidate.tree] = yield from self._compile(candidate)
-            except Untestable as why:
-                self.build_by_tree[candidate.tree] = str(why)
-        result = self.build_by_tree[candidate.tree]
-        if isinstance(result, str):
-            raise Untestable(result)
-        return result
+            except Untestable as untestable:
+                self.build_by_tree[candidate.tree] = str(untestable)
+        build_or_reason = self.build_by_tree[candidate.tree]
+        if isinstance(build_or_reason, str):
+            raise Untestable(build_or_reason)
+        return build_or_reason
 
     def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """Build a candidate, and note which files the build read. Raises Untestable; WorkFailed if today's
-        compiler is missing, so that nothing builds."""
+        """Build a candidate, and note which files the build read. Raises Untestable; WorkFailed if
+        today's compiler is missing, so that nothing builds."""
         bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:
             check_out(self.worktree, candidate)
             folder, warning = self.worktree.target, self.worktree.describe_empty_submodules()
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
+        building = build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
         try:
-            result = yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
-        except BuildFailed as failed:
-            # Without today's compiler nothing builds; another missing one concerns this commit only.
-            if failed.no_compiler and self._compiler_in(folder) == self._compiler_in(bench.folder):
-                raise WorkFailed(failed.message, failed.hint) from failed
-            raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", warning)))) from failed
+            result = yield from building
+        except BuildFailed as failure:
+            # Another missing compiler than today's concerns this commit alone.
+            if failure.no_compiler and self._compiler_in(folder) == self._compiler_in(bench.folder):
+                raise WorkFailed(failure.message, failure.hint) from failure
+            reasons = (f"does not build: {failure.message}", warning)
+            raise Untestable("; ".join(filter(None, reasons))) from failure
         names = build.list_files_read(variant, folder, **places)
         if names is None:
             raise Untestable("its files change while it is built")
@@ -215,8 +218,8 @@ class Builder:
         raise Untestable(f"it has no variant {self.variant} that is built for {purpose}")
 
     def read_recipe(self, line: CommitLine, manifest: str) -> str:
-        """What a manifest says of the variant's build, as JSON; an unreadable one counts whole. `manifest`: its
-        git object, empty if the commit has none."""
+        """What a manifest says of the variant's build, as JSON. `manifest`: its git object, empty
+        if the commit has none; an unreadable manifest's object stands for its recipe."""
         if manifest and manifest not in self.recipe_by_manifest:
             recipe = manifest
             with contextlib.suppress(LoopError, KeyError):
@@ -234,9 +237,9 @@ class Builder:
 
 
 def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
-    """A name for the program of the good end and of each candidate; equal names, equal programs. A hash of the
-    recipe and of the files that builds read. The repository's tree hash if there is no builder or no build yet,
-    or if the build fails."""
+    """A name for the program of the good end and of each candidate; equal names, equal programs. A
+    hash of the recipe and of the files that builds read. The repository's tree hash if there is no
+    builder or no build yet, or if the build fails."""
     if builder is None or not builder.files_read:
         return tuple(candidate.tree for candidate in line.commits)
     manifest, relevant_paths = line.path_from_top(MANIFEST), set[str]()

@@ -126,8 +126,8 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) 
 
 
 def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
-    """A search for what made a kernel slower or wrong, by today's gate and workloads. `stack` closes it. Raises
-    LoopError if the request is unclear or cannot be searched."""
+    """A search for what made a kernel slower or wrong, by today's gate and workloads. `stack`
+    closes it. Raises LoopError if the request is unclear or cannot be searched."""
     if read_sender() is None:  # A job that another machine sent always names its target.
         require_named_target(request.target, Path.cwd(), "search")
     metrics = get_args(Metric)
@@ -146,11 +146,12 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
     sets = choose_sets(request.workloads or default_sets, target)
     dtype = target.dtypes["cuda" if emulated else device]
     workloads = expand_sets(target, sets, dtype, request.seed)
-    judged = [workload for workload in workloads if is_supported(variant, workload)]
-    judged = judged or [*workloads]  # None is supported: the gate says so.
-    judged = [workload for workload in judged if not (emulated and is_too_large_to_emulate(target, workload))]
+    supported = [workload for workload in workloads if is_supported(variant, workload)]
+    workloads = tuple(supported) or workloads  # If none is supported, the gate says so.
+    if emulated:
+        workloads = tuple(w for w in workloads if not is_too_large_to_emulate(target, w))
     left_out = tuple(name for name in target.workloads if name not in sets)
-    regression = Regression(name, metric, tuple(judged), emulated=emulated)
+    regression = Regression(name, metric, workloads, emulated=emulated)
     line = choose_line(request, setting, regression)
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     opening = open_kernel_bisection(regression, line, bench, request.seed)
@@ -158,22 +159,24 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
 
 
 def choose_line(request: BisectRequest, setting: Setting, regression: Regression) -> CommitLine:
-    """The line from the given good revision, or from the last session that found the variant good. Raises
-    LoopError if there is none."""
+    """The line from the requested good revision, or from the last session that found the variant
+    good. Raises LoopError if there is none."""
     folder, variant = setting.project.target, regression.variant
     if request.good:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
     if not lines:
-        why = f"no good revision to begin from, and no session found {variant} good at another commit"
-        raise UsageError(why, hint=f"loop bisect --variant {variant} --metric {regression.metric} --good REV")
+        message = "no good revision to begin from, and no session found"
+        options = f"--variant {variant} --metric {regression.metric}"
+        hint = f"loop bisect {options} --good REV"
+        raise UsageError(f"{message} {variant} good at another commit", hint)
     return lines[0]
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
-    """The variant to search for, one that is built; compiled ones come before ones in Python. Raises LoopError if
-    the choice is unclear."""
+    """The only variant to search for: the requested one, else the compiled one, else the one in
+    Python. Raises LoopError if there are several or none."""
     requested, target = [request.variant] if request.variant else (), setting.target
     names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
@@ -201,7 +204,7 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
 
 def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
-    started, printed, builder = time.monotonic(), 0, bisection.prober.builder
+    start_time, printed_count, builder = time.monotonic(), 0, bisection.prober.builder
     with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
         while True:
             raise_if_signalled()
@@ -211,19 +214,19 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
                 return stop.value  # type: ignore[no-any-return]
             except MachineFailure as failure:
                 raise failure.with_instruction("run the same command again: it goes on") from failure
-            passed_s = time.monotonic() - started
-            screen.status(f"  {tick.note} ({seconds_text(passed_s)})")
-            if builder and bisection.probes and not printed:
+            elapsed_s = time.monotonic() - start_time
+            screen.status(f"  {tick.note} ({seconds_text(elapsed_s)})")
+            if builder and bisection.probes and not printed_count:
                 builds = say.count(bisection.problem.last_position, "different build")
                 screen.say(f"  {builds} of {builder.variant} after the good end")
-            for number, probe in enumerate(bisection.probes[printed:], printed + 1):
+            for number, probe in enumerate(bisection.probes[printed_count:], printed_count + 1):
                 result = probe.reason
                 if probe.status == "measured":
                     result = ", ".join(f"{value:+.3g}" for value in probe.values[:SHOWN_VALUES])
-                    if hidden := probe.values[SHOWN_VALUES:]:
-                        result += f" and {len(hidden)} more"
+                    if len(probe.values) > SHOWN_VALUES:
+                        result += f" and {len(probe.values) - SHOWN_VALUES} more"
                 text = f"{number}: {probe.commit[:12]} {probe.status} {result}"
-                screen.say(f"  {text} ({probe.why}; {seconds_text(passed_s)})")
-            printed = len(bisection.probes)
-            if budget_minutes is not None and passed_s > 60 * budget_minutes:
+                screen.say(f"  {text} ({probe.why}; {seconds_text(elapsed_s)})")
+            printed_count = len(bisection.probes)
+            if budget_minutes is not None and elapsed_s > 60 * budget_minutes:
                 raise Stopped(f"over its budget of {budget_minutes:g} min", ExitCode.OVER_BUDGET)

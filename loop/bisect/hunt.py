@@ -16,7 +16,7 @@ from loop.base.places import state_folder
 from loop.base.processes import Tick
 from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, expand_merges, name_programs
 from loop.bisect.model import ProbeRequest, SearchEnd, SearchProblem
-from loop.bisect.search import LEAST_PART, Observations, next_move
+from loop.bisect.search import LEAST_SHARE, Observations, next_move
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
@@ -51,10 +51,12 @@ class Regression:
 
 @dataclass
 class Bisection:
-    """One search, from the first try to the answer."""
+    """One search, from the first probe to the answer."""
 
     line: CommitLine
+    """The commits to search."""
     prober: Prober
+    """Builds and observes a commit."""
     sets: tuple[str, ...] = ()
     """Workload sets of the target that commits are judged on."""
     left_out: tuple[str, ...] = ()
@@ -65,11 +67,14 @@ class Bisection:
     """Observations of the line's commits, from this search and earlier ones."""
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
-        """Search until there is an answer. Raises MachineFailure if the machine failed."""
+        """Search until there is an answer: build both ends, ask the gate whether there is a
+        regression, take over saved probes, then probe. Raises MachineFailure if the machine
+        failed."""
         line, prober, builder = self.line, self.prober, self.prober.builder
+        is_first_search, end = self.merge is None, None  # Searches of merges follow another.
         with ExitStack() as stack:
             if builder is not None:
-                if self.merge is None:  # Else the search that found the merge holds the device.
+                if is_first_search:
                     yield from hold_device(builder.bench, stack)
                 for candidate in (line.good, line.commits[-1]):
                     with contextlib.suppress(Untestable):  # The first probe of it reports why.
@@ -79,8 +84,7 @@ class Bisection:
                     sources = f"what {builder.variant} is built from"
                     why = f"not in the code: none of the {commits} changes {sources}"
                     return self._build_answer(SearchEnd("no_regression", why))
-            end = None
-            if self.merge is None:  # Else the gate was asked before, on the whole line.
+            if is_first_search:
                 # The first probe of an end reports why it cannot be tested.
                 with contextlib.suppress(Untestable, WorkerLost, Refusal):
                     end = yield from prober.ask_gate(line)
@@ -97,16 +101,17 @@ class Bisection:
 
     @property
     def problem(self) -> SearchProblem:
-        """The input of `search.next_move`. Not cached: each new build may read further files, which count then."""
+        """The input of `search.next_move`. Not cached: each build may read further files, and then
+        more commits are different programs."""
         commits = tuple(candidate.commit for candidate in self.line.commits)
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
     def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
-        """Observe a commit and save the result, with ticks that tell how the search stands. Raises MachineFailure
-        if the machine failed; not saved, since the commit is not at fault."""
+        """Observe a commit and save the result. The ticks show the reason for the probe. If the
+        machine failed, nothing is saved, since the commit is not at fault: MachineFailure."""
         candidate, against = self.line.commits[request.commit], self.line.commits[request.against]
         progress = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {request.why}"
-        watch, started = FolderWatch(Folders.for_process()), time.monotonic()
+        watch, start_time = FolderWatch(Folders.for_process()), time.monotonic()
 
         def watch_folders(tick: Tick) -> Tick:
             watch.measure()
@@ -121,7 +126,8 @@ class Bisection:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
             status, reason = "lost", str(lost)
-        if failure := watch.failure(has_failed=status != "measured" or 0.0 in values, messages=reason):
+        is_suspicious = status != "measured" or 0.0 in values  # 0: a wrong result.
+        if failure := watch.failure(has_failed=is_suspicious, messages=reason):
             raise failure
         probe = Probe(
             commit=candidate.commit,
@@ -131,7 +137,7 @@ class Bisection:
             values=values,
             reason=reason,
             claim=request.claim,
-            seconds=time.monotonic() - started,
+            seconds=time.monotonic() - start_time,
         )
         self.prober.memory.append(probe)
         self.probes.append(probe)
@@ -140,22 +146,24 @@ class Bisection:
         """Replace each merge among the culprits by what a search of its branches blames."""
         for merge in answer.culprits:
             # A failure may need both branches together, so the merge itself ends the branch.
-            for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
-                branch = yield from replace(self, line=line, merge=merge, probes=[]).run()
-                answer = self._add_branch(answer, merge, branch)
+            joined = self.prober.metric == "correctness"
+            for line in branches_of_merge(self.line, merge, joined=joined):
+                branch_answer = yield from replace(self, line=line, merge=merge, probes=[]).run()
+                answer = self._add_branch(answer, merge, branch_answer)
                 if merge not in answer.culprits:
                     break
         return answer
 
     def _add_branch(self, answer: BisectAnswer, merge: Candidate, branch: BisectAnswer) -> BisectAnswer:
-        """The answer after a search of one branch of a merge. What the branch blames takes the merge's place. The
-        merge stays if the branch blames nothing, or only a small part of the merge's step."""
+        """The answer after a search of one branch of a merge; `branch`: that search's answer. What
+        it blames takes the merge's place. The merge stays if the branch blames nothing, or only a
+        small part of the merge's step."""
         result = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
         blamed, run = branch.culprits, branch.range
-        step, whole = (-math.log(part.ratio or 1.0) for part in (branch, answer))
+        branch_step, whole_step = (-math.log(part.ratio or 1.0) for part in (branch, answer))
         if blamed == (merge,):
             result, blamed = "no regression, its commits are good", ()
-        elif blamed and step < LEAST_PART * whole:
+        elif blamed and branch_step < LEAST_SHARE * whole_step:
             result, blamed, run = f"no regression, too little of it came from {branch.why}", (), ()
         why = f"{branch.why}; it came with the merge {merge.short_commit} ({merge.subject})"
         ratio = branch.ratio if len(answer.culprits) == 1 else answer.ratio
@@ -183,7 +191,8 @@ class Bisection:
     def _build_answer(self, end: SearchEnd) -> BisectAnswer:
         """Turn the result of `search.next_move` (indices and positions) into an answer (commits)."""
         commits, problem, prober = self.line.commits, self.problem, self.prober
-        culprits, run, ratio = tuple(commits[index] for index in end.culprits), tuple[Candidate, ...](), None
+        culprits = tuple(commits[index] for index in end.culprits)
+        run, ratio = tuple[Candidate, ...](), None
         if end.range:
             first, last = end.range
             run = expand_merges(self.line, commits[first : last + 1])

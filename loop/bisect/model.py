@@ -22,8 +22,8 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """The commits to search, oldest first: the first is the good end, the last the bad one. Neighbours that build
-    the same program share a *position*."""
+    """The commits to search, oldest first: the first is the good end, the last the bad one.
+    Neighbours that build the same program share a *position*."""
 
     commits: tuple[str, ...]
     """Their hashes."""
@@ -33,11 +33,14 @@ class SearchProblem:
 
     @functools.cached_property
     def positions(self) -> tuple[int, ...]:
-        """Position of each commit. Commits between two of the same program share its position."""
+        """Position of each commit: 0 for the good end, one more at each commit with a new program.
+        Commits between two of the same program share its position."""
         last_index_of = {program: index for index, program in enumerate(self.programs)}
-        positions, shared_until = [0], last_index_of[self.programs[0]]
-        for index, program in enumerate(self.programs[1:], 1):
-            positions.append(positions[-1] + (index > shared_until))
+        positions, position, shared_until = list[int](), 0, last_index_of[self.programs[0]]
+        for index, program in enumerate(self.programs):
+            if index > shared_until:
+                position += 1
+            positions.append(position)
             shared_until = max(shared_until, last_index_of[program])
         return tuple(positions)
 

@@ -56,16 +56,17 @@ class LevelsFit:
 
 
 class Observations:
-    """The probes so far, by position; `Pairs` and `Runs` draw conclusions from them. Methods name a range of
-    positions by its ends, `low` and `high`, which differ."""
+    """The probes so far, by position; `Pairs` and `Runs` draw conclusions from them. Methods name a
+    range of positions by its ends, `low` and `high`, which differ."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        """Ignores ratios to a commit other than the good end: they belong to other searches."""
+        """Sort the values of the probes by position, and those of a confirmation by its claim.
+        Ratios to a commit other than the good end are ignored: they belong to other searches."""
         self.problem = problem
         self.fit = functools.cache(self._fit)
         self.values_at: dict[int, list[float]] = {}
-        """Position to log(time of the commit / time of the good end); for correctness to 1 for right, 0 for wrong.
-        Without confirmations."""
+        """Position to log(time of the commit / time of the good end); for correctness to 1 for
+        right, 0 for wrong. Without confirmations."""
         self.confirmations: dict[tuple[int, int, int], Confirmation] = {}
         """Positions of suspect and parent, and number of the claim, to the confirmation."""
         self.untestable_reasons: dict[int, str] = {}
@@ -73,7 +74,8 @@ class Observations:
         self.built_positions: set[int] = set()
         self.lost_reasons: list[str] = []
         """Reasons of the latest consecutive probes without a result."""
-        self.total_count = 0  # Of all observed values.
+        self.total_count = 0
+        """Number of observed values, those of confirmations included."""
         index_of = {commit: index for index, commit in enumerate(problem.commits)}
         for probe in probes:
             values = [value for value in probe.values if math.isfinite(value)]
@@ -81,7 +83,8 @@ class Observations:
                 self.lost_reasons.append(probe.reason or "no value came")
                 continue
             self.lost_reasons = []
-            position, reference = (problem.positions[index_of[name]] for name in (probe.commit, probe.against))
+            position = problem.positions[index_of[probe.commit]]
+            reference = problem.positions[index_of[probe.against]]
             if probe.status == "broken":
                 self.untestable_reasons[position] = probe.reason
                 continue
@@ -106,8 +109,9 @@ class Observations:
         return len(self.values_at.get(position, ()))
 
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit a good and a bad level to the observations of a range, and score the gaps between them. `strict`:
-        assume as much noise between builds as they do not rule out; without effect in `Runs`."""
+        """Fit a good and a bad level to the observations of a range, and score the gaps between
+        them. `strict`: assume as much noise between builds as they do not rule out; no effect in
+        `Runs`."""
         raise NotImplementedError
 
 
@@ -116,38 +120,38 @@ TYPICAL_NOISE, MOST_NOISE = 0.005, 0.02
 a commit is blamed, until the observed builds rule it out."""
 RULED_OUT_Z = -2.33
 """Normal quantile: noise is ruled out if builds scatter this little in 1 of 100 cases."""
-RULING_OUT = 9
+RULING_OUT_BUILDS = 9
 """Builds, beyond two, that are enough to rule out noise."""
 LEAST_STEP, LEAST_STEP_SINGLE = 2.5, 4.0
 """Least step to blame a commit or a range, as a multiple of the noise between builds; and if one
 side of the step has a single build."""
 DECISIVE_LOG_ODDS = math.log(249)
 """Log odds that decide the side of a build."""
-OUTLIER = 4.5
+OUTLIER_DEVIATIONS = 4.5
 """A pair this many median deviations beyond both levels is clipped."""
-ENDS_FIRST, ENDS_LEAST, ENDS_MOST = 3, 8, 200
+ENDS_FIRST_PAIRS, ENDS_LEAST_PAIRS, ENDS_MOST_PAIRS = 3, 8, 200
 """Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
-BEGUN_Z, DIFFER_Z, NONE_Z = 3.0, 4.5, 2.6
+NARROWING_Z, DIFFERENCE_Z, NO_DIFFERENCE_Z = 3.0, 4.5, 2.6
 """Standard errors by which ends differ, once commits between them were observed; and before;
 standard errors above which a difference is ruled out."""
-NEIGHBOUR, NEIGHBOUR_MOST = 1.5, 1.75
+NEIGHBOUR_NEED, NEIGHBOUR_MOST_NEED = 1.5, 1.75
 """Precision of a build beside the step, as a multiple of its vote's need; and of the noise."""
 LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8
 """Least distance of a third level from both others: log ratio, and standard errors of pairs."""
-PAIRS_MOST, PAIRS_MOST_NOISY = 5.0, 2.0
+MOST_NEEDED, MOST_NEEDED_NOISY = 5.0, 2.0
 """After this many times the pairs that a vote needs, more would not decide it; and if noise
 between builds leaves little to decide."""
 BATCH_MOST = 32
 """Most pairs in one request."""
-LEAST_PART = 0.15
+LEAST_SHARE = 0.15
 """Least share of the whole step that a further culprit explains."""
 CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
 """Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
 FIRST_PAIRS, MOST_PAIRS = 4, 60
 """Pairs of a confirmation before a first look; and at most, unless noise needs more."""
-EXPLAINED, EXPLAINED_Z = 0.7, 1.645
+EXPLAINED_SHARE, EXPLAINED_Z = 0.7, 1.645
 """If a culprit explains less of the step, by this many standard errors, there are others."""
-TODAY = "the bad end is as fast today, so what was slow may have been the machine or its environment"
+FAST_TODAY = "the bad end is as fast today, so what was slow may have been the machine or its environment"
 
 
 @dataclass(frozen=True)
@@ -167,20 +171,23 @@ def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) ->
     builds, 0; for a quantile below 0 infinity, since they rule out no noise.
     """
     freedom = len(residuals) - 2
-    if freedom < (RULING_OUT if quantile < 0 else 1):
+    if freedom < (RULING_OUT_BUILDS if quantile < 0 else 1):
         return math.inf if quantile < 0 else 0.0
     part = 2 / (9 * freedom)
-    wanted = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
+    chi_squared_quantile = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
 
     def chi_squared(noise: float) -> float:
         return math.fsum(square / (noise**2 + variance + 1e-18) for square, variance in residuals)
 
-    if chi_squared(0.0) <= wanted:
+    if chi_squared(0.0) <= chi_squared_quantile:
         return 0.0
     low, high = 0.0, 1.0
     for _ in range(30):  # Bisection: chi_squared falls as the noise grows.
         middle = (low + high) / 2
-        low, high = (middle, high) if chi_squared(middle) > wanted else (low, middle)
+        if chi_squared(middle) > chi_squared_quantile:
+            low = middle
+        else:
+            high = middle
     return high
 
 
@@ -191,19 +198,20 @@ class Pairs(Observations):
     def clipped(self) -> dict[int, list[float]]:
         """Position to its log ratios, with outliers clipped to just beyond both levels."""
         observed = {position: values for position, values in self.values_at.items() if values}
-        medians = {position: median(values) for position, values in observed.items()}
         deviations = list[float]()
-        for position, values in observed.items():
+        for values in observed.values():
             if len(values) > 2:
-                deviations += [abs(value - medians[position]) for value in values]
+                centre = median(values)
+                deviations += [abs(value - centre) for value in values]
         if len(deviations) < 6:  # Too few to tell what an outlier is.
             return observed
-        reach = OUTLIER * max(median(deviations), 1e-4)
-        bad_level = medians.get(self.problem.last_position, 0.0)
-        low, high = min(0.0, bad_level) - reach, max(0.0, bad_level) + reach
-        return {
-            position: [min(max(value, low), high) for value in values] for position, values in observed.items()
-        }
+        margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)
+        bad_level = median(observed.get(self.problem.last_position, [0.0]))
+        least, most = min(0.0, bad_level) - margin, max(0.0, bad_level) + margin
+        clipped = {}
+        for position, values in observed.items():
+            clipped[position] = [min(max(value, least), most) for value in values]
+        return clipped
 
     @functools.cached_property
     def pair_variance(self) -> float:
@@ -214,8 +222,8 @@ class Pairs(Observations):
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def timed_builds(self, low: int, high: int) -> list[TimedBuild]:
-        """The observed builds of a range, in order. The good end is the reference of all pairs: its mean is 0,
-        without variance."""
+        """The observed builds of a range, in order. The good end is the reference of all pairs, so
+        its mean is 0, without variance."""
         builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
         for position, values in sorted(self.clipped.items()):
             if low <= position <= high and position > 0:
@@ -224,8 +232,11 @@ class Pairs(Observations):
         return builds
 
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
+        """Fit levels, noise and the gap of the step in turns, from the two ends on. `strict`:
+        assume as much noise between builds as they do not rule out."""
         builds = self.timed_builds(low, high)
-        pair_noise, most_noise = 4 * math.sqrt(self.pair_variance), MOST_NOISE if strict else TYPICAL_NOISE
+        pair_noise = 4 * math.sqrt(self.pair_variance)
+        most_noise = MOST_NOISE if strict else TYPICAL_NOISE
         good_level, bad_level = builds[0].mean, builds[-1].mean
         noise, midpoint_variance = min(most_noise, pair_noise), 0.0
         scores = [0.0] * (len(builds) - 1)
@@ -247,18 +258,19 @@ class Pairs(Observations):
                 midpoint_variance += 0.25 / sum(weights)
                 residuals += [((build.mean - level) ** 2, build.variance) for build in side]
             good_level, bad_level = levels
-            likely = estimate_noise(residuals, 0.0)
+            observed_noise = estimate_noise(residuals, 0.0)
             # Without noise in pairs, builds differ little.
-            assumed = min(most_noise, max(pair_noise, 4 * likely))
+            assumed_noise = min(most_noise, max(pair_noise, 4 * observed_noise))
             if strict:
-                assumed = min(assumed, max(estimate_noise(residuals, RULED_OUT_Z), TYPICAL_NOISE))
-            noise = max(likely, assumed, 1e-6)
+                possible_noise = estimate_noise(residuals, RULED_OUT_Z)
+                assumed_noise = min(assumed_noise, max(possible_noise, TYPICAL_NOISE))
+            noise = max(observed_noise, assumed_noise, 1e-6)
         positions = [build.position for build in builds]
         return LevelsFit(positions, scores, good_level, bad_level, noise, midpoint_variance)
 
     def exceeds_noise(self, low: int, high: int, parent: int, suspect: int) -> bool:
-        """Whether the step between two positions clearly exceeds the noise between builds. A single build on one
-        side may be off its level by chance, so the step has to be larger."""
+        """Whether the step between two positions clearly exceeds the noise between builds. A single
+        build on one side may be off its level by chance, so the step has to be larger."""
         builds = self.timed_builds(low, high)
         good_count = sum(build.position <= parent for build in builds)
         bad_count = sum(build.position >= suspect for build in builds)
@@ -267,24 +279,25 @@ class Pairs(Observations):
         return fit.step >= least * fit.noise
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its vote decides once
-        the variances of noise, midpoint and pairs add up to less than step^2 / (2 log odds). What noise and
-        midpoint leave of this is for the pairs."""
+        """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its
+        vote decides once the variances of noise, midpoint and pairs add up to less than step^2 / (2
+        log odds). What noise and midpoint leave of this is for the pairs."""
         count, fit = self.count_at(position), self.fit(low, high, strict=strict)
         allowed = fit.step**2 / 2 / DECISIVE_LOG_ODDS - fit.noise**2 - fit.midpoint_variance
         needed = self.pair_variance / max(allowed, fit.noise**2 / 2, 1e-12)
         is_noisy = allowed <= fit.noise**2 / 2
-        if count >= (PAIRS_MOST_NOISY * needed if is_noisy else PAIRS_MOST * needed + 2):
+        if count >= (MOST_NEEDED_NOISY * needed if is_noisy else MOST_NEEDED * needed + 2):
             return 0
         return min(max(1, math.ceil(needed / 3), count // 4), BATCH_MOST)
 
     def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
-        """Pairs of a build beside the step: at a time, and at most. A dozen such builds rule out noise that would
-        hide the step."""
+        """Pairs of a build beside the step: at a time, and at most. A dozen such builds rule out
+        noise that would hide the step."""
         step = self.fit(low, high, strict=True).step
         noise = self.fit(low, high, strict=False).noise
-        count = math.ceil(NEIGHBOUR * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
-        return min(max(1, count), BATCH_MOST), math.ceil(NEIGHBOUR_MOST * self.pair_variance / noise**2)
+        count = math.ceil(NEIGHBOUR_NEED * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
+        most_count = math.ceil(NEIGHBOUR_MOST_NEED * self.pair_variance / noise**2)
+        return min(max(1, count), BATCH_MOST), most_count
 
     def measure_step(self, low: int, high: int) -> tuple[float, float]:
         """Log ratio of the upper position to the lower, and its standard error from pairs alone."""
@@ -293,55 +306,62 @@ class Pairs(Observations):
         return upper.mean - lower.mean, math.sqrt(upper.variance + lower.variance)
 
     def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
-        """The next request for an end; None once the ends differ; a result if they evidently do not."""
+        """The next request for an end; None once the ends differ; a result if they evidently do
+        not, or if noise hides it."""
         ends = [end for end in (low, high) if end]  # The good end itself is the reference.
         for end in ends:
-            if (missing := ENDS_FIRST - self.count_at(end)) > 0:
+            if (missing := ENDS_FIRST_PAIRS - self.count_at(end)) > 0:
                 return self.request(end, missing, "end: does the difference show today?")
         step, error = self.measure_step(low, high)
         count, last = min(map(self.count_at, ends)), self.problem.last_position
-        has_begun = any(low < position < high for position in self.clipped)
-        if step >= (BEGUN_Z if has_begun else DIFFER_Z) * error:
+        is_narrowing = any(low < position < high for position in self.clipped)
+        if step >= (NARROWING_Z if is_narrowing else DIFFERENCE_Z) * error:
             return None
-        if step <= -DIFFER_Z * error and -step > 4 * TYPICAL_NOISE:
+        if step <= -DIFFERENCE_Z * error and -step > 4 * TYPICAL_NOISE:
             why = f"the good end is slower than the bad one, by {math.expm1(-step):.1%}: are they swapped?"
             return SearchEnd("no_regression", why, swapped=True)
-        least = math.log1p(MARGIN)
+        least_step, largest_step = math.log1p(MARGIN), step + NO_DIFFERENCE_Z * error
         if (low, high) != (0, last):  # A part of the history: only a part of the step counts.
-            least = LEAST_PART * abs(self.measure_step(0, last)[0])
-        if count >= ENDS_LEAST and step + NONE_Z * error < least:
-            size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
-            return SearchEnd("no_regression", f"not reproduced: {size}: {TODAY}")
-        if count >= ENDS_MOST:
-            scatter, hidden = f"{math.sqrt(self.pair_variance):.1%}", f"{step + NONE_Z * error:.1%}"
-            return SearchEnd("inconclusive", f"too noisy: pairs scatter by {scatter}, {hidden} may be hidden")
+            least_step = LEAST_SHARE * abs(self.measure_step(0, last)[0])
+        if count >= ENDS_LEAST_PAIRS and largest_step < least_step:
+            size = f"{math.expm1(step):+.2%} after {count} observations"
+            size += f", surely below {math.expm1(least_step):.1%}"
+            return SearchEnd("no_regression", f"not reproduced: {size}: {FAST_TODAY}")
+        if count >= ENDS_MOST_PAIRS:
+            scatter = f"pairs scatter by {math.sqrt(self.pair_variance):.1%}"
+            why = f"too noisy: {scatter}, {largest_step:.1%} may be hidden"
+            return SearchEnd("inconclusive", why)
         why = f"end: the difference shows with z = {step / error:.1f}"
         return self.request(min(ends, key=self.count_at), 1 + count // 8, why)
 
     def find_middle_level(self, low: int, high: int) -> int | None:
-        """A position surely above the lower end and below the upper: there are two steps. The one with most pairs;
-        None if there is none."""
+        """A position between the ends whose build is surely slower than the good end and faster
+        than the bad one, so that there are two steps. The one with most pairs; None if there is
+        none."""
         builds = {build.position: build for build in self.timed_builds(low, high)}
 
         def is_above(upper: int, lower: int) -> bool:
+            step = builds[upper].mean - builds[lower].mean
             error = math.sqrt(builds[lower].variance + builds[upper].variance)
-            return builds[upper].mean - builds[lower].mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
+            return step >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
 
         least_pairs = 2 if self.pair_variance > TYPICAL_NOISE**2 else 1
-        inside = [
-            position for position in builds if low < position < high and self.count_at(position) >= least_pairs
-        ]
-        middle = [position for position in inside if is_above(position, low) and is_above(high, position)]
+        middle = []
+        for position in builds:
+            is_inside = low < position < high and self.count_at(position) >= least_pairs
+            if is_inside and is_above(position, low) and is_above(high, position):
+                middle.append(position)
         return max(middle, key=self.count_at, default=None)
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
-        """The claim that the culprit is slower than its parent by a share (`CONFIRM_ABOVE`) of the whole step."""
+        """The claim that the culprit is slower than its parent, by a share (`CONFIRM_ABOVE`) of the
+        whole step. `number`: counts the claims of the search."""
         step = self.fit(low, high, strict=True).step
         return Claim(number=number, step=step, sd=math.sqrt(self.pair_variance))
 
     def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value. It fails if the claimed step is refuted, or if too many
-        pairs do not show it."""
+        """State of a confirmation so far, and its e-value: the evidence for the claim. It fails if
+        the claimed step is refuted, or if too many pairs do not show it."""
         claim, values = confirmation.claim, confirmation.values_at[confirmation.suspect]
         if len(values) < FIRST_PAIRS:
             return "open", 1.0
@@ -350,10 +370,12 @@ class Pairs(Observations):
         evidence = e_value(pairs, CONFIRM_ABOVE * claim.step, prior_variance)
         if evidence >= CONFIRMING:
             return "confirmed", evidence
-        counter = e_value([-pair for pair in pairs], -REJECT_BELOW * claim.step, prior_variance)
-        noise = stdev(pairs) / max(claim.step, 1e-12)
-        is_exhausted = len(values) >= max(MOST_PAIRS, math.ceil(40 * noise**2))
-        return ("failed" if counter >= REJECTING or is_exhausted else "open"), evidence
+        negated = [-pair for pair in pairs]
+        evidence_against = e_value(negated, -REJECT_BELOW * claim.step, prior_variance)
+        relative_noise = stdev(pairs) / max(claim.step, 1e-12)
+        is_exhausted = len(values) >= max(MOST_PAIRS, math.ceil(40 * relative_noise**2))
+        has_failed = evidence_against >= REJECTING or is_exhausted
+        return ("failed" if has_failed else "open"), evidence
 
     def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
         """A request for more pairs of suspect and parent."""
@@ -361,23 +383,23 @@ class Pairs(Observations):
         problem, count = self.problem, len(confirmation.values_at[suspect])
         names = f"{problem.short_hash(suspect)} slower than {problem.short_hash(parent)}"
         why = f"confirm: is {names} by over {math.expm1(CONFIRM_ABOVE * claim.step):.1%}?"
-        pairs, against = max(FIRST_PAIRS - count, 1 + count // 8), problem.commit_at(parent)
-        return ProbeRequest(problem.commit_at(suspect), pairs, why, against, claim)
+        commit, against = problem.commit_at(suspect), problem.commit_at(parent)
+        return ProbeRequest(commit, max(FIRST_PAIRS - count, 1 + count // 8), why, against, claim)
 
     def confirmed_step(self, low: int, high: int, confirmation: Confirmation) -> tuple[float, bool]:
-        """Mean of the confirming pairs; and whether a significant part of the step remains."""
+        """Mean of the confirming pairs; and whether it is significantly less than the whole step,
+        so that another commit has to explain the remainder."""
         pairs = winsorise(confirmation.values_at[confirmation.suspect]).values
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
-        whole, whole_error = self.measure_step(low, high)
-        noises = [
-            self.fit(*side, strict=False).noise
-            for side in ((low, confirmation.parent), (confirmation.suspect, high))
-            if len(self.timed_builds(*side)) > 1
-        ]
+        whole_step, whole_error = self.measure_step(low, high)
+        noises = []
+        for side in ((low, confirmation.parent), (confirmation.suspect, high)):
+            if len(self.timed_builds(*side)) > 1:
+                noises.append(self.fit(*side, strict=False).noise)
         # Both differences of two builds contain noise between builds.
-        build_error = math.sqrt(2 + 2 * EXPLAINED**2) * max(noises, default=TYPICAL_NOISE)
-        missing = EXPLAINED * whole - step
-        return step, missing > EXPLAINED_Z * math.hypot(EXPLAINED * whole_error, error, build_error)
+        build_error = math.sqrt(2 + 2 * EXPLAINED_SHARE**2) * max(noises, default=TYPICAL_NOISE)
+        total_error = math.hypot(EXPLAINED_SHARE * whole_error, error, build_error)
+        return step, EXPLAINED_SHARE * whole_step - step > EXPLAINED_Z * total_error
 
     def describe_step(self, step: float) -> str:
         """`+3.2% against its parent`, or `takes 4.01 times as long as its parent`."""
@@ -396,11 +418,11 @@ LEAST_RATE = 0.02
 """Rates of a confirmation stay at least this far from 0 and 1."""
 CLAIMED_RATES = (0.5, 0.05)
 """Failure rates of bad and good end that the ends are tested for."""
-DRIFTED = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
+GOOD_TODAY = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 
 
 class Runs(Observations):
-    """Runs at each commit; 1 is passed. Fits two rates only, those of the ends."""
+    """Runs at each commit; 1 is passed. Fits two rates of failure: before the step and after it."""
 
     def is_consistent(self, low: int, high: int) -> bool:
         """Whether no commit of a range has both failed and passed so far."""
@@ -408,26 +430,34 @@ class Runs(Observations):
         return all(all(runs) or not any(runs) for runs in series)
 
     def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
-        """The next run of an end; None once the bad one evidently fails more often; a result if it does not."""
+        """The next run of an end; None once the bad one evidently fails more often; a result if it
+        does not."""
         for end in (high, low):
             if (missing := FIRST_RUNS - self.count_at(end)) > 0:
-                return self.request(end, missing, "end: does it fail today, and does the good end pass?")
-        good, bad, is_consistent = self.values_at[low], self.values_at[high], self.is_consistent(low, high)
-        if (is_consistent and all(good) and not any(bad)) or runs_evidence(bad, good, CLAIMED_RATES) >= CONFIRMING:
+                why = "end: does it fail today, and does the good end pass?"
+                return self.request(end, missing, why)
+        good, bad = self.values_at[low], self.values_at[high]
+        if self.is_consistent(low, high):
+            differ, are_swapped = all(good) and not any(bad), all(bad) and not any(good)
+        else:
+            differ = runs_evidence(bad, good, CLAIMED_RATES) >= CONFIRMING
+            are_swapped = runs_evidence(good, bad, CLAIMED_RATES) >= CONFIRMING
+        if differ:
             return None
-        if (is_consistent and all(bad) and not any(good)) or runs_evidence(good, bad, CLAIMED_RATES) >= CONFIRMING:
+        if are_swapped:
             why = "the good end fails and the bad one passes: are they swapped?"
             return SearchEnd("no_regression", why, swapped=True)
-        least = min(len(good), len(bad))
-        if least >= CONSISTENT_RUNS and not any(good) and not any(bad):
+        least_count = min(len(good), len(bad))
+        if least_count >= CONSISTENT_RUNS and not any(good) and not any(bad):
             why = f"the good end fails as well, {len(good)} times of {len(good)}: it is not good today"
             return SearchEnd("no_regression", f"not reproduced: {why}")
         if len(bad) >= PASSES_MOST and all(bad):
-            why = f"the bad end passed {len(bad)} times of {len(bad)}, {DRIFTED}"
+            why = f"the bad end passed {len(bad)} times of {len(bad)}, {GOOD_TODAY}"
             return SearchEnd("no_regression", f"not reproduced: {why}")
-        if least >= RUNS_MOST:
+        if least_count >= RUNS_MOST:
             bad_rate, good_rate = (f"{runs.count(0.0)} of {len(runs)}" for runs in (bad, good))
-            return SearchEnd("inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}")
+            why = f"the bad end fails {bad_rate} times, the good one {good_rate}"
+            return SearchEnd("inconclusive", why)
         end, why = high, "end: it passed so far, does it fail at times?"
         if not (all(good) and all(bad)):
             end = min((high, low), key=self.count_at)
@@ -435,20 +465,24 @@ class Runs(Observations):
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        positions = [position for position in sorted(self.values_at) if low <= position <= high]
-        positions = [position for position in positions if self.values_at[position]]
+        """Fit the two rates and the gap of the step in turns; the rates are fixed as long as all
+        runs of each commit agree. `strict` has no effect: rates have no noise between builds."""
+        in_range = [position for position in sorted(self.values_at) if low <= position <= high]
+        positions = [position for position in in_range if self.values_at[position]]
         failed = [self.values_at[position].count(0.0) for position in positions]
         passed = [self.values_at[position].count(1.0) for position in positions]
         best_gap, scores, good_rate, bad_rate = 0, [0.0], CONSISTENT_RATE, 1 - CONSISTENT_RATE
         for turn in range(3):  # Iterate: rates and best gap depend on each other.
             if not self.is_consistent(low, high):
-                # The first turn takes the rates from the two ends alone.
-                start, end = (1, len(positions) - 1) if turn == 0 else (best_gap + 1, best_gap + 1)
-                failures, passes = sum(failed[:start]), sum(passed[:start])
+                good_end = bad_start = best_gap + 1
+                if turn == 0:  # Take the rates from the two ends alone.
+                    good_end, bad_start = 1, len(positions) - 1
+                failures, passes = sum(failed[:good_end]), sum(passed[:good_end])
                 good_rate = (failures + 0.5) / (failures + passes + 10.5)
-                failures, passes = sum(failed[end:]), sum(passed[end:])
+                failures, passes = sum(failed[bad_start:]), sum(passed[bad_start:])
                 bad_rate = max((failures + 1) / (failures + passes + 2), good_rate + 0.01)
-            failed_odds, passed_odds = math.log(bad_rate / good_rate), math.log((1 - bad_rate) / (1 - good_rate))
+            failed_odds = math.log(bad_rate / good_rate)
+            passed_odds = math.log((1 - bad_rate) / (1 - good_rate))
             counts = zip(failed, passed, strict=True)
             votes = [failures * failed_odds + passes * passed_odds for failures, passes in counts]
             """Log odds of each commit that it is bad."""
@@ -457,8 +491,8 @@ class Runs(Observations):
         return LevelsFit(positions, scores, good_rate, bad_rate)
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Two runs at first; for intermittent failures, as many as probably show one. 0 if more would not decide;
-        `strict` has no effect."""
+        """Runs to add to a commit: two at first; for intermittent failures as many as probably show
+        one. 0 if more would not decide. `strict` has no effect."""
         count = self.count_at(position)
         if self.is_consistent(low, high):
             return FIRST_RUNS if count == 0 else 1
@@ -471,7 +505,8 @@ class Runs(Observations):
         return Claim(number=number, rates=(fit.bad_level, fit.good_level))
 
     def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value; it fails if refuted, or after too many runs."""
+        """State of a confirmation so far, and its e-value: the evidence for the claim. It fails if
+        the claim is refuted, or after too many runs."""
         culprit = confirmation.values_at[confirmation.suspect]
         parent = confirmation.values_at[confirmation.parent]
         evidence = runs_evidence(culprit, parent, confirmation.claim.rates)
@@ -515,25 +550,24 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
     def likelihood(passed: float, failure_rate: float) -> float:
         return 1 - failure_rate if passed else failure_rate
 
-    evidence = highest = 1.0
+    evidence = 1.0
     for x, y in zip(culprit, parent, strict=False):
         claimed = likelihood(x, culprit_rate) * likelihood(y, parent_rate)
         evidence *= claimed / (likelihood(x, common_rate) * likelihood(y, common_rate))
-        highest = max(highest, evidence)
-        if highest >= CONFIRMING:
-            return highest
+        if evidence >= CONFIRMING:  # Later runs do not take it back.
+            break
     return evidence
 
 
-LEANING, DECIDED = 0.05, 0.004
+UNLIKELY, DECISIVE = 0.05, 0.004
 """Probability of the other side below which the search moves past a commit; below which it is decided."""
-DENIED = 0.01
+REJECTED_FACTOR = 0.01
 """Factor on a suspect's odds after a failed confirmation."""
 SUSPECTS_MOST = 3
 """Rejected suspects after which the search gives up."""
-FEW_BUILDS, MANY_BUILDS = 8, 14
+FEW_NEIGHBOURS, MANY_NEIGHBOURS = 8, 14
 """Builds that estimate the noise between builds; if this noise is probably small."""
-WIDEST = 16
+WIDEST_RANGE = 16
 """A range of more commits, or of more than a quarter of all, is no answer; five always are."""
 LOST_MOST = 3
 """Consecutive probes without a result, after which the search gives up."""
@@ -583,22 +617,24 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
             return evidence.request_confirmation(confirmation)
         if state == "confirmed":
             step, remains = evidence.confirmed_step(low, high, confirmation)
-            culprit = _make_culprit(problem, parent, suspect, e_value, step)
+            indices = problem.first_commits
+            culprit = Culprit(indices[parent + 1], indices[suspect], e_value, step)
             probabilities = tuple(_step_probabilities(evidence, low, high, (), strict=False))
             end = SearchEnd("culprit", "", probabilities, (culprit,))
             return _search_parts(evidence, [(low, parent), (suspect, high)], end) if remains else end
         rejected.append(confirmation)
     if len(rejected) >= SUSPECTS_MOST:
         last = problem.short_hash(rejected[-1].suspect)
-        return SearchEnd("inconclusive", f"{len(rejected)} suspects were not confirmed, the last one {last}")
+        why = f"{len(rejected)} suspects were not confirmed, the last one {last}"
+        return SearchEnd("inconclusive", why)
     return _narrow_down(evidence, low, high, rejected)
 
 
 def _search_parts(
     evidence: Evidence, parts: Sequence[tuple[int, int]], end: SearchEnd
 ) -> ProbeRequest | SearchEnd:
-    """Search parts of the history in order; the next request, or `end` with their culprits added. `end`: what is
-    known of the whole range so far."""
+    """Search parts of the history in order; the next request, or `end` with their culprits added.
+    `end`: what is known of the whole range so far."""
     for low, high in parts:
         if low == high:
             continue
@@ -618,62 +654,65 @@ def _search_parts(
 def _narrow_down(
     evidence: Evidence, low: int, high: int, rejected: Sequence[Confirmation]
 ) -> ProbeRequest | SearchEnd:
-    """Search between two ends that differ, until the side of each commit is decided. Then it asks for builds
-    beside the step, and for a confirmation. `rejected`: failed confirmations in this range."""
+    """Search between two ends that differ, until the side of each commit is decided. Then it asks
+    for builds beside the step, and for a confirmation. `rejected`: failed confirmations in this
+    range."""
     problem, untestable = evidence.problem, evidence.untestable_reasons
     testable = [position for position in range(low, high + 1) if position not in untestable]
     observed = [position for position in testable if evidence.count_at(position) or position in (low, high)]
     good, bad = low, high
     """The latest position that is good, and the earliest that is bad, as far as decided."""
-    probabilities, bad_by, may_be_one = list[float](), list[float](), False
-    for doubt, strict in ((LEANING, False), (DECIDED, True)):
-        # In the second turn: one commit is left, if builds differ as little as assumed.
-        may_be_one = testable.index(bad) - testable.index(good) == 1
+    probabilities, p_bad, is_one_if_quiet = list[float](), list[float](), False
+    for doubt, strict in ((UNLIKELY, False), (DECISIVE, True)):
+        # In the second turn: whether one commit is left, if builds differ as little as assumed.
+        is_one_if_quiet = testable.index(bad) - testable.index(good) == 1
         probabilities = _step_probabilities(evidence, low, high, rejected, strict=strict)
-        bad_by = list(accumulate(probabilities))
+        p_bad = list(accumulate(probabilities))
         """Probability of each position that it is bad: that the step is at it or before it."""
-        good = max(position for position in observed if bad_by[position] <= doubt or position == low)
-        surely_bad = [position for position in observed if position > good and bad_by[position] >= 1 - doubt]
-        bad = min(surely_bad, default=high)
+        good = max(position for position in observed if p_bad[position] <= doubt or position == low)
+        later = [position for position in observed if position > good]
+        bad = min((position for position in later if p_bad[position] >= 1 - doubt), default=high)
         undecided = [position for position in observed if good < position < bad]
-        for position in sorted(undecided, key=lambda position: abs(bad_by[position] - 0.5)):
+        for position in sorted(undecided, key=lambda position: abs(p_bad[position] - 0.5)):
             if count := evidence.next_count(low, high, position, strict=strict):
-                why = f"again: {bad_by[position]:.0%} that it regressed"
+                why = f"again: {p_bad[position]:.0%} that it regressed"
                 return evidence.request(position, count, why)
-        if doubt == LEANING:
-            unobserved = _choose_unobserved(evidence, good, bad, bad_by)
+        if doubt == UNLIKELY:
+            unobserved = _find_unobserved(evidence, good, bad, p_bad)
             if unobserved is not None:
                 count = max(evidence.next_count(low, high, unobserved, strict=strict), 1)
-                why = f"probe: {bad_by[unobserved]:.0%} that it regressed"
+                why = f"probe: {p_bad[unobserved]:.0%} that it regressed"
                 return evidence.request(unobserved, count, why)
     is_one = testable.index(bad) - testable.index(good) == 1
     # Only times have noise between builds: code layout does not make builds fail.
     is_clear = isinstance(evidence, Runs) or evidence.exceeds_noise(low, high, good, bad)
     if not (is_one and is_clear):
-        parent, suspect = max(pairwise(testable), key=lambda gap: bad_by[gap[1]] - bad_by[gap[0]])
-        builds = MANY_BUILDS if may_be_one else FEW_BUILDS
+        parent, suspect = max(pairwise(testable), key=lambda gap: p_bad[gap[1]] - p_bad[gap[0]])
+        builds = MANY_NEIGHBOURS if is_one_if_quiet else FEW_NEIGHBOURS
         if isinstance(evidence, Pairs):
             request = _request_neighbour(evidence, testable, parent, suspect, builds)
             if request is not None:
                 return request
-        is_too_wide = not is_one and bad - good > min(max((high - low) // 4, 5), WIDEST)
+        is_too_wide = not is_one and bad - good > min(max((high - low) // 4, 5), WIDEST_RANGE)
         if not is_clear or is_too_wide:
-            likeliest = f"{problem.short_hash(suspect)} with {bad_by[suspect] - bad_by[parent]:.0%}"
+            likeliest = f"{problem.short_hash(suspect)} with {p_bad[suspect] - p_bad[parent]:.0%}"
             why = f"no step is clear of the noise between builds: {likeliest}"
             return SearchEnd("inconclusive", why, tuple(probabilities))
     if isinstance(evidence, Runs) and evidence.is_consistent(0, problem.last_position):
         for position in (good, bad):  # A few more runs of both, instead of a confirmation.
             if (missing := CONSISTENT_RUNS - evidence.count_at(position)) > 0:
                 return evidence.request(position, missing, "does it always do the same?")
-        culprit = _make_culprit(problem, good, bad, 1 / DECIDED, 1.0)
+        indices = problem.first_commits
+        culprit = Culprit(indices[good + 1], indices[bad], 1 / DECISIVE, 1.0)
         return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
     claim = evidence.make_claim(low, high, number=1 + len(rejected))
     return evidence.request_confirmation(Confirmation(bad, good, claim))
 
 
-def _choose_unobserved(evidence: Evidence, good: int, bad: int, bad_by: Sequence[float]) -> int | None:
-    """The unobserved position between `good` and `bad` with most even odds; None without one. `bad_by`: each
-    position's probability to be bad. Untestable commits cluster, so the distance from them triples with each."""
+def _find_unobserved(evidence: Evidence, good: int, bad: int, p_bad: Sequence[float]) -> int | None:
+    """The unobserved position between `good` and `bad` whose side is most open; None without one.
+    `p_bad`: each position's probability to be bad. Untestable commits cluster, so with 2, 3, 4 of
+    them the position has to be 3, 9, 27 positions away, as far as there are such."""
     untestable = [position for position in evidence.untestable_reasons if good < position < bad]
     distances = dict[int, int]()
     for position in range(good + 1, bad):
@@ -683,15 +722,15 @@ def _choose_unobserved(evidence: Evidence, good: int, bad: int, bad_by: Sequence
         return None
     least = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
     far = [position for position, distance in distances.items() if distance >= least]
-    return min(far, key=lambda position: (abs(bad_by[position] - 0.5), position))
+    return min(far, key=lambda position: (abs(p_bad[position] - 0.5), position))
 
 
 def _request_neighbour(
     evidence: Pairs, testable: Sequence[int], parent: int, suspect: int, most_builds: int
 ) -> ProbeRequest | None:
-    """A request for a build beside the step, which shows how builds differ by chance: the nearest unobserved one
-    on the side with fewer observed ones. With `MANY_BUILDS` also more of the least observed build. None if that
-    is enough."""
+    """A request for a build beside the step, which shows how builds differ by chance: the nearest
+    unobserved one on the side with fewer observed ones. With `MANY_NEIGHBOURS` also more of the
+    least observed build. None if enough was observed."""
     count, most_count = evidence.plan_neighbours(testable[0], testable[-1])
     why = "neighbour: what do builds differ by on their own?"
     observed = [position for position in testable if evidence.count_at(position) or position == 0]
@@ -706,7 +745,7 @@ def _request_neighbour(
         _, position = min(sides, key=lambda side: side[0])
         return evidence.request(position, count, why)
     least_observed = min(observed[1:], key=evidence.count_at)  # Without the good end.
-    if most_builds == MANY_BUILDS and evidence.count_at(least_observed) < most_count:
+    if most_builds == MANY_NEIGHBOURS and evidence.count_at(least_observed) < most_count:
         return evidence.request(least_observed, count, why)
     return None
 
@@ -714,8 +753,8 @@ def _request_neighbour(
 def _step_probabilities(
     evidence: Evidence, low: int, high: int, rejected: Sequence[Confirmation], *, strict: bool
 ) -> list[float]:
-    """Probability of each position of the history that the step is there; 0 outside the range. Failed
-    confirmations (`rejected`) reduce it."""
+    """Probability of each position of the history that it makes the step; 0 outside the range.
+    Failed confirmations (`rejected`) reduce it."""
     fit = evidence.fit(low, high, strict=strict)
     best = max(fit.scores)
     weights = [0.0] * (evidence.problem.last_position + 1)
@@ -724,15 +763,9 @@ def _step_probabilities(
         weights[start + 1 : end + 1] = [weight] * (end - start)
     for confirmation in rejected:
         for position in range(confirmation.parent + 1, confirmation.suspect + 1):
-            weights[position] *= DENIED
+            weights[position] *= REJECTED_FACTOR
     total = math.fsum(weights)
     return [weight / total for weight in weights]
-
-
-def _make_culprit(problem: SearchProblem, parent: int, suspect: int, evidence: float, step: float) -> Culprit:
-    """The commits after the parent's position, up to the suspect's: one of them made the step."""
-    first, last = problem.first_commits[parent + 1], problem.first_commits[suspect]
-    return Culprit(first, last, evidence, step)
 
 
 def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:

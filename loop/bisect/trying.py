@@ -52,7 +52,8 @@ Observing = Generator[Tick, None, tuple[float, ...]]
 def map_ticks(
     working: Generator[Tick, None, Result], replace_tick: Callable[[Tick], Tick]
 ) -> Generator[Tick, None, Result]:
-    """Run `working` with each tick replaced; an exception in `replace_tick` ends it."""
+    """Run `working` with each tick replaced, and return its result. An exception in `replace_tick`
+    ends it."""
     try:
         while True:
             yield replace_tick(next(working))
@@ -113,8 +114,8 @@ class Prober:
         raise NotImplementedError
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """`count` observations of a candidate. Raises Untestable. Latency: log(its time / that of `against`),
-        above 0 is slower. Correctness: 1 good, 0 bad."""
+        """`count` observations of a candidate. Latency: log(its time / that of `against`), above 0
+        is slower. Correctness: 1 good, 0 bad. Raises Untestable."""
         raise NotImplementedError
 
     def ask_gate(self, line: CommitLine) -> GateResult:
@@ -180,8 +181,9 @@ class LatencyProbe(KernelProbe):
         return mean_over_workloads([*log_ratios.values()])
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Times both ends, in blocks of fresh process pairs. The search continues from these blocks, on
-        the workloads where the bad end is slower, and decides whether it is."""
+        """Time both ends, in blocks of fresh process pairs; None: the search is to decide whether
+        the bad end is slower. It continues from these blocks, on the workloads where the end is
+        slower."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
         log_ratios: LogRatios = {
             probe.workload: probe.values
@@ -205,8 +207,8 @@ class LatencyProbe(KernelProbe):
     def time_pairs(
         self, candidate: Candidate, against: Candidate, terms: Terms
     ) -> Generator[Tick, None, LogRatios]:
-        """Time a candidate next to another, alternating. Raises Untestable if it is wrong, or one of them cannot
-        be timed."""
+        """Time a candidate next to another, alternating. Raises Untestable if it is wrong, or if
+        either cannot be timed."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         assert side.build_id is not None
         if side.build_id not in self.checks_by_build:
@@ -242,15 +244,15 @@ def choose_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
     for name, values in log_ratios.items():
         speedups = [-value for value in values]  # What the gate judges.
         verdict_by_name[name] = verdicts.conclude_now(speedups, len(log_ratios)).verdict
-    for wanted in ("slower", "inconclusive"):
-        chosen = tuple(name for name, verdict in verdict_by_name.items() if verdict == wanted)
+    for verdict in ("slower", "inconclusive"):
+        chosen = tuple(name for name in verdict_by_name if verdict_by_name[name] == verdict)
         if chosen:
             return chosen
     return tuple(log_ratios)
 
 
 def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: str = "") -> Probe:
-    """The gate's blocks as a probe of the bad end. `workload`: its name; empty: `values` are for all of them."""
+    """The gate's observations as a probe of the bad end. `workload`: its name; empty: of all."""
     return Probe(
         commit=line.commits[-1].commit,
         against=line.good.commit,
@@ -283,11 +285,11 @@ class CorrectnessProbe(KernelProbe):
         return tuple(values)
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Whether the bad end fails any workload; if it always passes, there is no regression. The search
-        continues on the smallest failing workloads, if they fail without the others too."""
-        started, passes, all_workloads = time.monotonic(), 0, self.workloads
+        """Verify the bad end until it fails; if it passes each time, there is no regression. The
+        search continues on the smallest failing workloads, if they fail without the others too."""
+        deadline, passes, all_workloads = time.monotonic() + PASSES_S, 0, self.workloads
         side = yield from self.build_side(CANDIDATE_SIDE, line.commits[-1])
-        while passes == 0 or (passes < PASSES and time.monotonic() - started < PASSES_S):
+        while passes == 0 or (passes < PASSES and time.monotonic() < deadline):
             # The first pass checks all workloads, to know all that fail.
             checks = yield from self.verify_side(side, passes, stop_at_failure=passes > 0)
             failed = {check.workload.name: check.workload for check in checks.checks if not check.passed}
@@ -297,7 +299,7 @@ class CorrectnessProbe(KernelProbe):
                 repeated = yield from self.verify_side(side, passes + 1)
                 if repeated.first_failure is None:  # It fails only after calls of other workloads.
                     self.workloads = all_workloads
-            if failed or not checks.is_right:  # Not right: it accepts no workload.
+            if failed or not checks.is_right:  # Not right, no failure: it accepts no workload.
                 return None
             passes += 1
         times = "once" if passes == 1 else f"{passes} times over"
