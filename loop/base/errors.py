@@ -61,7 +61,7 @@ ERROR_CODE_BY_EXIT_CODE: dict[int, ErrorCode] = {
 
 
 class Failed(TypedDict):
-    """JSON of a failed command with `--json`. Partial results are further fields next to `error`."""
+    """JSON of a failed command with `--json`. Partial results are further fields beside `error`."""
 
     schema_version: int
     error: dict[str, str | int]
@@ -91,7 +91,8 @@ class LoopError(Exception):
         return ERROR_CODE_BY_EXIT_CODE.get(self.exit_code, "failed")
 
     def as_json(self, command: str) -> dict[str, object]:
-        """The JSON of a failed command. `command`: its words. `next`: a hint, of the class if need be, or help."""
+        """The JSON of a failed command: partial results, and `error`, whose `next` says what to do:
+        the error's hint, else that of its class, else `command --help`. `command`: as typed."""
         error = {
             "code": self.code,
             "message": self.message,
@@ -112,7 +113,7 @@ class WorkFailed(LoopError):
 
 
 class MachineFailure(LoopError):
-    """The machine failed, not the target: full disk, no memory. The session pauses and can be resumed."""
+    """The machine failed, not the target: full disk, no memory. A session pauses then."""
 
     exit_code = ExitCode.PAUSED
 
@@ -160,7 +161,7 @@ def list_choices(choices: Iterable[str], empty_text: str) -> str:
 
 
 class DefinitionError(UsageError):
-    """A YAML definition has mistakes. `complaints` has all; the message shows the first `MAX_SHOWN`."""
+    """A YAML definition has mistakes. `complaints` has all, the message the first `MAX_SHOWN`."""
 
     code: ErrorCode = "definition"
     default_hint = "mend the file at that line; `loop patterns check FILE` checks it again"
@@ -176,9 +177,7 @@ class DefinitionError(UsageError):
 
 class Stopped(BaseException):
     """The session must end now: interrupted by user or system, or out of time. Steps never catch it.
-
-    It is no `Exception` (like KeyboardInterrupt), so that libraries which catch those do not swallow it.
-    """
+    It is no `Exception`, as KeyboardInterrupt is none, so that libraries do not swallow it."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -186,7 +185,7 @@ class Stopped(BaseException):
 
 
 ESCAPE_SEQUENCES = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
-"""Sequences that begin with ESC (ECMA-48): colours and cursor (CSI), titles and links (OSC), short ones."""
+"""Sequences that begin with ESC (ECMA-48): colours and cursor (CSI), titles and links (OSC)."""
 CONTROL_CHARACTERS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 """Control characters and direction marks (Unicode TR 9), except line ends and tabs."""
 _UNPRINTABLE = re.compile(rf"{ESCAPE_SEQUENCES}|{CONTROL_CHARACTERS}|\r(?!\n)|[\ud800-\udfff]")

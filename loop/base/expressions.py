@@ -1,4 +1,4 @@
-"""The expression language of `when`, `gate` and formulas. Python parses it; `loop` checks and evaluates it.
+"""The expression language of `when`, `gate` and formulas. Python parses it, `loop` evaluates it.
 
 It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b` and
 `is none`. There are no calls or indices. No Python code runs: the evaluator walks the checked tree.
@@ -43,7 +43,13 @@ ALLOWED_NODES = (
 )
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - * / // %, if-else"
 FORBIDDEN_NODES = {"Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
-"""Name of a Python syntax node to the words for it in messages; all are outside the language."""
+"""Name of a Python syntax node outside the language to the words for it in messages."""
+EVALUATION_ERRORS: dict[type, tuple[str, str]] = {
+    ZeroDivisionError: ("a divisor other than zero", "zero"),
+    OverflowError: ("a number that a double can hold", "a larger one"),
+    RecursionError: ("fewer levels", "a deeper expression"),
+}
+"""Python's error in an evaluation to (expected, got) for the message."""
 CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 RESERVED_WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
 """Reserved words: no value in an expression can have such a name."""
@@ -55,7 +61,7 @@ class ExpressionError(UsageError):
     """An expression cannot be parsed, or has no value for the given names."""
 
     def __init__(self, expected: str, got: str, column: int | None = None, *, expression: str = "") -> None:
-        """`column`: position in the text, from 1; None for evaluation errors. `expression`: the expression."""
+        """`column`: position in the text, from 1; None for evaluation errors. `expression`: its text."""
         self.expected, self.got, self.column = expected, got, column
         place = f"column {column}: " if column else ""
         text = f"`{clip(expression)}`: " if expression else ""
@@ -72,13 +78,12 @@ class Expression:
     @classmethod
     @lru_cache(1000)
     def parse(cls, text: str) -> "Expression":
-        """Read and check an expression. Raises ExpressionError, with the column, for what the language does
-        not allow."""
+        """Read an expression. Raises ExpressionError, with the column, for what the language forbids."""
         return cls(text, _parse_tree(text))
 
     @property
     def names(self) -> frozenset[str]:
-        """Dotted names it reads."""
+        """Names that it reads, with their fields: `cpu.ratio` of `cpu.ratio > 1`."""
         names, pending_nodes = set[str](), list[ast.AST]([self.tree])
         while pending_nodes:
             node = pending_nodes.pop()
@@ -91,42 +96,43 @@ class Expression:
 
     @property
     def parts(self) -> tuple["Expression", ...]:
-        """The operands of the top-level `and`; the expression itself if there is none."""
+        """The conditions joined by `and`, also by nested ones; the expression itself without `and`."""
         if not (isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, ast.And)):
             return (self,)
-        return tuple(part for tree in self.tree.values for part in Expression(self.text, tree).parts)
+        operands = [Expression(self.text, tree) for tree in self.tree.values]
+        return tuple(part for operand in operands for part in operand.parts)
 
     def evaluate_bool(self, values: Values) -> bool:
-        """The expression's boolean value. Raises ExpressionError for unknown names or other types."""
+        """The expression's boolean. Raises ExpressionError for an unknown name or another type."""
         return self._evaluate(values, _require_bool)
 
     def evaluate_number(self, values: Values) -> float:
-        """The expression's finite number. Raises ExpressionError for unknown names or other types."""
+        """The expression's finite number. Raises ExpressionError for an unknown name or another type."""
         return self._evaluate(values, _require_finite)
 
     def _evaluate(self, values: Values, convert: Callable[[object], T]) -> T:
-        """Evaluate, check the type with `convert`, and turn arithmetic errors into ExpressionError."""
+        """The value, as `convert` returns it: it raises ExpressionError for a value of another type.
+        Raises ExpressionError, with the whole expression, for every error of the evaluation."""
         try:
             return convert(_evaluate_node(self.tree, values))
         except ExpressionError as error:
             raise ExpressionError(error.expected, error.got, expression=self.text) from error
-        except ZeroDivisionError as error:
-            raise ExpressionError("a divisor other than zero", "zero", expression=self.text) from error
-        except OverflowError as error:
-            expected = "a number that a double can hold"
-            raise ExpressionError(expected, "a larger one", expression=self.text) from error
-        except RecursionError as error:
-            raise ExpressionError("fewer levels", "a deeper expression", expression=self.text) from error
+        except (ZeroDivisionError, OverflowError, RecursionError) as error:
+            expected, got = EVALUATION_ERRORS[type(error)]
+            raise ExpressionError(expected, got, expression=self.text) from error
 
 
 def _parse_tree(text: str) -> ast.expr:
-    """Parse text into a syntax tree of allowed nodes. Raises ExpressionError with the column."""
+    """The syntax tree of a text. Raises ExpressionError, with the column, for a text that Python
+    cannot parse or that has a node outside the language."""
     if not text.strip():
         raise ExpressionError("an expression", "nothing")
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"at most {MAX_LENGTH} characters", str(len(text)))
-    if bad_character := re.search(r"[#\\\0]", text):  # Comments, escapes, and NUL, which the parser refuses.
-        raise ExpressionError("a name, number, text or sign", repr(bad_character[0]), bad_character.start() + 1)
+    # Python would read a comment or a line continuation, and its parser refuses NUL.
+    if bad_character := re.search(r"[#\\\0]", text):
+        expected, column = "a name, number, text or sign", bad_character.start() + 1
+        raise ExpressionError(expected, repr(bad_character[0]), column)
     python_text = re.sub(r"\s", " ", text).strip()
     leading_spaces = len(text) - len(text.lstrip())
     try:
@@ -137,9 +143,9 @@ def _parse_tree(text: str) -> ast.expr:
     except (ValueError, RecursionError, MemoryError) as error:
         got = f"one that cannot be read: {type(error).__name__}"
         raise ExpressionError("an expression", got, 1) from error
-    located_node = tree
+    located_node = tree  # An operator has no column: then that of the expression around it.
     for node in ast.walk(tree):
-        located_node = node if isinstance(node, ast.expr) else located_node  # Operators have no column.
+        located_node = node if isinstance(node, ast.expr) else located_node
         refusal = _explain_refusal(node)
         if refusal:
             # Python counts columns in bytes; the user counts characters.
@@ -221,18 +227,18 @@ def _evaluate_node(node: ast.expr, values: Values) -> Any:
         case ast.BinOp(left=left, op=sign, right=right):
             numbers = [_require_number(_evaluate_node(side, values)) for side in (left, right)]
             return ARITHMETIC_OPERATORS[type(sign)](*numbers)
-        case ast.IfExp(test=test, body=chosen, orelse=other):
-            return _evaluate_node(chosen if _require_bool(_evaluate_node(test, values)) else other, values)
+        case ast.IfExp(test=test, body=body, orelse=alternative):
+            is_true = _require_bool(_evaluate_node(test, values))
+            return _evaluate_node(body if is_true else alternative, values)
     raise AssertionError(f"{type(node).__name__} passed the check")
 
 
 def _read_field(name: str, node: ast.expr, owner: object) -> Any:
-    """The key `name` of mapping `owner`, or its field if it is a model. For safety, no other attribute is read.
-
-    `node`: the whole expression, for the message of ExpressionError if there is no such key.
-    """
+    """Value of the key `name` of a mapping, or of a model's field; no other attribute can be read.
+    A tuple becomes a list. `node`: the dotted name, for the ExpressionError if nothing has that name."""
     if owner is None and isinstance(node, ast.Attribute):
-        raise ExpressionError(f"{_dotted_name(node.value)} to have a field {name!r}", _quote_value(owner))
+        expected = f"{_dotted_name(node.value)} to have a field {name!r}"
+        raise ExpressionError(expected, _quote_value(owner))
     fields: Mapping[str, Any] = owner if isinstance(owner, Mapping) else {}
     if isinstance(owner, BaseModel):
         fields = {field: getattr(owner, field) for field in type(owner).model_fields}
@@ -243,9 +249,9 @@ def _read_field(name: str, node: ast.expr, owner: object) -> Any:
 
 
 def _compare_pair(comparison: ast.cmpop, left: Any, right: Any) -> bool:
-    """Whether one comparison is true. Raises ExpressionError for operands without an order."""
+    """Whether one comparison is true. Raises ExpressionError for operands that do not fit it."""
     match comparison:
-        case ast.Is() | ast.IsNot():
+        case ast.Is() | ast.IsNot():  # Of these, the language only has `is none` and `is not none`.
             return (left is None) is isinstance(comparison, ast.Is)
         case ast.Eq() | ast.NotEq():
             return bool(left == right) is isinstance(comparison, ast.Eq)
@@ -257,8 +263,9 @@ def _compare_pair(comparison: ast.cmpop, left: Any, right: Any) -> bool:
             is_member = left in right if isinstance(right, str) else left in list(right)
             return is_member is isinstance(comparison, ast.In)
     symbol, compare = ORDER_OPERATORS[type(comparison)]
-    for operand in () if isinstance(left, str) and isinstance(right, str) else (left, right):
-        # Only numbers and texts have an order. An unknown value (None, NaN) has none.
+    if isinstance(left, str) and isinstance(right, str):
+        return compare(left, right)
+    for operand in (left, right):  # A value that is not known (None, NaN) has no order.
         if not isinstance(operand, int | float) or isinstance(operand, bool) or operand != operand:
             raise ExpressionError(f"a number beside `{symbol}`", _quote_value(operand))
     return compare(left, right)
@@ -275,7 +282,7 @@ class Miss:
 
 
 def failing_parts(condition: Expression, values: Values) -> tuple[Miss, ...]:
-    """The parts of a condition (joined by `and`) that are false or have no value."""
+    """Those parts of a condition, joined by `and`, that are false or have no value. Empty: it is true."""
     misses = []
     for part in condition.parts:
         actual_values = "; ".join(_describe_value(name, values) for name in sorted(part.names))
@@ -298,6 +305,8 @@ def _describe_value(name: str, values: Values) -> str:
     if value is None:
         return f"{name} is not known"
     if isinstance(value, list):
-        ellipsis = ["..."] if len(value) > MAX_LISTED else []
-        return f"{name} is {', '.join([*map(str, value[:MAX_LISTED]), *ellipsis]) or 'empty'}"
+        items = [str(item) for item in value[:MAX_LISTED]]
+        if len(value) > MAX_LISTED:
+            items.append("...")
+        return f"{name} is {', '.join(items) or 'empty'}"
     return f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is {quote(value)}"

@@ -1,4 +1,4 @@
-"""Signal handling by flags: a handler stores the signal, and working code checks for it at safe points.
+"""Signal handling by flags: a handler stores the signal, and the code looks at it at safe points.
 
 An exception from a handler could split a journal write, or be lost while Python forks.
 """
@@ -14,19 +14,21 @@ from loop.base.errors import ExitCode, Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_SIGNAL_S = 1.0
-"""Seconds in which further signals count as the first: terminal and parent process may both send one."""
+"""Seconds in which a second signal counts as the first: terminal and parent may both send one."""
 
 _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
-"""`number`: of the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: as Stopped."""
+"""`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: whether
+Stopped was raised for the signal."""
 
 
 def store_signal_number(number: int) -> None:
-    """Store a signal, for `raise_if_signalled`."""
+    """Store a signal that another handler caught, so that `raise_if_signalled` reports it."""
     _signal_state.number = number
 
 
 def _store_signal(number: int, frame: FrameType | None) -> None:
-    """Handler: store the first signal. A second one ends the process at once; the journal stays usable."""
+    """Signal handler: store the first signal. Another one, later than `SAME_SIGNAL_S`, kills this
+    process and its children at once; the journal stays readable."""
     if not _signal_state.number:
         _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
     elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
@@ -40,8 +42,8 @@ def _store_signal(number: int, frame: FrameType | None) -> None:
 def signals_as_flags() -> Iterator[None]:
     """Store Ctrl-C, SIGTERM and SIGHUP as flags inside this block.
 
-    Raises Stopped at its start for a signal that came before, and at its end for one that no check has
-    reported. A nested block does nothing.
+    Raises Stopped at the block's start for an earlier signal, and at its end for one that no
+    `raise_if_signalled` has reported. A block inside another does nothing.
     """
     if _signal_state.is_active:
         yield
@@ -63,4 +65,5 @@ def raise_if_signalled() -> None:
     """Raise Stopped if a signal has come. Call it only where no work is half done."""
     if _signal_state.number:
         _signal_state.is_reported = True
-        raise Stopped(f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED)
+        name = signal.Signals(_signal_state.number).name
+        raise Stopped(f"interrupted by {name}", ExitCode.INTERRUPTED)

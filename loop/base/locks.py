@@ -1,4 +1,4 @@
-"""Advisory locks that end with their process: one writer per session, user per device, owner per folder."""
+"""Advisory locks that end with their process: of sessions, devices and temporary folders."""
 
 import contextlib
 import fcntl
@@ -31,11 +31,9 @@ class LockHeld(UsageError):
 
 @contextmanager
 def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
-    """Lock the file `path` inside this block. Raises LockHeld if another process keeps it for `wait_s`.
-
-    Yields the file descriptor. A child that inherits it shares the lock, until both have closed it.
-    Raises LoopError when the file cannot be made or written.
-    """
+    """Lock the file `path` inside this block, and write this process's number into it.
+    Yields the file descriptor: a child that inherits it shares the lock, until both have closed it.
+    Raises LockHeld if another process keeps the lock for `wait_s`; LoopError for a failed write."""
     deadline = time.monotonic() + wait_s
     with contextlib.ExitStack() as files:
         try:
@@ -58,7 +56,7 @@ def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock at `path`. Writes nothing. Raises LoopError if it is unreadable."""
+    """Whether any process holds the lock at `path`. Raises LoopError for an unreadable file."""
     try:
         with path.open("rb") as file:
             return not _try_lock(file, fcntl.LOCK_SH)
@@ -69,7 +67,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _try_lock(file: IO[bytes] | IO[str], mode: int) -> bool:
-    """Try to lock a file without waiting. `mode`: LOCK_EX or LOCK_SH. False if another process has the lock."""
+    """Lock a file without waiting; False if another process has the lock. `mode`: LOCK_EX, LOCK_SH."""
     try:
         fcntl.flock(file, mode | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -79,10 +77,8 @@ def _try_lock(file: IO[bytes] | IO[str], mode: int) -> bool:
 
 @contextmanager
 def locked_temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in `parent`, removed at the end. First removes folders that killed processes left.
-
-    The folder is locked during the block, so that no other process removes it as left behind. Raises
-    OSError when it cannot be made."""
+    """A new folder in `parent`, removed after this block. Raises OSError when it cannot be made.
+    Also removes folders that killed processes left there; a lock tells those from folders in use."""
     for old_folder in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # Locked, of another user, or already gone.
             handle = os.open(old_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -93,9 +89,11 @@ def locked_temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
                 os.close(handle)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        with contextlib.suppress(FileNotFoundError):  # Another process removed it before we locked it.
+        # Another process may remove the folder before it is locked: then make a new one.
+        with contextlib.suppress(FileNotFoundError):
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):  # No locks here: then no process can lock and remove it.
+            # A file system without locks: then no process can lock and remove it either.
+            with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if folder.exists():
                 break

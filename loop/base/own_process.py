@@ -1,4 +1,4 @@
-"""What a program of ours sets for its own process. Imports little: fresh workers start with it, one a block."""
+"""What a program of ours sets for its own process. Imports little, so that workers start fast."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ import signal
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MEMORY_VARIABLE = "LOOP_MEMORY"
-"""Environment variable: bytes that a process may allocate beyond its use at the start of its work."""
+"""Environment variable: bytes that a process may allocate beyond those it has at its start."""
 _LIBC = ctypes.CDLL(None)
 
 
@@ -22,7 +22,8 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 
 def limit_memory() -> None:
-    """Limit this process to LOOP_MEMORY further bytes (if set), so that it fails before the machine runs out."""
+    """Let this process allocate only LOOP_MEMORY further bytes, if that variable is set: so it fails
+    by itself before the machine runs out of memory."""
     extra_bytes = os.environ.get(MEMORY_VARIABLE)
     if extra_bytes:
         with open("/proc/self/statm") as file:
@@ -33,6 +34,6 @@ def limit_memory() -> None:
 
 
 def lift_memory_limit() -> None:
-    """Remove the limit of `limit_memory`, before a user's program runs: sanitizers reserve more than they use."""
+    """Undo `limit_memory` before a user's program runs: sanitizers reserve more than they use."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))

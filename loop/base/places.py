@@ -1,4 +1,4 @@
-"""Paths of shipped files, project, caches and state, with checks that no other user can write there."""
+"""Paths of shipped files, project, caches and state. No other user can write the last two."""
 
 import atexit
 import contextlib
@@ -14,14 +14,18 @@ from loop.base.errors import UsageError, remark_once
 
 
 def explain_foreign_access(path: Path) -> str:
-    """Why another user could change `path`, in words; empty if only this user, a group and root can."""
-    private_parent: Path | None = None  # A folder that others cannot enter: modes below it do not matter.
+    """Why another user could change `path`, in words; empty if only this user, a group and root can.
+    A parent folder that others cannot enter protects what is below it, whatever its modes are."""
+    private_parent: Path | None = None
+    # In a user namespace, the owner of `/` is root, whatever its number is.
+    trusted_users = (0, os.geteuid(), os.stat("/").st_uid)
     for entry, status, is_path_itself in _walk_down_to(path):
-        if status.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):  # Also root of a user namespace.
+        if status.st_uid not in trusted_users:
             return f"{entry} belongs to user {status.st_uid}"
         if private_parent is not None and entry.is_relative_to(private_parent):
             continue
         is_world_writable = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
+        # In a sticky parent such as /tmp, others cannot replace what they do not own.
         if is_world_writable and (is_path_itself or not status.st_mode & stat.S_ISVTX):
             return f"everybody can write {entry} (mode {stat.S_IMODE(status.st_mode):04o})"
         if stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o011:
@@ -30,7 +34,8 @@ def explain_foreign_access(path: Path) -> str:
 
 
 def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Existing parent folders of a path (also resolved), top first, then the path: (entry, stat, is path)."""
+    """Yield (entry, stat, whether it is the path itself) for each parent folder, top first, and the
+    path; then the same for the path with its links resolved. Missing entries are left out."""
     for path_form in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
         for entry in (*reversed(path_form.parents), path_form):
             with contextlib.suppress(OSError):
@@ -39,15 +44,16 @@ def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
 
 def make_private(folder: Path) -> None:
     """Make a folder and its missing parents with mode 0700. Ignores errors."""
-    missing = [missing_folder for missing_folder in (folder, *folder.parents) if not missing_folder.exists()]
+    missing_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.suppress(OSError):
-        for missing_folder in reversed(missing):
-            missing_folder.mkdir(mode=0o700, exist_ok=True)
+        for path in reversed(missing_folders):  # Parents first.
+            path.mkdir(mode=0o700, exist_ok=True)
 
 
 @functools.cache
 def private_folder(name: str) -> Path:
-    """A temporary folder `loop-UID/NAME`. If another user can write it: a new one for this process."""
+    """The temporary folder `loop-UID/NAME`, which lasts. If another user could write it: a folder
+    with a random name, removed when this process ends."""
     import tempfile
 
     folder = Path(tempfile.gettempdir()) / f"loop-{os.geteuid()}" / name
@@ -69,7 +75,8 @@ JOBS = "jobs"
 
 
 def shipped(name: str) -> Path:
-    """Path of a shipped folder or file, such as `patterns`: in the package, else in the checkout."""
+    """Path of a folder or file that ships with loop, such as `patterns`: in the installed package,
+    else in the checkout."""
     packaged = PACKAGE / "_data" / name
     return packaged if packaged.exists() else PACKAGE.parent / name
 
@@ -80,40 +87,42 @@ def include_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Folder of builds and caches, safe to delete: LOOP_CACHE, else the user's cache folder. Private."""
+    """Folder of builds and caches, which may be deleted: LOOP_CACHE, else the user's cache folder."""
     return _user_folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def tasks_folder() -> Path:
-    """Folder of targets that `loop` made from tasks in other formats. `loop` can make them again."""
+    """Folder of targets that `loop` made from tasks in other formats, and can make again."""
     return cache_folder() / "tasks"
 
 
 def state_folder() -> Path:
-    """Folder of grants, worktrees and jobs: LOOP_STATE, else the user's state folder. Private."""
+    """Folder of grants, worktrees and jobs: LOOP_STATE, else the user's state folder."""
     return _user_folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
 
 
 def config_folder() -> Path:
-    """Folder of the user's settings for all projects (`hosts.yaml`): `loop` in XDG_CONFIG_HOME or ~/.config."""
+    """Folder of settings for all projects, as `hosts.yaml`: `loop` in XDG_CONFIG_HOME or ~/.config."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config").absolute() / "loop"
 
 
 def make_folder_variables_absolute() -> None:
-    """Make the folders in LOOP_CACHE, LOOP_STATE and LOOP_SESSIONS absolute: children run in other folders."""
+    """Make LOOP_CACHE, LOOP_STATE and LOOP_SESSIONS absolute, as child processes run elsewhere."""
     for variable in ("LOOP_CACHE", "LOOP_STATE", "LOOP_SESSIONS"):
         if os.environ.get(variable):
             os.environ[variable] = str(Path(os.environ[variable]).absolute())
 
 
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
-    """The folder that environment variable `variable` names; else `loop` below `xdg_variable`, else below home.
+    """The folder that environment variable `variable` names; else `loop` in the folder that
+    `xdg_variable` names; else `loop` in `home_subfolder` of the user's home.
 
-    If other users could write there: the one below home or a temporary private one instead, with a remark.
+    If other users could write it: the one below home, else a temporary private one, with a remark.
     Resolved (no `..`, no links), because paths below it are compared as text.
     """
     default = Path.home() / home_subfolder / "loop"
-    chosen = Path(os.environ[xdg_variable]).absolute() / "loop" if os.environ.get(xdg_variable) else default
+    xdg_folder = os.environ.get(xdg_variable)
+    chosen = Path(xdg_folder).absolute() / "loop" if xdg_folder else default
     if os.environ.get(variable):
         chosen = Path(os.environ[variable]).absolute()
     make_private(chosen)
@@ -129,7 +138,8 @@ def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
 
 
 def shared_locks() -> Path | None:
-    """Lock folder that all `loop` processes of this user share; None if no private one can be made."""
+    """Folder of the locks that all `loop` processes of this user share; None if none can be made
+    that is private."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     for folder in (Path(runtime) / "loop", Path(f"/tmp/loop-{os.getuid()}")):
         with contextlib.suppress(OSError):
@@ -154,17 +164,17 @@ class Project:
         return self.target / MANIFEST
 
     def definitions_folder(self, kind: str) -> Path | None:
-        """The project's folder of one `kind`: `patterns`, `plans` or `templates`; None without, or if bundled."""
+        """The project's own folder `patterns`, `plans` or `templates` (`kind`); None if it has none.
+        The bundled target has none: those in its place are the shipped ones."""
         folder = self.target / kind
         return folder if not self.bundled and folder.is_dir() else None
 
 
 def find_project(target: Path | None, current_folder: Path) -> Project:
-    """The project to work on: folder or manifest `target`, else `current_folder`, else the bundled target.
-
-    Raises UsageError when `target` has no manifest.
-    """
-    sessions_parent = PACKAGE.parent if _is_in_checkout(current_folder) else current_folder.absolute()
+    """The project to work on: the one of `target` (a folder or its manifest), else of
+    `current_folder`, else the bundled target. Raises UsageError if `target` has no manifest."""
+    is_in_checkout = _is_in_checkout(current_folder)
+    sessions_parent = PACKAGE.parent if is_in_checkout else current_folder.absolute()
     default_sessions = _sessions_folder(sessions_parent)
     if target is None:
         if not (current_folder / MANIFEST).is_file():
@@ -175,14 +185,16 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
         problem = f"no {MANIFEST} there" if folder.exists() else "no such file or folder"
         raise UsageError(f"{folder}: {problem}", hint="loop init makes one: loop init --help")
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
-    is_loops_own = bundled or folder.parent == tasks_folder()
-    return Project(folder.resolve(), default_sessions if is_loops_own else _sessions_folder(folder), bundled)
+    is_made_by_loop = bundled or folder.parent == tasks_folder()
+    sessions = default_sessions if is_made_by_loop else _sessions_folder(folder)
+    return Project(folder.resolve(), sessions, bundled)
 
 
 def require_named_target(target: Path | None, current_folder: Path, verb: str) -> None:
-    """Raise UsageError if a command would fall back on the bundled target outside loop's checkout. `verb`: what
-    it would do to it."""
-    if find_project(target, current_folder).bundled and target is None and not _is_in_checkout(current_folder):
+    """Raise UsageError if no target is named and a command would work on the bundled one, although
+    it runs outside loop's checkout. `verb`: what it would do to the target, for the message."""
+    is_bundled = target is None and find_project(None, current_folder).bundled
+    if is_bundled and not _is_in_checkout(current_folder):
         own_target = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
         raise UsageError(
             f"{current_folder}: no {MANIFEST} here, so there is no target to {verb}",
@@ -197,9 +209,10 @@ def _is_in_checkout(folder: Path) -> bool:
 
 def target_options(folder: Path) -> list[str]:
     """Words that name a target in a command: `--target FOLDER`; empty for the bundled one."""
-    return [] if folder.resolve() == shipped(BUNDLED_TARGET).resolve() else ["--target", str(folder)]
+    is_bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
+    return [] if is_bundled else ["--target", str(folder)]
 
 
 def _sessions_folder(folder: Path) -> Path:
-    """The sessions folder, resolved: LOOP_SESSIONS, else `sessions` in `folder`."""
+    """Where sessions are stored, resolved: LOOP_SESSIONS, else `sessions` in `folder`."""
     return Path(os.environ.get("LOOP_SESSIONS") or folder / "sessions").resolve()

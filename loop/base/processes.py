@@ -24,8 +24,9 @@ from loop.base.own_process import adopt_orphans, die_with_parent
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
 HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.
-END_CHILDREN_S = 5.0  # Seconds to wait, at the end of a command, for all its child processes to end.
+END_CHILDREN_S = 5.0  # Time in which the children of a command that ends are killed.
 KILL_WAIT_S = 20  # Seconds to wait for a killed process: its driver first stops its GPU kernels.
+READ_REST_S = 0.2  # Time to read what a killed process has left in its pipes.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
 INHERITED_VARIABLES = [
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
@@ -35,7 +36,7 @@ INHERITED_VARIABLES = [
     "XDG_CONFIG_HOME", "XDG_STATE_HOME",
 ]  # fmt: skip
 """Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
-STARTED_PIDS: set[int] = set()  # Pids of started children. Other children of this process are adopted orphans.
+STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class CappedStream:
     @property
     def text(self) -> str:
         """The stream as text, with a line that tells how many bytes were dropped."""
-        gap_line = f"\n... {self.dropped_bytes} bytes left out ...\n".encode() if self.dropped_bytes else b""
-        return (bytes(self.head) + gap_line + bytes(self.tail)).decode(errors="replace")
+        gap_line = f"\n... {self.dropped_bytes} bytes left out ...\n" if self.dropped_bytes else ""
+        return (self.head + gap_line.encode() + self.tail).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Child:
-    """A running process with its descendants. As a context manager it kills all of them at the end."""
+    """A running process and its descendants. As a context manager it kills all of them at its end."""
 
     def __init__(
         self,
@@ -135,15 +136,16 @@ class Child:
         dies_by_itself: bool = False,
     ) -> None:
         """`stdin`: descriptor of its input; None: empty. `pass_fds`: further descriptors it inherits.
-        `dies_by_itself`: it calls `die_with_parent` itself. Then it starts ten times faster, because this
-        process need not be copied (`vfork`)."""
+        `dies_by_itself`: it calls `die_with_parent` itself. Then it starts ten times faster, because
+        this process need not be copied (`vfork`)."""
         self.command, self.dies_by_itself = tuple(command), dies_by_itself
         self.output, self.errors = CappedStream(), CappedStream()
         self.start_time = time.monotonic()
         self.process = self._start(cwd, env, stdin, pass_fds)
         STARTED_PIDS.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
-        for stream, buffer in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
+        pipes = ((self.process.stdout, self.output), (self.process.stderr, self.errors))
+        for stream, buffer in pipes:
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
             self._selector.register(stream, selectors.EVENT_READ, buffer)
@@ -151,7 +153,8 @@ class Child:
     def _start(
         self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
     ) -> Any:
-        """Start the process, as `subprocess.Popen`. `loop.workers.nursery.ForkedChild` overrides this."""
+        """Start the process; returns a `subprocess.Popen`. A subclass (`loop.workers.nursery`) forks it
+        from another process instead, and returns an object with the same methods."""
         adopt_orphans()
         try:
             return subprocess.Popen(
@@ -170,7 +173,8 @@ class Child:
             hint = f"check that `{program}` is installed and on the PATH"
             if cwd is not None and not cwd.is_dir():
                 place, hint = f" in {cwd}", "make the folder"
-            raise CannotStart(f"cannot start {program}{place}: {error.strerror or error}", hint) from error
+            message = f"cannot start {program}{place}: {error.strerror or error}"
+            raise CannotStart(message, hint) from error
 
     def __enter__(self) -> "Child":
         return self
@@ -179,12 +183,12 @@ class Child:
         self.close()
 
     def watch(self, fd: int) -> None:
-        """Make `pump` also return when `fd` has data to read."""
+        """End the wait of `pump` also when `fd` has data to read; `pump` does not read it."""
         self._selector.register(fd, selectors.EVENT_READ, None)
 
     def pump(self, seconds: float = TICK_S) -> None:
-        """Read what the child has written; wait at most `seconds` for it."""
-        if not self._selector.get_map():
+        """Add what the child has written to `output` and `errors`; wait at most `seconds` for it."""
+        if not self._selector.get_map():  # Both pipes are closed: there is nothing to wait for.
             time.sleep(min(seconds, 0.01))
             return
         for key, _ in self._selector.select(seconds):
@@ -216,9 +220,11 @@ class Child:
                 f"{self.command[0]} (pid {self.process.pid}) cannot be killed",
                 hint="it hangs inside the kernel or a driver; a reboot frees the device",
             ) from None
-        deadline = time.monotonic() + 0.2  # To read what is left in its pipes; `data` of a watched fd is None.
-        open_streams = self._selector.get_map()
-        while time.monotonic() < deadline and any(key.data is not None for key in open_streams.values()):
+        deadline = time.monotonic() + READ_REST_S
+        open_streams = self._selector.get_map()  # Shrinks when `pump` has read a pipe to its end.
+        while time.monotonic() < deadline:
+            if all(key.data is None for key in open_streams.values()):  # Only those of `watch`.
+                break
             self.pump(0.02)
 
     def close(self) -> None:
@@ -233,9 +239,9 @@ class Child:
                     stream.close()
 
     def completed(self, timed_out: bool) -> Completed:
-        """The result, after the child has ended."""
-        code = self.process.returncode
-        return Completed(self.command, code, self.output.text, self.errors.text, self.seconds, timed_out)
+        """The result, after the child has ended. `timed_out`: whether it was killed at its limit."""
+        code, output, errors = self.process.returncode, self.output.text, self.errors.text
+        return Completed(self.command, code, output, errors, self.seconds, timed_out)
 
 
 def run(
@@ -246,8 +252,8 @@ def run(
     env: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Generator[Tick, None, Completed]:
-    """Run a command to its end or to `limit_s`, yielding ticks while it runs. `note`: their text. Raises
-    LoopError when it cannot be started; a failure of the command itself is in the result."""
+    """Run a command to its end, or kill it after `limit_s`. Yields ticks with `note` while it runs.
+    Raises CannotStart if it cannot be started; the result says whether the command itself failed."""
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])
@@ -258,7 +264,7 @@ def run(
 
 
 def output_of(command: Sequence[str], *, limit_s: float, stdin: str = "") -> str | None:
-    """Complete output of a quick program, with English messages; None if it is missing, fails or is too slow."""
+    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s`."""
     try:
         return subprocess.run(
             command,
@@ -285,12 +291,10 @@ def run_to_end(task: Generator[Tick, None, Any]) -> Any:
 def run_side_by_side(
     tasks: Iterable[Generator[Tick, None, Result]], max_running: int
 ) -> Generator[Tick, None, list[Result]]:
-    """Run several generators of ticks, `max_running` at a time; return their results in order.
-
-    An error in one closes the others.
-    """
+    """Run several generators of ticks in turns, `max_running` of them at a time. Returns their results
+    in order. An error in one closes the others."""
     not_started = enumerate(tasks)
-    running = dict(itertools.islice(not_started, max_running))
+    running = dict(itertools.islice(not_started, max_running))  # Number of a task to the task.
     results: dict[int, Result] = {}
     try:
         while running:
@@ -308,8 +312,8 @@ def run_side_by_side(
 
 
 def kill_trees(pids: Sequence[int]) -> None:
-    """Kill session leaders and all their descendants. Waits for them, but at most about 3 s."""
-    for _ in range(3):
+    """Kill these session leaders and all their descendants; wait about 3 s for their end."""
+    for _ in range(3):  # A process may start another one just before it is killed.
         family = _processes_below(pids)
         for pid in pids:
             kill_group(pid)
@@ -323,8 +327,8 @@ def kill_trees(pids: Sequence[int]) -> None:
 
 
 def _processes_below(pids: Collection[int]) -> list[psutil.Process]:
-    """Processes with these pids, their descendants, and adopted orphans of their sessions with their
-    descendants. Looks through /proc once, however many pids there are."""
+    """The processes with these pids, the adopted orphans of their sessions, and all descendants.
+    An orphan, as a daemon, is known by its session: its parent is this process now."""
     family, family_pids = list[psutil.Process](), {*pids}
     for process in psutil.Process().children(recursive=True):  # A parent comes before its children.
         with contextlib.suppress(psutil.Error, OSError):
@@ -342,13 +346,14 @@ def kill_group(pid: int) -> None:
 
 
 def end_children_at_exit() -> None:
-    """Register to kill all descendants when this command ends. After `kill -9` only direct children end."""
+    """Have all descendants killed when this command ends. `kill -9` ends only its direct children."""
     adopt_orphans()
     atexit.register(kill_all_children, os.getpid())
 
 
 def kill_all_children(expected_pid: int | None = None) -> None:
-    """Kill all descendants of this process. With `expected_pid`: only if this is its pid, and no fork of it."""
+    """Kill all descendants of this process, and wait for them. `expected_pid`: do nothing in another
+    process, as in a fork that inherited the call; None: in any."""
     deadline = time.monotonic() + END_CHILDREN_S
     while expected_pid in (None, os.getpid()) and time.monotonic() < deadline:
         children = psutil.Process().children(recursive=True)
@@ -364,15 +369,14 @@ def kill_all_children(expected_pid: int | None = None) -> None:
 
 
 def process_name(pid: int) -> str:
-    """A process name that is unique since boot; empty if the process has ended or is unknown.
-
-    It is `PID-TICKS`, with the start time in ticks since boot: setting the clock does not change it.
-    """
-    try:  # Fields of /proc/PID/stat from the state on; their first two can hold any text.
-        stat_fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    """`PID-TICKS`, with the start time in clock ticks since boot: unlike a pid, unique since boot.
+    Empty if the process has ended or is unknown."""
+    try:  # The fields behind the program's name, which may contain anything (proc(5)).
+        state_and_more = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except OSError:
         return ""
-    return f"{pid}-{stat_fields[19]}" if stat_fields and stat_fields[0] not in ("Z", "X") else ""
+    has_ended = not state_and_more or state_and_more[0] in ("Z", "X")
+    return "" if has_ended else f"{pid}-{state_and_more[19]}"
 
 
 def python_path() -> str:

@@ -31,7 +31,7 @@ CONFIDENCE = 0.99
 CLIP_DEVIATIONS = 3.0
 """Standard deviations from the median at which values are clipped: 3 in 1,000 of normal values."""
 NEVER_OUTLIER = 0.002
-"""A log ratio within 0.2 % of the median is never an outlier: a coarse clock can make most equal."""
+"""A log ratio this close to the median (0.2 %) is no outlier: a coarse clock makes many equal."""
 MIN_VALUES = 5
 """Minimum number of values for outlier detection."""
 MIN_SHARE_WITHIN = 0.7
@@ -39,9 +39,9 @@ MIN_SHARE_WITHIN = 0.7
 
 
 def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
-    """The sum; None if any part is None."""
-    known_summands = [part for part in summands if part is not None]
-    return sum(known_summands) if len(known_summands) == len(summands) else None
+    """The sum; None if any summand is None."""
+    known = [summand for summand in summands if summand is not None]
+    return sum(known) if len(known) == len(summands) else None
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Clipped:
 
 def winsorise(values: Sequence[float]) -> Clipped:
     """Clip (winsorise) log ratios that lie more than `CLIP_DEVIATIONS` deviations from their median.
+    A deviation is 1.4826 times the median absolute deviation, as for normal values.
 
-    One deviation is 1.4826 times the median absolute deviation. All values stay if there are fewer than
-    `MIN_VALUES`, or if less than a share `MIN_SHARE_WITHIN` lies within: then the median may be wrong.
-    Source: Tukey and McLaughlin 1963 (Winsorised variance); Hampel 1974 (median absolute deviation).
+    All values stay if there are fewer than `MIN_VALUES`, or if less than `MIN_SHARE_WITHIN` of them
+    lie within: then the median may be wrong. Tukey and McLaughlin 1963; Hampel 1974.
     """
     unchanged = Clipped(tuple(values), 0)
     if len(values) < MIN_VALUES:
@@ -83,28 +83,31 @@ def ratio_interval(
 ) -> tuple[float, float, float]:
     """Ratio and confidence interval, as (ratio, low, high), from log ratios of two or more rounds.
 
-    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty: with h
-    of n values unclipped it has h - 1 degrees of freedom and the standard error s n / (h sqrt(n)) (Yuen
-    1974, "The two-sample trimmed t"). Without outliers it is the usual t interval. `shared_variance`:
-    variance of the mean log ratio that all rounds have in common, added to the error.
+    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty:
+    with h of n values unclipped it has h - 1 degrees of freedom and the standard error
+    s n / (h sqrt(n)) (Yuen 1974, "The two-sample trimmed t"). Without outliers it is the usual one.
+    `shared_variance`: variance of the mean that all rounds have in common; it widens the interval.
     """
     sample = winsorise(log_ratios)
     count, unclipped = len(log_ratios), len(log_ratios) - sample.clipped_count
-    error = math.hypot(stdev(sample.values) * math.sqrt(count) / unclipped, math.sqrt(shared_variance))
-    mean = sample.mean
-    half_width = t_quantile(0.5 + confidence / 2, max(unclipped - 1, 1)) * error
-    return math.exp(mean), math.exp(max(mean - half_width, -700.0)), math.exp(min(mean + half_width, 700.0))
+    standard_error = stdev(sample.values) * math.sqrt(count) / unclipped
+    total_error = math.hypot(standard_error, math.sqrt(shared_variance))
+    half_width = t_quantile(0.5 + confidence / 2, max(unclipped - 1, 1)) * total_error
+    mean, largest = sample.mean, 700.0  # exp(700) is near the largest double.
+    low, high = max(mean - half_width, -largest), min(mean + half_width, largest)
+    return math.exp(mean), math.exp(low), math.exp(high)
 
 
 def t_cdf(t: float, freedom: float) -> float:
-    """Probability that Student's t with `freedom` degrees is below `t` (Abramowitz and Stegun 26.7.1)."""
+    """Probability that Student's t with `freedom` degrees of freedom is below `t`.
+    Abramowitz and Stegun 26.7.1."""
     tail_probability = 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
     return 1 - tail_probability if t > 0 else tail_probability
 
 
 @functools.cache
 def t_quantile(probability: float, freedom: float) -> float:
-    """The quantile of Student's t with `freedom` degrees at `probability`, by bisection."""
+    """The value below which Student's t lies with `probability`. `freedom`: its degrees of freedom."""
     if probability < 0.5:
         return -t_quantile(1 - probability, freedom)
     low, high = 0.0, 1.0
@@ -122,12 +125,14 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - incomplete_beta(b, a, 1 - x)
-    factor = a * math.log(x) + b * math.log1p(-x) - math.lgamma(a) - math.lgamma(b) + math.lgamma(a + b)
-    return math.exp(factor) / (a * _beta_fraction(a, b, x))
+    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    log_factor = a * math.log(x) + b * math.log1p(-x) - log_beta
+    return math.exp(log_factor) / (a * _beta_fraction(a, b, x))
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction 1 + d1/(1 + d2/(1 + ...)) of 200 terms: exact to a double for our a and b."""
+    """The continued fraction 1 + d1/(1 + d2/(1 + ...)) of `incomplete_beta`, from its last term on.
+    200 terms: exact to a double for the a and b of Student's t."""
     value = 1.0
     for step in range(200, 0, -1):
         m, odd = divmod(step, 2)

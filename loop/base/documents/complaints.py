@@ -54,7 +54,8 @@ class Document:
     marks: Marks | Position = (1, 1)
 
     def position(self, place: Place, *, key: bool = False) -> Position:
-        """Line and column of the value at `place` (or its key); if missing, of what encloses it."""
+        """Line and column of the value at `place`, or with `key` of that value's key.
+        For a place that the file does not have: of the nearest list or mapping around it."""
         marks = self.marks
         for depth, step in enumerate(place, start=1):
             if not isinstance(marks, Marks) or step not in marks.values:
@@ -73,7 +74,7 @@ def dotted_path(place: Place) -> str:
 def complain(
     document: Document, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
 ) -> Complaint:
-    """Make a complaint about the value at `place`, or about its key if `key` is True."""
+    """Make a complaint about the value at `place`, or with `key` about that value's key."""
     line, column = document.position(place, key=key)
     texts = clip(expected, MAX_TEXT), clip(got, MAX_TEXT)
     return Complaint(document.name, line, column, dotted_path(place), *texts, hint)

@@ -73,7 +73,8 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 
 
 def folder_for_temporary(path: Path) -> Path | None:
-    """Folder of the file that `path` resolves to; None for a device or pipe (no temporary file there)."""
+    """Folder in which to write a temporary file, to be renamed to `path`: that of the file which
+    `path` links to. None for a device or a pipe, into which one writes directly."""
     if path.is_char_device() or path.is_fifo() or path.absolute().is_relative_to("/dev"):
         return None
     return Path(os.path.realpath(path)).parent
@@ -82,7 +83,9 @@ def folder_for_temporary(path: Path) -> Path | None:
 def file_error(
     path: Path, attempt: Literal["read", "written", "made"], error: OSError, hint: str | None = None
 ) -> UsageError | WorkFailed:
-    """The LoopError for a failed read, write or creation of a file, with the system's reason and a hint."""
+    """The error to raise for a file that cannot be read, written or made, with the system's reason.
+    A failed read or a wrong path is a UsageError; anything else, as a full disk, a WorkFailed.
+    `hint` None: advice for the error number, if there is any."""
     error.filename = error.filename or str(path)
     reason = error.strerror or str(error) or type(error).__name__
     kind = UsageError if attempt == "read" or isinstance(error, WRONG_PATH_ERRORS) else WorkFailed
@@ -91,10 +94,8 @@ def file_error(
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
-    """Indented JSON with a final line end, of models, mappings, sequences. NaN and infinity become null.
-
-    Escapes control characters, because the text may be printed on a terminal.
-    """
+    """JSON of models, mappings and sequences, with a final line end. NaN and infinity become null.
+    `indent` None: in one line. Escapes control characters, as a terminal may print the text."""
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
@@ -129,16 +130,14 @@ def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
         return hashlib.sha256(as_bytes(content)).hexdigest()
     digest = hashlib.sha256()
     for part in map(as_bytes, content):
-        digest.update(b"%d:" % len(part))  # Its length first, so that ("ab", "c") is not ("a", "bc").
+        digest.update(b"%d:" % len(part))  # Else ("ab", "c") would equal ("a", "bc").
         digest.update(part)
     return digest.hexdigest()
 
 
 def hash_files(paths: Iterable[Path], root: Path) -> str:
-    """SHA-256 (hex) of names relative to `root` and contents. The order of the paths does not matter.
-
-    Raises LoopError for a file that cannot be read, ValueError for one that is not below `root`.
-    """
+    """SHA-256 (hex) of the files' contents and of their names relative to `root`, in any order.
+    Raises LoopError for an unreadable file, ValueError for one that is not below `root`."""
     import hashlib
 
     parts: dict[str, bytes] = {}

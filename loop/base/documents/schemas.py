@@ -39,14 +39,14 @@ class Untitled(GenerateJsonSchema):
     """Generates schemas without the titles that pydantic derives from names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """As in pydantic's generator: no field gets a title, since it would only repeat the name."""
+        """Called by pydantic for each field: False, since a title would only repeat the name."""
         return False
 
     def model_schema(self, schema: Any) -> dict[str, Any]:
-        """As in pydantic's generator: the schema of a model, here without its title."""
-        fields = super().model_schema(schema)
-        fields.pop("title", None)
-        return fields
+        """Called by pydantic for each model: its JSON schema, here without the title."""
+        json_schema = super().model_schema(schema)
+        json_schema.pop("title", None)
+        return json_schema
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -59,10 +59,14 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def schema_of_all(type_by_name: Mapping[str, Any]) -> dict[str, Any]:
-    """One JSON schema of an object whose properties are `kinds` (name to type). Allows unknown fields."""
-    adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in type_by_name.items()]
-    schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
-    models = [model for kind in type_by_name.values() for model in find_models(kind)]
+    """The JSON schema of an object with one property for each name, of that type.
+    Unknown fields are allowed, because a later release may add some."""
+    adapters: list[Any] = []
+    models: list[type[BaseModel]] = []
+    for name, type_ in type_by_name.items():
+        adapters.append((name, "serialization", TypeAdapter(type_)))
+        models += find_models(type_)
+    schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)
     for model in collect_models(*models):
         _add_descriptions(model, schema["$defs"].get(model.__name__, {}).get("properties", {}))
     for definition in schema["$defs"].values():
@@ -92,8 +96,9 @@ def find_models(annotation: Any) -> list[type[BaseModel]]:
 
 @functools.cache
 def enclosing_fields(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Each field name (or alias) of a model and of all models inside it, as files write it, to the fields
-    whose values may have it: `when` of a pattern to `steps` and `next`. Empty for a field of `model` alone."""
+    """Name of each field of a model, and of the models inside it, to the fields that may contain it:
+    for a pattern, `when` to `steps` and `next`. An empty list: only `model` itself has the field.
+    Names are as in files. For the hint at a field that stands in the wrong place."""
     parents_by_key: dict[str, list[str]] = {}
     parents: dict[type[BaseModel], list[str]] = {}
     for inner in collect_models(model):
@@ -106,9 +111,9 @@ def enclosing_fields(model: type[BaseModel]) -> dict[str, list[str]]:
 
 
 def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Set each field's description in `properties` (field name to its schema): the docstring below the
-    field, else the default for its name, else the first line of its type's docstring. pydantic can do the
-    first, but only at import, which slows every start."""
+    """Add a description to each schema in `properties` (by field name): the docstring below the
+    field, else the default for its name, else the first line of its type's docstring.
+    pydantic can read the docstrings itself, but only at import, which slows every start."""
     texts: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:
@@ -123,12 +128,12 @@ def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> Non
 
 
 def _field_docstrings(owner: type) -> dict[str, str]:
-    """Field name to the docstring below it in the source of `owner`."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    """Field name to the docstring below it in the source of class `owner`."""
+    class_node = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+    assert isinstance(class_node, ast.ClassDef)
     texts = {}
-    for field, following in pairwise(body.body):
-        match field, following:
+    for statement, following in pairwise(class_node.body):
+        match statement, following:
             case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text))):
                 texts[name] = inspect.cleandoc(text)
     return texts

@@ -59,12 +59,14 @@ def append_sealed(path: Path, text: str) -> None:
     with path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
-        line_break = b"\n" if file.read(1) not in (b"", b"\n") else b""  # End a partial line that a kill left.
-        file.write(line_break + with_checksum(text).encode() + b"\n")
+        if file.read(1) not in (b"", b"\n"):  # A kill left a partial line: end it.
+            file.write(b"\n")
+        file.write(with_checksum(text).encode() + b"\n")
 
 
 def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
-    """Read lines of `append_sealed` as models. Reports damaged lines and empty files. Raises OSError."""
+    """Read the lines of `append_sealed` as models. A damaged line is left out, with a remark on
+    stderr; so is a partial last one. Raises OSError for an unreadable file."""
     *lines, partial_line = read_regular(path).split(b"\n")
     if not lines and not partial_line:
         remark_once(f"{path}: damaged: empty, what it held is lost")
@@ -78,7 +80,7 @@ def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
 
 
 def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
-    """Remove and verify the checksum of JSON `data`. Raises LoopError, naming `path`, if it is wrong."""
+    """JSON `data` of file `path`, without its checksum. Raises LoopError if the checksum is wrong."""
     body, _, is_intact = split_checksum(data)
     if not is_intact:
         hint = hint or f"move {path.parent} aside"
@@ -87,8 +89,8 @@ def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
 
 
 def split_checksum(data: bytes, previous_checksum: str = "") -> tuple[bytes, str, bool]:
-    """Split a JSON object into (object without checksum, checksum, whether it is right); without one: an empty
-    checksum, and False. `previous_checksum`: of the object before, where objects form a chain."""
+    """Split a JSON object into (object without checksum, checksum, whether the checksum is right).
+    Of an object that has none: "" and False. `previous_checksum`: see `with_checksum`."""
     match = _CHECKSUM_AT_END.search(data)
     if match is None:
         return data, "", False

@@ -47,11 +47,11 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
 def _make_complaints(
     model: type[T], document: Document, start: Place, data: Any, mistakes: list[Any]
 ) -> list[Complaint]:
-    """One complaint per place with pydantic errors (`mistakes`), in file order.
+    """One complaint for each wrong value, in file order. `mistakes`: pydantic's errors.
+    `data`: the part of the document at `start`, which was read as `model`.
 
-    `data`: the document's part at `start`. pydantic reports one error per branch of a union. Errors about one
-    value as a whole become one complaint; they are dropped if another branch has a mistake deeper inside.
-    Only complaints that will be shown get a hint, because finding one is slow.
+    pydantic reports one error for each branch of a union. Those that refuse a whole value become
+    one complaint; none, if some branch accepts the value and finds a mistake inside it.
     """
     groups: dict[tuple[Place, Any], list[Any]] = {}
     for mistake in mistakes:
@@ -59,19 +59,20 @@ def _make_complaints(
         is_about_whole_value = kind.endswith("_type") or kind in WHOLE_VALUE_ERRORS
         location = None if is_about_whole_value else mistake["loc"]
         groups.setdefault((_place_of_mistake(data, mistake), location), []).append(mistake)
+    # Places of values that have a mistake inside them.
     enclosing_places = {place[:end] for place, _ in groups for end in range(len(place))}
     located = []
     for (place, location), same_place_mistakes in groups.items():
         if location is None and place in enclosing_places:
             continue
-        is_key = same_place_mistakes[0]["type"] == "extra_forbidden" or same_place_mistakes[0]["loc"][-1:] == (
-            "[key]",
-        )
+        first = same_place_mistakes[0]
+        is_key = first["type"] == "extra_forbidden" or first["loc"][-1:] == ("[key]",)
         full_place = (*start, *place)
         located.append((document.position(full_place, key=is_key), full_place, is_key, same_place_mistakes))
     complaints: list[Complaint] = []
     for _, place, is_key, same_place_mistakes in sorted(located, key=lambda group: group[0]):
         expected, got, wrong_word, choices = _describe_mistakes(model, same_place_mistakes)
+        # Finding a hint is slow: only complaints that will be shown get one.
         needs_hint = len(complaints) < DefinitionError.MAX_SHOWN and isinstance(wrong_word, str)
         hint = _hint_at_name(wrong_word, choices) if needs_hint else None
         complaints.append(complain(document, place, expected, got, hint, key=is_key))
@@ -79,18 +80,17 @@ def _make_complaints(
 
 
 def _hint_at_name(word: str, choices: Mapping[str, list[str]]) -> str | None:
-    """The nearest of the possible words, or the fields in which this word would be right."""
+    """Hint at what a wrong name should be: the fields to which it belongs, else the most similar
+    name; None if none is similar. `choices`: possible name to the fields that contain it."""
     if places := choices.get(word):
         return f"it belongs in {' or '.join(map(repr, dict.fromkeys(places)))}"
     return did_you_mean(word, list(choices))
 
 
 def _place_of_mistake(data: Any, mistake: Any) -> Place:
-    """The place of a pydantic error in the data.
-
-    pydantic adds names of union branches: ("run", "tuple[str, ...]", 0). Only parts that exist in the
-    data are real keys or indices.
-    """
+    """The place of a pydantic error in the data: the keys and indices of its `loc`.
+    `loc` also has names of union branches, as in ("run", "tuple[str, ...]", 0); they are left out,
+    because the data has no such key."""
     place: list[str | int] = []
     # Of a missing field, the last part is its name.
     for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:
@@ -106,12 +106,13 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
 def _describe_mistakes(
     model: type[T], same_place_mistakes: list[Any]
 ) -> tuple[str, str, Any, Mapping[str, list[str]]]:
-    """(expected, got, wrong word, possible words) for the pydantic errors (`items`) of one place. The last
-    two are for a hint: None and empty where there can be none. A field name has the fields that have it."""
+    """(expected, got, wrong word, possible words) for the pydantic errors about one place.
+    The last two are for `_hint_at_name`; None and empty where there can be no hint."""
     from loop.base.documents.schemas import enclosing_fields
 
     first = same_place_mistakes[0]
     kind, value = first["type"], first["input"]
+    choices: dict[str, list[str]] = {}
     if kind in MISSING_VALUE_ERRORS:
         name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
         return f"a value for {name}", "nothing", None, {}
@@ -120,15 +121,16 @@ def _describe_mistakes(
         return "a known name", quote(name), name, enclosing_fields(model)
     if kind == "union_tag_invalid":
         value, expected = first["ctx"]["tag"], first["ctx"]["expected_tags"]
-        return f"one of {expected}", quote(value), value, {key: [] for key in re.findall(r"'([^']*)'", expected)}
-    choices, matches = list[str](), list[re.Match[str]]()
+        choices = {key: [] for key in re.findall(r"'([^']*)'", expected)}
+        return f"one of {expected}", quote(value), value, choices
+    matches: list[re.Match[str]] = []
     for item in same_place_mistakes:
         if item["type"] in CHOICE_ERRORS:
-            choices += re.findall(r"'([^']*)'", item["ctx"]["expected"])
+            choices |= {key: [] for key in re.findall(r"'([^']*)'", item["ctx"]["expected"])}
         if match := EXPECTED_AND_GOT.fullmatch(item["msg"]):
             matches.append(match)
     if not matches:
         text = first["msg"].removeprefix("Value error, ")
-        return "what fits", f"{quote(value)}: {text}", value, {key: [] for key in choices}
+        return "what fits", f"{quote(value)}: {text}", value, choices
     expected = " or ".join(dict.fromkeys(match[1] for match in matches))
-    return expected, matches[0][2] or quote(value), value, {key: [] for key in choices}
+    return expected, matches[0][2] or quote(value), value, choices

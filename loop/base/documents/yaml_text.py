@@ -40,8 +40,8 @@ FORBIDDEN_CHARACTERS = re.compile(
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> Document:
-    """Read a YAML file, or text when a `name` for it is given. Raises DefinitionError with file, line and
-    column for anything that is not one plain YAML document."""
+    """Read a YAML file (`source` is a path) or a text. `name`: its name in messages. Raises
+    DefinitionError with line and column for anything that is not one plain YAML document."""
     if isinstance(source, Path):
         name = name or short_path(source)
         text = _read(source, name)
@@ -49,7 +49,8 @@ def load_yaml(source: Path | str, name: str | None = None) -> Document:
         name, text = name or "<text>", source.removeprefix("\ufeff")
     if bad_character := FORBIDDEN_CHARACTERS.search(text):
         position = _position_after(text[: bad_character.start()])
-        raise _definition_error(name, position, "printable text", f"the character U+{ord(bad_character[0]):04X}")
+        got = f"the character U+{ord(bad_character[0]):04X}"
+        raise _definition_error(name, position, "printable text", got)
     return _Builder(name, text).document()
 
 
@@ -77,7 +78,8 @@ def _read(path: Path, name: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         position = _position_after(data[: error.start].decode(errors="replace"))
-        raise _definition_error(name, position, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
+        got = f"byte 0x{data[error.start]:02x}"
+        raise _definition_error(name, position, "UTF-8 text", got) from error
 
 
 def _position_after(text: str) -> Position:
@@ -87,7 +89,7 @@ def _position_after(text: str) -> Position:
 
 
 def _definition_error(name: str, position: Position, expected: str, got: str, path: str = "") -> DefinitionError:
-    """The error of one complaint about file `name`. `path`: dotted path of the value; empty: the whole file."""
+    """The error for one mistake in file `name`. `path`: of the wrong value; empty: the whole file."""
     return DefinitionError([Complaint(name, *position, path, expected, got)])
 
 
@@ -102,9 +104,11 @@ def _events(name: str, text: str) -> Iterator[Any]:
         if error.context_mark and "quoted" in str(error.context):
             mark = error.context_mark  # An open quote is noticed at the end of the file.
         position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise _definition_error(name, position, "YAML", error.problem or "a mistake in it") from error
+        got = error.problem or "a mistake in it"
+        raise _definition_error(name, position, "YAML", got) from error
     except (ValueError, LookupError, RecursionError, OverflowError, yaml.YAMLError) as error:
-        raise _definition_error(name, (1, 1), "YAML", f"{type(error).__name__}: {error}"[:80]) from error
+        got = f"{type(error).__name__}: {error}"[:80]
+        raise _definition_error(name, (1, 1), "YAML", got) from error
 
 
 class _Builder:
@@ -126,16 +130,18 @@ class _Builder:
         return Document(self.name, data, marks)
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
-        """The error, to be raised by the caller, for the value at `place` that begins with `event`."""
+        """The error, to be raised by the caller, about the value at `place` that starts with `event`."""
         return _definition_error(self.name, _position_of(event), expected, got, dotted_path(place))
 
     def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
-        """Read the value at `place` that starts with `event`; return it with the positions of all its parts."""
+        """Read the value at `place`, whose first parser event is `event`, and all values inside it.
+        Returns it with its position, and with those of its parts."""
         self._refuse_references(event, place)
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, place), _position_of(event)
         if len(place) >= MAX_DEPTH:
-            raise self._complain(event, place[:3], f"at most {MAX_DEPTH} levels", "a deeper structure")
+            expected = f"at most {MAX_DEPTH} levels"
+            raise self._complain(event, place[:3], expected, "a deeper structure")
         marks = Marks(_position_of(event), {}, {})
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Any] = []
@@ -166,18 +172,20 @@ class _Builder:
             raise self._complain(event, place, "a value without a tag", quote(event.tag))
 
     def _key(self, event: Any, place: Place) -> str:
-        """The text of a mapping's key. Raises DefinitionError for other types and for the merge key `<<`."""
+        """The text of a mapping's key. Raises DefinitionError for another type, or the merge key `<<`."""
         self._refuse_references(event, place)
         key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
         if not isinstance(key, str) or (key == "<<" and not event.style):
-            raise self._complain(event, place, "a word as a key", f"{quote(key)}; quote it if it is text")
+            got = f"{quote(key)}; quote it if it is text"
+            raise self._complain(event, place, "a word as a key", got)
         return key
 
     def _scalar(self, event: Any, place: Place) -> Any:
-        """The value of a scalar: text if quoted, else by the YAML core schema."""
+        """The value of a scalar: text if quoted (it has a `style` then), else by the YAML core schema."""
         text: str = event.value
         if event.style:
-            if bad_character := FORBIDDEN_CHARACTERS.search(text):  # Escapes can produce forbidden characters.
+            # The file has been searched before, but an escape in quotes can produce one, too.
+            if bad_character := FORBIDDEN_CHARACTERS.search(text):
                 got = f"the character U+{ord(bad_character[0]):04X}"
                 raise self._complain(event, place, "printable text", got)
             return text
