@@ -9,7 +9,7 @@ RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
 
 
 def money_line(bill: Bill, seconds: float) -> str:
-    """`Cost: nothing was billed; 1 min 49 s of this machine. ROI not measurable yet: nothing was billed.`"""
+    """Cost and return of a session, two sentences. `seconds`: its duration, shown if nothing was billed."""
     return f"Cost: {cost_text(bill, seconds)}. {roi_text(bill)}."
 
 
@@ -21,13 +21,16 @@ def cost_text(bill: Bill, seconds: float) -> str:
         sums[charge.resource, charge.basis] += charge.usd
     parts = [f"{RESOURCE_NAMES[name]} {say.usd(usd)} {basis}" for (name, basis), usd in sums.items()]
     billed_text = f"{say.usd(bill.usd)} ({', '.join(parts)})" if parts else "nothing was billed"
-    was_ai_counted = bill.ai is not None and bool(bill.ai.models)
-    resources = ("gpu", "ai") if was_ai_counted else ("gpu",)
-    unpriced = [RESOURCE_NAMES[missing.resource] for missing in bill.unmeasured if missing.resource in resources]
+    has_ai_tokens = bill.ai is not None and bool(bill.ai.models)
+    used_resources = ("gpu", "ai") if has_ai_tokens else ("gpu",)
+    unmeasured = [missing.resource for missing in bill.unmeasured]
+    unpriced = [RESOURCE_NAMES[name] for name in unmeasured if name in used_resources]
     gaps = f"; {' and '.join(unpriced)}: price unknown" if unpriced else ""
-    if bill.ai is not None and bill.ai.usd is None and not was_ai_counted:
+    if bill.ai is not None and bill.ai.usd is None and not has_ai_tokens:
         gaps += "; no AI cost stated"
-    return f"{billed_text}{gaps}" if parts or gaps else f"{billed_text}; {say.seconds(seconds)} of this machine"
+    if parts or gaps:
+        return f"{billed_text}{gaps}"
+    return f"{billed_text}; {say.seconds(seconds)} of this machine"
 
 
 def roi_text(bill: Bill) -> str:

@@ -36,11 +36,12 @@ SPEED_NOTE = (
 def correctness_sections(
     finished: Sequence[Finished], empty_note: str = "Nothing was verified."
 ) -> Iterator[Section]:
-    """A table of all checks, and the failures. `empty_note`: the note if nothing was verified."""
+    """A table of all checks, and the failures. `empty_note`: says that nothing was verified."""
     outputs = outputs_of(finished, VerifyOutput)
     checked_variants = [checks for output in outputs for checks in output.variants]
     checked_variants += [output.control for output in outputs if output.control is not None]
-    table = drop_empty_columns(CHECK_COLUMNS, (row for checks in checked_variants for row in _check_rows(checks)))
+    rows = [row for checks in checked_variants for row in _check_rows(checks)]
+    table = drop_empty_columns(CHECK_COLUMNS, rows)
     all_checks = [check for checks in checked_variants for check in checks.checks]
     without_output = tuple(check for check in all_checks if check.status not in ("right", "wrong", "tampered"))
     note = f"{COMPARISON_NOTE} " if table else empty_note
@@ -53,7 +54,7 @@ def correctness_sections(
 
 
 def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
-    """One row per dtype, because errors of different dtypes are not comparable."""
+    """A row of `CHECK_COLUMNS` for each dtype: errors of different dtypes cannot be compared."""
     name = "baseline (control)" if checks.variant == "baseline" else checks.variant
     name += " (emulated)" if checks.emulated else ""
     build = (checks.build_id or "-")[:12]
@@ -62,16 +63,17 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
         checks_of_type = checks.model_copy(update={"checks": of_type})
         with_error = [check for check in of_type if check.max_error is not None]
         worst = max(with_error, key=lambda check: check.max_error or 0.0, default=None)
-        plain_errors = [check.plain_max_error for check in of_type if check.plain_max_error is not None]
-        errors = (worst.max_error, worst.allowed_error) if worst else (None, None)
-        all_errors = (*errors, max(plain_errors, default=None))
-        error_cells = ["-" if error is None else f"{error:.1e}" for error in all_errors]
+        plain_errors = [check.plain_max_error for check in of_type]
+        errors: list[float | None] = [worst.max_error, worst.allowed_error] if worst else [None, None]
+        errors.append(max((error for error in plain_errors if error is not None), default=None))
+        error_cells = ["-" if error is None else f"{error:.1e}" for error in errors]
         right = f"{checks_of_type.count('right'):,} of {len(of_type):,}"
         yield name, right, checks_of_type.tally_of_others or "-", *error_cells, dtype, build
 
 
 def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
-    """The first failure of each workload and layout (other seeds repeat it), and a count of the rest."""
+    """The first failure on each workload and layout, as other seeds repeat it; of the first of all,
+    also a map of its errors. After `MANY_FAILURES`, only the names of the workloads."""
     first_failures: dict[tuple[str, str], Check] = {}
     for check in checks.checks:
         if not check.passed:
@@ -91,8 +93,8 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _error_map_lines(check: Check) -> Iterator[str]:
-    """The largest error along each dimension, then the values around the first wrong element.
-    `0-31 right, 32-63 0.4`; one number if all parts of a dimension have similar errors."""
+    """The largest error along each dimension, as `0-31 right, 32-63 0.4`, or as one number if all its
+    parts have similar errors; then the values around the first wrong element."""
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue
@@ -106,12 +108,13 @@ def _error_map_lines(check: Check) -> Iterator[str]:
             errors_text = ", ".join(texts)
         yield f"largest error along {name}: {errors_text}"
     if check.first is not None and len(check.first.around) > 1:
-        pairs = [f"{_number_or_nan(got)} for {_number_or_nan(expected)}" for expected, got in check.first.around]
+        neighbours = check.first.around
+        pairs = [f"{_number_or_nan(got)} for {_number_or_nan(right)}" for right, got in neighbours]
         yield f"around the first: {', '.join(pairs)}"
 
 
 def _number_or_nan(value: float | None, digits: int = 4) -> str:
-    """`value` with that many digits; `nan` for None and overflow."""
+    """A number with so many digits. `nan` for None (JSON has no NaN) and for an overflow."""
     return "nan" if value is None or value > 1e300 else f"{value:.{digits}g}"
 
 
@@ -121,7 +124,8 @@ def speed_sections(
     """A table per timed variant, a row per workload; none if nothing was timed. `roof`: peak rates."""
     verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
-    # For each variant: workload to the timing behind its verdict, else to the first.
+    # Variant to workload to the timing behind its verdict. Several may have been made; if none has
+    # the verdict's ratio, the first.
     by_variant: dict[str, dict[str, Measurement]] = {}
     for timing in (timing for output in outputs for timing in output.measurements):
         name = timing.workload.name
@@ -154,22 +158,28 @@ def speed_sections(
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
-    """Speed verdicts against the baseline, without variants that are incorrect or invalid on any workload."""
-    all_verdicts = list(verdicts)
-    speeds = [verdict for verdict in all_verdicts if isinstance(verdict, SpeedVerdict)]
-    incorrect = {verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)}
-    return [speed for speed in speeds if speed.against == "baseline" and speed.variant not in incorrect]
+    """The speed verdicts against the baseline. A variant that is incorrect or invalid on any workload
+    has no speed: its verdicts are left out."""
+    speeds, without_speed = list[SpeedVerdict](), set[str]()
+    for verdict in verdicts:
+        if isinstance(verdict, SpeedVerdict):
+            speeds.append(verdict)
+        else:
+            without_speed.add(verdict.variant)
+    return [v for v in speeds if v.against == "baseline" and v.variant not in without_speed]
 
 
 def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
-    """`geometric mean 1.63x`; empty if `trusted_mean` gives none."""
+    """The mean of these ratios as `geometric mean 1.63x`; empty if `trusted_mean` gives none."""
     mean = trusted_mean(verdicts)
     return "" if mean is None else f"geometric mean {say.speedup_text(mean)}"
 
 
 def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
-    """Geometric mean of the ratios; None if all are inconclusive or any interval is too wide: it is noise."""
-    if all(verdict.verdict == "inconclusive" for verdict in verdicts) or any(v.vague for v in verdicts):
+    """Geometric mean of the ratios. None if it would be noise: all verdicts are inconclusive, there
+    are none, or an interval is too wide."""
+    is_inconclusive = all(verdict.verdict == "inconclusive" for verdict in verdicts)
+    if is_inconclusive or any(verdict.vague for verdict in verdicts):
         return None
     return geometric_mean([verdict.ratio for verdict in verdicts])
 
@@ -194,13 +204,15 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
 
 
 def explain_undecided(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """Why workloads are `same` or `inconclusive`: each reason once, with its workloads."""
-    by_reason: dict[tuple[str, str, str], list[str]] = {}
+    """A sentence for each reason why a variant is `same` or `inconclusive`, with its workload or the
+    number of its workloads."""
+    workloads_by_reason: dict[tuple[str, str, str], list[str]] = {}
     for verdict in speed_verdicts(verdicts):
         if verdict.verdict in ("same", "inconclusive"):
             key = (verdict.variant, verdict.verdict, verdict.reason)
-            by_reason.setdefault(key, []).append(verdict.workload)
-    return tuple(
-        f"{variant} is {word} on {names[0] if len(names) == 1 else say.count(len(names), 'workload')}: {why}"
-        for (variant, word, why), names in by_reason.items()
-    )
+            workloads_by_reason.setdefault(key, []).append(verdict.workload)
+    sentences = []
+    for (variant, word, reason), names in workloads_by_reason.items():
+        place = names[0] if len(names) == 1 else say.count(len(names), "workload")
+        sentences.append(f"{variant} is {word} on {place}: {reason}")
+    return tuple(sentences)

@@ -25,7 +25,7 @@ def seconds(value: float) -> str:
 
 
 def ratio(value: float, interval: Interval) -> str:
-    """`1.62x [1.58, 1.66]`: ratio and interval, whose ends are printed as `<0.001` and `>1000` at most."""
+    """`1.62x [1.58, 1.66]`: ratio and interval; an end beyond is printed as `<0.001` or `>1000`."""
     return f"{speedup_text(value)} [{_interval_end(interval[0])}, {_interval_end(interval[1])}]"
 
 

@@ -17,7 +17,11 @@ def plain_text(text: object) -> str:
     shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if shown.isprintable():  # Most texts are, and this is quick.
         return shown
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _REMOVED_CATEGORIES else " " for c in shown)
+    letters = []
+    for letter in shown:
+        is_removed = letter not in "\n\t" and unicodedata.category(letter) in _REMOVED_CATEGORIES
+        letters.append(" " if is_removed else letter)
+    return "".join(letters)
 
 
 def one_line(text: object) -> str:
@@ -26,7 +30,7 @@ def one_line(text: object) -> str:
 
 
 def shortened(text: object, max_characters: int) -> str:
-    """The plain text in one line of at most `max_characters` characters, with `...` at the end if it was cut."""
+    """The plain text in one line. If it is longer than `max_characters`, it ends there, with `...`."""
     line = one_line(text)
     return line if len(line) <= max_characters else f"{line[: max(max_characters - 3, 0)].rstrip()}..."
 
@@ -64,7 +68,7 @@ def escape_template_value(value: object) -> Markdown:
 
 
 def _keep_outer_spaces(text: str, escape_text: Callable[[str], str]) -> str:
-    """`escape_text(text)`, with a space at each end where `text` had one."""
+    """`escape_text(text)`, with a space at each end where `text` had one: escaping strips them."""
     before, after = (" " if edge.isspace() else "" for edge in (text[:1], text[-1:]))
     return f"{before}{escape_text(text)}{after}" if text.strip() else before
 
@@ -79,32 +83,43 @@ def escape_literal(text: object) -> str:
 
 
 def escape_prose(text: object) -> str:
-    """Like `escape_literal`, but words between backticks stay code. Not for tables: code may hide a border."""
-    parts = _SPAN.split(one_line(text))
-    return "".join(part if _SPAN.fullmatch(part) else _keep_outer_spaces(part, escape_literal) for part in parts)
+    """Like `escape_literal`, but words between backticks stay code. Not for cells of a table, where
+    code may contain a border."""
+    escaped = []
+    for part in _SPAN.split(one_line(text)):
+        is_code = _SPAN.fullmatch(part) is not None
+        escaped.append(part if is_code else _keep_outer_spaces(part, escape_literal))
+    return "".join(escaped)
 
 
 def escape_paragraph(text: object) -> str:
-    """Like `escape_prose`, for text at the begin of a line: it becomes no heading, list or quotation."""
-    return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", escape_prose(text))
+    """Like `escape_prose`, for text at the begin of a line: no heading, list or quotation."""
+
+    def escape_mark(mark: re.Match[str]) -> str:
+        return f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}"
+
+    return _BLOCK.sub(escape_mark, escape_prose(text))
 
 
 def _fence(text: str, min_length: int) -> str:
-    """A fence of backticks longer than any in `text`, at least `min_length` long."""
-    return "`" * max(min_length, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    """Backticks to put around code: more than `text` has in a row, at least `min_length`."""
+    longest_run = max((len(run) for run in re.findall("`+", text)), default=0)
+    return "`" * max(min_length, 1 + longest_run)
 
 
 def inline_code(text: object) -> str:
     """Text as inline code; new lines become spaces."""
     line = one_line(text)
+    # A space keeps a backtick at the text's end apart from the fence; Markdown drops it.
     fence, space = _fence(line, 1), " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
 
 def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | None = None) -> str:
     """Lines in a fenced block. `max_lines`: show only the last lines, and say how many are hidden."""
-    hidden = len(lines) - max_lines if max_lines is not None else 0
-    visible = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
+    visible, hidden_count = list(lines), len(lines) - max_lines if max_lines is not None else 0
+    if hidden_count > 0:
+        visible = [f"... {hidden_count} lines before these are left out", *lines[hidden_count:]]
     text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible)
     return f"{_fence(text, 3)}{language}\n{text}\n{_fence(text, 3)}"
 
@@ -128,7 +143,7 @@ class Table:
 
     def markdown(self, max_rows: int | None = None, max_characters: int | None = None) -> str:
         """The table in Markdown, escaped and aligned. `max_characters`: of a cell. None: no limit."""
-        aligned: list[list[str]] = []
+        columns: list[list[str]] = []  # Each with its title, a rule, and its cells, all of one width.
         for number, (head, title) in enumerate(zip(self.heads, self.titles, strict=True)):
             texts = [title, *(row[number] for row in self.rows[:max_rows])]
             if max_characters is not None:
@@ -138,19 +153,22 @@ class Table:
             dashes, pad = "-" * (width + 1), str.rjust if head.startswith(">") else str.ljust
             rule = f"{dashes}:" if head.startswith(">") else f":{dashes}"  # The colon tells Markdown the side.
             first, *body = [f" {pad(cell, width)} " for cell in cells]
-            aligned.append([first, rule, *body])
-        lines = [f"|{'|'.join(cells)}|" for cells in zip(*aligned, strict=True)]
+            columns.append([first, rule, *body])
+        lines = [f"|{'|'.join(cells)}|" for cells in zip(*columns, strict=True)]
         hidden_count = len(self.rows) + 2 - len(lines)
         if hidden_count:
             lines += ["", f"And {hidden_count} more rows, which are in the records of the session."]
         return "\n".join(lines)
 
     def split_to_width(self, max_width: int) -> Iterator["Table"]:
-        """Split the table into pieces at most `max_width` characters wide. Each repeats the first column."""
-        rows = [self.titles, *self.rows]
-        widths = [COLUMN_GAP + max(len(row[column]) for row in rows) for column in range(len(self.heads))]
+        """Split the table into pieces at most `max_width` characters wide. Each repeats the first column,
+        which is folded; a column that alone is wider is a piece of its own."""
+        widths = []
+        for cells in zip(self.titles, *self.rows, strict=True):
+            widths.append(COLUMN_GAP + max(map(len, cells)))
         first_width = min(max(widths[0] - COLUMN_GAP, MIN_FIRST_COLUMN), FOLDED_FIRST_COLUMN)
-        used_width, groups = max_width, list[list[int]]()  # Numbers of the columns of each piece.
+        # Numbers of the columns of each piece. The first column of all opens the first piece.
+        used_width, groups = max_width, list[list[int]]()
         for number in range(1, len(widths)):
             if used_width + widths[number] > max_width:
                 used_width = first_width
@@ -169,7 +187,8 @@ def drop_empty_columns(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) ->
         return None
     kept = [0]
     kept += [n for n in range(1, len(heads)) if any(row[n] not in EMPTY_CELLS for row in all_rows)]
-    return Table(tuple(heads[n] for n in kept), tuple(tuple(row[n] for n in kept) for row in all_rows))
+    kept_rows = [tuple(row[number] for number in kept) for row in all_rows]
+    return Table(tuple(heads[number] for number in kept), tuple(kept_rows))
 
 
 def image(title: str, description: str, path: str) -> str:

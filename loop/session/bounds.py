@@ -5,7 +5,7 @@ import math
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.documents import nearest
@@ -37,7 +37,8 @@ class Ending:
     """None when the walk reached its end: then the step records decide the status."""
     reason: str
     exit_code: int
-    not_reached: str = "the session did not get there"
+    why_not_reached: str = "the session did not get there"
+    """Why the other planned steps were not done, for the report."""
     is_mid_step: bool = False
     """Whether the walk was interrupted while a step was running."""
     unwatched_sentences: tuple[str, ...] = ()
@@ -54,17 +55,19 @@ class Ending:
 
 
 def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
-    """The ending of a walk that a stop (signal, budget, preemption) or a machine failure interrupted."""
+    """The ending of a walk that a machine failure interrupted, or a stop: preemption (PAUSED), the
+    budget (OVER_BUDGET) or a signal."""
     reason, code = str(stop), stop.exit_code
     if isinstance(stop, MachineFailure):
-        not_reached = "the machine failed before it was done"
-        return Ending("paused", reason, code, not_reached, is_mid_step=True, repair=stop.hint or "")
+        why = "the machine failed before it was done"
+        return Ending("paused", reason, code, why, is_mid_step=True, repair=stop.hint or "")
     if code == ExitCode.PAUSED:
-        not_reached = "the session was paused before it was done"
-        return Ending("paused", reason, code, not_reached, is_mid_step=True)
+        why = "the session was paused before it was done"
+        return Ending("paused", reason, code, why, is_mid_step=True)
     if code == ExitCode.OVER_BUDGET:
-        return Ending("aborted", reason, code, "the budget did not reach so far", is_mid_step=True)
-    return Ending("aborted", reason, code)  # A signal, as ^C: the step it cut is aborted, so it counts as undone.
+        why = "the budget did not reach so far"
+        return Ending("aborted", reason, code, why, is_mid_step=True)
+    return Ending("aborted", reason, code)
 
 
 @dataclass
@@ -91,8 +94,8 @@ class Bounds:
                 self.reserve.unlink(missing_ok=True)
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
-        """Raise Stopped at this event when the cloud takes the machine away or the time limit is reached.
-        `walked_s`: seconds of this walk so far. A step that is expected to exceed the limit does not begin."""
+        """Raise Stopped if the cloud takes the machine away, the limit is reached, or a step is due
+        that is expected to exceed it. `event`: the walk's last. `walked_s`: seconds of this walk."""
         if self.preemption_watch is not None and self.preemption_watch.notice:
             raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
@@ -100,23 +103,15 @@ class Bounds:
         budget = f"its budget of {self.limit_text}"
         if isinstance(event, StepBegan | Ticked) and remaining_s <= 0:
             raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
-        if not isinstance(event, StepDue):
-            return
-        step = f"{event.pattern}/{event.step}"
-        if remaining_s <= 0:
-            raise Stopped(f"{budget} is spent before {step}", ExitCode.OVER_BUDGET)
-        expected_s, evidence = self.expected_by_step.get((event.pattern, event.step), (0.0, ""))
-        if expected_s > remaining_s:
-            needed_text = f"{step} takes about {expected_s:.1f} s ({evidence})"
-            remaining_text = f"{remaining_s:.1f} s are left of {budget}"
-            raise Stopped(f"{needed_text}, and {remaining_text}", ExitCode.OVER_BUDGET)
-
-    def end_watch(self, ending: Ending) -> Ending:
-        """Stop the preemption watch. Returns the ending, with what the watch could not observe."""
-        if self.preemption_watch is None:
-            return ending
-        self.preemption_watch.close()
-        return replace(ending, unwatched_sentences=self.preemption_watch.explain_unwatched())
+        if isinstance(event, StepDue):
+            step = f"{event.pattern}/{event.step}"
+            if remaining_s <= 0:
+                raise Stopped(f"{budget} is spent before {step}", ExitCode.OVER_BUDGET)
+            expected_s, evidence = self.expected_by_step.get((event.pattern, event.step), (0.0, ""))
+            if expected_s > remaining_s:
+                needed_text = f"{step} takes about {expected_s:.1f} s ({evidence})"
+                remaining_text = f"{remaining_s:.1f} s are left of {budget}"
+                raise Stopped(f"{needed_text}, and {remaining_text}", ExitCode.OVER_BUDGET)
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
@@ -126,15 +121,16 @@ def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
 
 
 def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """(pattern, step) to (expected seconds, `measured` or `prior`: a share of the pattern's estimate)."""
+    """(pattern, step) to (expected seconds, where they come from): `measured` in earlier sessions, or
+    `prior`, the step's share of the time that is expected of its pattern."""
     expected: dict[tuple[str, str], tuple[float, str]] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
         for step in planned.pattern.steps:
-            seconds, evidence = planned.seconds * step.budget_s / budget_s, "prior"
-            if step.id in planned.step_s:
-                seconds, evidence = planned.step_s[step.id], "measured"
-            expected[planned.pattern.name, step.id] = seconds, evidence
+            share_s = planned.seconds * step.budget_s / budget_s
+            measured_s = planned.step_s.get(step.id)
+            value = (share_s, "prior") if measured_s is None else (measured_s, "measured")
+            expected[planned.pattern.name, step.id] = value
     return expected
 
 
@@ -147,7 +143,8 @@ class SessionLimits:
     watched_cloud: str = field(default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raise UsageError for a limit that is not positive, an unknown cloud, or dollars too few to begin."""
+        """Raise UsageError for a limit that is not above 0, an unknown cloud, an unknown price of the
+        GPU, or fewer dollars than are charged at once."""
         for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
@@ -162,19 +159,23 @@ class SessionLimits:
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
         if first_bill.usd >= self.usd:
-            charge_text = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
+            charge = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
             hint = "allow more; `loop cost rates` shows the prices"
-            raise UsageError(f"--max-usd {self.usd:g}: {charge_text}", hint=hint)
+            raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
-        """The bounds of a session: the stricter limit of minutes and dollars. Starts the preemption watch.
-        `lines`: the session's journal. `ai`: AI use so far, measured or stated by the user; None: unknown."""
+        """The bounds of a session, by its stricter limit. Starts the preemption watch. `lines`: the
+        session's journal. `ai`: AI use so far, measured or stated; None: unknown."""
         hosts = hosts_of(journal.finished_steps(lines))
+
+        def cost_usd(seconds: float) -> float:
+            return charges_so_far(seconds, card, head, ai, hosts).usd
+
         limits = [(math.inf, "")]  # (seconds, the limit in words)
         if self.minutes is not None:
             limits.append((self.minutes * 60, seconds_text(self.minutes * 60)))
         if self.usd is not None:
-            seconds = affordable_seconds(self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd)
+            seconds = affordable_seconds(self.usd, cost_usd)
             ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
             limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{ai_text}"))
         limit_s, limit_text = min(limits)

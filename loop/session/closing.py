@@ -43,14 +43,14 @@ TABLE_WIDTH = 110
 def make_record(
     setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float
 ) -> SessionRecord:
-    """The final record of a session, from its journal. `seconds`: its wall time over all walks (begin, resumes).
-    `ending`: how the last walk ended; without a status of its own, the steps decide passed or failed."""
+    """The final record of a session, from its journal. `ending`: of its last walk; without a status
+    of its own, the steps decide. `seconds`: wall time of all walks, the first and each resume."""
     lines = folder.lines()
     finished = journal.finished_steps(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.
     steps_s = sum(attempt.seconds for attempt in attempts)
     between_s = seconds_between_steps(seconds, steps_s)
-    seconds = steps_s + between_s
+    duration_s = steps_s + between_s  # Of which the steps' own seconds are measured reliably.
     verdicts = learnings.session_verdicts(finished)
     status, reason = learnings.session_status(finished, verdicts)
     if ending.status is not None:
@@ -60,21 +60,22 @@ def make_record(
     if status in ("passed", "failed"):
         objective = judge_objective(head, finished, compute_session_values(card, head, finished))
     status, reason = skipped_if_nothing_judged(head, finished, status, reason)
-    letter, grade_reason = grade_session(head.plan.plan, status, reason, finished, objective, seconds)
+    letter, grade_reason = grade_session(head.plan.plan, status, reason, finished, objective, duration_s)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]  # Not imported ones.
     ai, why_no_ai = proposing.read_session_use(folder)
-    used = SessionUse(seconds, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished))
-    # Repeating a session on the files of an earlier one saves nothing, nor does one that did not pass.
-    is_repeat = any(row.ground == head.ground and row.status in ("passed", "failed") for row in earlier_rows)
-    counts_savings = status == "passed" and not is_repeat
-    saving_steps = attempts if counts_savings else ()
+    hosts = hosts_of(finished)
+    used = SessionUse(duration_s, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts)
+    # A session that only repeats an earlier one saves nothing, nor does one that did not pass.
+    same_files = [row for row in earlier_rows if row.ground == head.ground]
+    is_repeat = any(row.status in ("passed", "failed") for row in same_files)
+    saving_steps = attempts if status == "passed" and not is_repeat else ()
     today = datetime.datetime.now(datetime.UTC).date()
     record = SessionRecord(
         head=head,
         status=status,
         reason=reason,
-        seconds=seconds,
+        seconds=duration_s,
         own_seconds=between_s,
         verdicts=verdicts,
         bill=make_bill(used, card, saving_steps, gains=sum_gains(finished), today=today),
@@ -95,16 +96,17 @@ def make_record(
 
 
 def sentences_on_missed_steps(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
-    """A sentence for each planned step that was not done. A paused step counts as done unless interrupted."""
+    """A sentence for each planned step that was not done. A paused step, which waits for the user,
+    counts as done, unless it was paused because the walk was interrupted."""
     undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
     done = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
-    done_steps = {(record.pattern, record.step) for record in done}
-    return [
-        f"step {planned.pattern.name}/{step.id}: {ending.not_reached}"
-        for planned in plan.patterns
-        for step in planned.pattern.steps
-        if planned.planned and (planned.pattern.name, step.id) not in done_steps
-    ]
+    done_steps = [(record.pattern, record.step) for record in done]
+    sentences = []
+    for pattern in (planned.pattern for planned in plan.patterns if planned.planned):
+        for step in pattern.steps:
+            if (pattern.name, step.id) not in done_steps:
+                sentences.append(f"step {pattern.name}/{step.id}: {ending.why_not_reached}")
+    return sentences
 
 
 def sentences_on_untested(setting: Setting, head: SessionHead) -> list[str]:
@@ -131,7 +133,7 @@ def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tu
 def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> View:
     """All data of a report: the record, its steps, earlier failures, and how good predictions were."""
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
-    # Without later sessions: a report that is rendered again stays the same.
+    # Later sessions do not count: so a report that is rendered again stays the same.
     rows = [row for row in rows if row.started is not None and row.started <= record.head.started]
     return View(
         record=record,
@@ -162,10 +164,10 @@ def print_outcome(
         screen = screen.on_stdout()
         sections = [section for _fold, section in sections_by_fold(View(record, finished))]
         print_sections([section for section in sections if section.screen], screen)
-    screen_content = first_screen(record, finished)
+    summary = first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
     lines = list[str]()
-    for section in screen_content.further_sections:
+    for section in summary.further_sections:
         lines += filter(None, [section.note])
         if section.table is not None:
             lines += table_lines(section.table.titles, section.table.rows, width, wrap=1)
@@ -176,13 +178,14 @@ def print_outcome(
     for line in lines:
         screen.say(line.replace("`", ""))
     screen.say(f"Report: {folder.report}")
-    screen.outcome(record.status, f": {record.head.target}: {screen_content.deciding_text.replace('`', '')}.")
-    for line in screen_content.cause:
+    deciding_text = summary.deciding_text.replace("`", "")
+    screen.outcome(record.status, f": {record.head.target}: {deciding_text}.")
+    for line in summary.cause:
         screen.say(f"  {line}")
     if record.status not in RESUMABLE:
-        screen.say(f"Next: {screen_content.next}")
-        if screen_content.command:
-            screen.say(f"  {screen_content.command}")
+        screen.say(f"Next: {summary.next}")
+        if summary.command:
+            screen.say(f"  {summary.command}")
     if resume_phrase and not pending_user_task(finished):
         screen.say(f"{resume_phrase}: {record.head.resume_command}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
@@ -211,7 +214,8 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
     """What `--json` prints of a session: head, record, steps, and the sections of its report."""
     head, finished = record.head, folder.finished()
     values = {**vars(head), **vars(record)}
-    page, folds = pending_brief_page(folder, finished), sections_by_fold(make_view(setting, record, folder))
+    page = pending_brief_page(folder, finished)
+    folds = sections_by_fold(make_view(setting, record, folder))
     exported = ExportedSession(
         **{name: values[name] for name in ExportedSession.model_fields if name in values},
         report=str(folder.report),

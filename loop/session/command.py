@@ -29,8 +29,8 @@ def report(
     *,
     as_json: bool = False,
 ) -> int:
-    """Print or write a session's report. `limit` (bytes), `link` (address of the whole report): for a summary.
-    `form`: a value of `--format`. Returns the exit code."""
+    """Print a session's report, or write it to `output`. Returns the exit code. `form`: a value of
+    `--format`. For a summary: `limit`, its size in bytes; `link`, the address of the whole report."""
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
@@ -69,7 +69,8 @@ def report(
 
 
 def find_own_session(root: Path, name: str) -> SessionFolder:
-    """A session that loop ran, by id, prefix or `last`. Raises LoopError if there is none."""
+    """A session that loop ran, by id, prefix or `last`. Raises LoopError if there is none, or only
+    an imported one, of which there is no report."""
     try:
         return sessions.find_session(root, name)
     except LoopError:

@@ -63,7 +63,8 @@ class Show:
             self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
 
     def _print_step_end(self, event: StepEnded) -> None:
-        """Print how a step ended, and its hint. Of a pattern's steps skipped for one reason, only the first."""
+        """Print how a step ended, with its hint. Of a pattern's steps that are skipped for the same
+        reason, only the first is printed."""
         record = event.finished
         skip_key = (record.pattern, record.skipped_because)
         if skip_key in self.printed_skips:
@@ -96,8 +97,8 @@ class Show:
 
 
 def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None) -> Ending:
-    """Run a walk until it ends, or a limit, a signal or a machine failure stops it. Returns how it ended. `store`
-    makes each event durable; on a full disk, deleting the reserve file makes room for the interrupted step."""
+    """Run a walk to its end, or until a limit, a signal or a failure of the machine stops it. `store`
+    writes each event to disk, before it is shown. Returns how the walk ended."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with closing(walk.events()) as events:
@@ -115,7 +116,7 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
             if stop is None:
                 raise
             ending = make_interrupted_ending(stop)
-            bounds.free_reserve()
+            bounds.free_reserve()  # On a full disk, this is room for the interrupted step's record.
             if isinstance(last_event, StepBegan | Ticked):
                 record = _record_interrupted_step(walk, last_event, ending)
                 show.print_event(store(StepEnded(record)))
@@ -134,7 +135,7 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
 
 
 def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Ending) -> Finished:
-    """The record of the step that was running when the walk was interrupted. `event`: its last event."""
+    """The record of the step that was running when the walk was interrupted. `event`: the step's last."""
     started, workshop = event.started, walk.context.task.workshop
     steps = walk.resolved.find_pattern(started.pattern).pattern.steps
     (action,) = [step.action for step in steps if step.id == started.step]
@@ -157,12 +158,11 @@ def make_store(folder: SessionFolder, journal: Journal) -> Callable[[WalkEvent],
         elif isinstance(event, StepBegan):
             journal.append(event.started)
         elif isinstance(event, StepEnded) and not event.replayed:
-            record = event.finished
+            record, files = event.finished, list[str]()
             prefix = f"{record.run}-{record.step}-{record.attempt}"
-            files = tuple(  # Samples first: the record names their files.
-                folder.write_samples(f"{prefix}-{name}", segments) for name, segments in event.samples.items()
-            )
-            event = StepEnded(record.model_copy(update={"artifacts": files}), event.samples)
+            for name, segments in event.samples.items():  # First, because the record names their files.
+                files.append(folder.write_samples(f"{prefix}-{name}", segments))
+            event = StepEnded(record.model_copy(update={"artifacts": tuple(files)}), event.samples)
             journal.append(event.finished)
         return event
 

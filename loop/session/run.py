@@ -223,7 +223,10 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         show = Show(session.screen, request.events, FailureHistory(setting.project, head.id).describe_failures)
         ending = drive(walk, show, make_store(folder, journal), bounds)
     bounds.free_reserve()
-    return journal, bounds.end_watch(ending)
+    if bounds.preemption_watch is not None:
+        bounds.preemption_watch.close()
+        ending = replace(ending, unwatched_sentences=bounds.preemption_watch.explain_unwatched())
+    return journal, ending
 
 
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:

@@ -86,9 +86,9 @@ def failed_step_sections(view: View) -> Iterator[Section]:
 
 
 def step_log(record: Finished) -> tuple[str, ...]:
-    """Lines that a step printed: a traceback, the end of a command's output, or a long message."""
+    """Lines for a block of code below a failed step: the end of what its command printed, or the
+    traceback of a bug of loop; then the step's message, if it is too long for a sentence."""
     command_output = read_output(record, CommandOutput)
-    # A step that ended with a bug of loop has no output but a traceback.
     texts = [command_output.output if command_output else record.output.get("traceback", "")]
     has_several_lines = len(record.message.strip().splitlines()) > 1
     if has_several_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
@@ -102,43 +102,39 @@ def step_log(record: Finished) -> tuple[str, ...]:
 
 
 def environment_section(view: View) -> Iterator[Section]:
-    """The environment in which the report's numbers were measured."""
-    yield Section(lines=tuple(f"{label}: {text}" for label, text in _environment_facts(view) if text))
-
-
-def _environment_facts(view: View) -> Iterator[tuple[str, str]]:
-    """Label and text of each fact about machine, software and sources; the text is empty if unknown."""
+    """Machine, software and sources of the report's numbers, a line each; unknown ones are left out."""
     head, finished, machine, revision = view.head, view.finished, view.head.machine, view.head.revision
-    yield "Machine", f"{machine.name}, {machine.system}"
     cores = say.count(machine.cores, "core")
-    yield "Processor", f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
-    yield "GPU", machine.gpus_text
+    facts = {"Machine": f"{machine.name}, {machine.system}"}  # Label to text.
+    facts["Processor"] = f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
+    facts["GPU"] = machine.gpus_text
     for gpu in outputs_of(finished, DeviceOutput):
         if gpu.capability:
             cuda = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
-            yield "Compute capability", ", ".join(filter(None, [gpu.capability, gpu.uuid, cuda]))
-    # The last version is printed: what the imported package reported, else the installed torch's.
+            facts["Compute capability"] = ", ".join(filter(None, [gpu.capability, gpu.uuid, cuda]))
+    # What an imported package reported counts; else the version of torch that is installed.
     versions = {"torch": machine.torch, "NumPy": None}
     for torch in outputs_of(finished, TorchOutput):
         versions["torch"] = torch.version or versions["torch"]
     for numpy in outputs_of(finished, NumpyOutput):
         versions["NumPy"] = numpy.version or versions["NumPy"]
     packages = (f"{name} {version}" for name, version in versions.items() if version)
-    yield "Python", ", ".join((machine.python, *packages))
+    facts["Python"] = ", ".join((machine.python, *packages))
     compilers = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
     compilers = compilers or [machine.compiler or "no C++ compiler"]
     compilers.append(f"nvcc {machine.nvcc}" if machine.nvcc else "no CUDA compiler")
-    yield "Compilers", ", ".join(dict.fromkeys(compilers))
-    threads = next((run.threads for run in outputs_of(finished, MeasureOutput) if run.threads), head.threads)
-    yield "Ran on", f"{head.device}, {say.count(threads, 'thread')} a process, base seed {head.seed}"
+    facts["Compilers"] = ", ".join(dict.fromkeys(compilers))
+    timed_threads = [output.threads for output in outputs_of(finished, MeasureOutput)]
+    threads = say.count(next(filter(None, timed_threads), head.threads), "thread")
+    facts["Ran on"] = f"{head.device}, {threads} a process, base seed {head.seed}"
     sources = "not under version control"
     if revision.commit is not None:
         branch = f" on {revision.branch}" if revision.branch else ""
         changed = f": {', '.join(revision.changed)}" if revision.changed else ""
         state = f"with changes that are not committed{changed}" if revision.dirty else "nothing changed since"
         sources = f"commit {revision.commit[:12]}{branch}, {state}"
-    yield "Sources", sources
-    yield "Loop", head.loop_version
+    facts |= {"Sources": sources, "Loop": head.loop_version}
+    yield Section(lines=tuple(f"{label}: {text}" for label, text in facts.items() if text))
 
 
 def device_text(head: SessionHead) -> str:
@@ -146,15 +142,11 @@ def device_text(head: SessionHead) -> str:
     return f"{head.device} ({head.gpu})" if head.gpu else head.device
 
 
-SLACK_S, SLACK_SHARE = 60.0, 0.1
-"""Most time outside the steps that is plausible: 60 s plus a tenth of the steps' own time."""
-
-
 def seconds_between_steps(wall_s: float, steps_s: float) -> float:
-    """Seconds of a session outside its steps; 0 if `wall_s` contradicts `steps_s`.
-    Wall time jumps when the clock is set or the machine sleeps. `steps_s` is from a monotonic clock."""
+    """Seconds of a session outside its steps; 0 if `wall_s` contradicts `steps_s`, as when the clock
+    was set or the machine slept: more than 60 s plus a tenth of the steps' time is not plausible."""
     between_s = wall_s - steps_s
-    is_plausible = -1.0 <= between_s <= SLACK_S + SLACK_SHARE * steps_s
+    is_plausible = -1.0 <= between_s <= 60.0 + 0.1 * steps_s
     return max(0.0, between_s) if is_plausible else 0.0
 
 
@@ -177,7 +169,7 @@ def grade_session(
     objective: Reached | None,
     seconds: float,
 ) -> tuple[str, str]:
-    """The grade by `GRADE_RULES` and its reason. `status`, `reason`: the session's. `seconds`: its duration."""
+    """The grade by `GRADE_RULES`, and its reason. `seconds`: the session's duration."""
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"
@@ -192,8 +184,10 @@ def grade_session(
         flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
     late_steps = [step for step in steps if step.is_over_budget]
     if late_steps:
-        times = (f"{step_name(step)} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps)
-        flaws.append(f"over budget: {', '.join(times)}")
+        texts = []
+        for step in late_steps:
+            texts.append(f"{step_name(step)} ({step.seconds:.1f} of {step.budget_s:g} s)")
+        flaws.append(f"over budget: {', '.join(texts)}")
     if flaws:
         return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)
     reached_text = "reached its objective, and " if objective else ""

@@ -24,24 +24,24 @@ MAX_FACTOR_BEYOND = 4.0
 
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
-    """The figure of speed verdicts against `baseline`; None if no variant has a speed. It shows the workloads
-    with the lowest ratios, `MOST_WORKLOADS` at most; its description covers all."""
+    """The figure of all speeds against `baseline`, a row for each workload; None if no variant has a
+    speed. It shows the `MOST_WORKLOADS` with the lowest ratios; its description covers all."""
     judged = speed_verdicts(verdicts)
     if not judged:
         return None
     variants = list(dict.fromkeys(verdict.variant for verdict in judged))
     all_workloads = list(dict.fromkeys(verdict.workload for verdict in judged))
-    ordered = dict.fromkeys(verdict.workload for verdict in sorted(judged, key=lambda verdict: verdict.ratio))
-    lowest = {*list(ordered)[:MOST_WORKLOADS]}
-    workloads = [name for name in all_workloads if name in lowest]
-    shown = [verdict for verdict in judged if verdict.workload in lowest]
-    legend, height = _draw_legend(variants)
-    row_height, top = NAME_HEIGHT + INTERVAL_HEIGHT * len(variants) + 8, TOP + height
+    by_ratio = sorted(judged, key=lambda verdict: verdict.ratio)
+    slowest_first = list(dict.fromkeys(verdict.workload for verdict in by_ratio))
+    workloads = [name for name in all_workloads if name in slowest_first[:MOST_WORKLOADS]]
+    shown = [verdict for verdict in judged if verdict.workload in workloads]
+    legend, legend_height = _draw_legend(variants)
+    row_height, top = NAME_HEIGHT + INTERVAL_HEIGHT * len(variants) + 8, TOP + legend_height
     bottom = top + row_height * len(workloads)
-    centres = [verdict.ratio for verdict in shown]
-    low, high = min([*centres, 1.0]) / MAX_FACTOR_BEYOND, max([*centres, 1.0]) * MAX_FACTOR_BEYOND
+    ratios = [1.0, *(verdict.ratio for verdict in shown)]  # The line at 1 is always in sight.
+    low, high = min(ratios) / MAX_FACTOR_BEYOND, max(ratios) * MAX_FACTOR_BEYOND
     ends = [min(max(end, low), high) for verdict in shown for end in verdict.interval]
-    scale = logarithmic_scale([*centres, *ends, 1.0], LEFT, RIGHT, margin_factor=1.05)
+    scale = logarithmic_scale([*ratios, *ends], LEFT, RIGHT, margin_factor=1.05)
     parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *legend]
     for value in scale.round_values(6):
         parts.append(svg.line(scale(value), top, scale(value), bottom, "line"))
@@ -52,7 +52,8 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     for row_number, workload in enumerate(workloads):
         row_top = top + row_height * row_number
         name_width = min(svg.LETTER_WIDTH * len(one_line(workload)), RIGHT - LEFT) + 6
-        parts.append(svg.rect(LEFT, row_top + 3, name_width, NAME_HEIGHT, "paper"))  # Hides lines behind the name.
+        # A rectangle behind the name, so that no line of the scale crosses it.
+        parts.append(svg.rect(LEFT, row_top + 3, name_width, NAME_HEIGHT, "paper"))
         parts.append(svg.text(LEFT, row_top + NAME_HEIGHT, workload, max_width=RIGHT - LEFT))
         parts.append(svg.line(12, row_top + row_height, RIGHT, row_top + row_height, "line", width=0.5))
         for variant_number, name in enumerate(variants):
@@ -60,21 +61,27 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
             for verdict in shown:
                 if (verdict.workload, verdict.variant) == (workload, name):
                     parts += _draw_interval(verdict, variant_number, y, scale)
-    hidden = len(all_workloads) - len(workloads)
-    if hidden:
-        parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
+    hidden_count = len(all_workloads) - len(workloads)
+    if hidden_count:
+        hidden_text = f"and {say.count(hidden_count, 'workload')} with higher ratios"
+        parts.append(svg.text(12, bottom + 50, hidden_text, "soft"))
     sentences = []  # The figure in words.
     for name in variants:
-        by_ratio = sorted((v for v in judged if v.variant == name), key=lambda v: v.ratio)
-        least, most = (f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (by_ratio[0], by_ratio[-1]))
-        sentences.append(f"{name}: from {least} to {most}" if len(by_ratio) > 1 else f"{name}: {least}")
-    explanation = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster. "
-    title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden else 46)
-    return svg.draw_figure("ratios", title, explanation + "; ".join(sentences), height, parts)
+        texts = []
+        for verdict in by_ratio:
+            if verdict.variant == name:
+                ratio = say.ratio(verdict.ratio, verdict.interval)
+                texts.append(f"{ratio} on {verdict.workload}")
+        range_text = f"from {texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
+        sentences.append(f"{name}: {range_text}")
+    meaning = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster"
+    title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden_count else 46)
+    return svg.draw_figure("ratios", title, f"{meaning}. {'; '.join(sentences)}", height, parts)
 
 
 def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:
-    """SVG of an interval and its ratio. `variant_number`: the variant's number. `y`: height of its row."""
+    """SVG of a ratio and its interval at height `y`; an end beyond the scale becomes an arrow.
+    `variant_number`: number of its variant, which decides colour and shape."""
     hue, (low, high) = svg.hue(variant_number), verdict.interval
     parts = [svg.line(scale(low), y, scale(high), y, hue, width=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):
@@ -87,12 +94,13 @@ def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: 
 
 
 def _draw_legend(variants: Sequence[str]) -> tuple[list[str], float]:
-    """The legend's SVG, and the height of its lines after the first."""
+    """The legend's SVG, and the height of its lines after the first, by which the figure grows."""
     x, y, parts = 12.0, 42.0, list[str]()
     for variant_number, name in enumerate(variants):
         name_width = min(svg.LETTER_WIDTH * len(one_line(name)), MAX_NAME_WIDTH)
         if x > 12 and x + 17 + name_width > svg.WIDTH - 12:
             x, y = 12.0, y + LEGEND_HEIGHT
-        parts += [svg.mark(x + 6, y, variant_number), svg.text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH)]
+        parts.append(svg.mark(x + 6, y, variant_number))
+        parts.append(svg.text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH))
         x += name_width + 40
     return parts, y - 42

@@ -28,7 +28,7 @@ class Point:
     """Operations per second of the library on the same workload; None: unknown."""
 
     def describe(self, roof: "Roof | None") -> str:
-        """The operations per second and the share of the roof, in words."""
+        """Operations per second and share of the roof, in words. `roof` None: unknown."""
         share = roof.share(self.flops_per_s, self.flops_per_s / self.intensity) if roof else None
         roof_text = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
         return f"{self.variant}: {with_prefix(self.flops_per_s)}FLOP/s{roof_text} on {self.workload}"
@@ -42,7 +42,8 @@ class Roof:
     bytes_per_s: float
 
     def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
-        """The larger share of the two peak rates, 0 to 1; None if either rate is unknown."""
+        """How much of the device a kernel uses, 0 to 1: the larger of its shares of the two peaks.
+        None if either of its rates is unknown."""
         if not flops_per_s or not bytes_per_s:
             return None
         return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
@@ -50,22 +51,28 @@ class Roof:
 
 def find_roof(profiles: Sequence[Profile]) -> Roof | None:
     """The highest roof of all profiles, from rate / share of peak; None if no profile has both."""
-    roofs = []
+    flops_peaks, bytes_peaks = list[float](), list[float]()
     for profile in profiles:
-        flops, moved, time_us, compute, bandwidth = (_positive_fact(profile, name) for name in ROOF_FACTS)
-        if flops and moved and time_us and compute and bandwidth:
-            roofs.append((flops / time_us * 1e6 / compute, moved / time_us * 1e6 / bandwidth))
-    return Roof(max(flops for flops, _ in roofs), max(moved for _, moved in roofs)) if roofs else None
+        flops, moved, time_us, flops_share, bandwidth_share = (
+            _positive_fact(profile, name) for name in ROOF_FACTS
+        )
+        if flops and moved and time_us and flops_share and bandwidth_share:
+            flops_peaks.append(flops / time_us * 1e6 / flops_share)
+            bytes_peaks.append(moved / time_us * 1e6 / bandwidth_share)
+    return Roof(max(flops_peaks), max(bytes_peaks)) if flops_peaks else None
 
 
 def _positive_fact(profile: Profile, name: str) -> float | None:
     """A fact of a profile as a positive number; None for any other value."""
     value = profile.facts.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return None
+    return float(value)
 
 
 def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
-    """The figure; None if no profile has operations, bytes and time."""
+    """The roofline with each variant of `profiles` on it, and `baseline` as a hollow mark; None if no
+    profile has operations, bytes and time."""
     all_points = []
     for profile in profiles:
         flops, moved, time_us = (_positive_fact(profile, name) for name in ROOF_FACTS[:3])
@@ -80,7 +87,8 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
         return None
     roof = find_roof(profiles)
     intensities = [point.intensity for point in points]
-    heights = [value for point in points for value in (point.flops_per_s, point.baseline_flops_per_s) if value]
+    heights = [point.flops_per_s for point in points]
+    heights += [point.baseline_flops_per_s for point in points if point.baseline_flops_per_s]
     if roof:
         intensities.append(roof.flops_per_s / roof.bytes_per_s)
         heights.append(roof.flops_per_s)
@@ -89,7 +97,8 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     # Hidden variants are in the report's table.
     hidden_text = f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
     parts = [svg.text(12, 22, "Roofline", "big ink"), *_draw_axes(x, y, roof)]
-    for variant_number, point in enumerate(points):  # First, so that no mark of the baseline hides a variant.
+    # The baseline's marks first, so that none hides a variant.
+    for variant_number, point in enumerate(points):
         if point.baseline_flops_per_s:
             column, baseline_y = x(point.intensity), y(point.baseline_flops_per_s)
             parts.append(svg.line(column, y(point.flops_per_s), column, baseline_y, "soft", dash="3 3"))
@@ -107,7 +116,8 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     parts.append(svg.text(34, text_y, f"{hollow}{hidden_text}".removeprefix("; "), "soft", max_width=room))
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
     sentences = "; ".join(point.describe(roof) for point in points)
-    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{hidden_text}"
+    caption = f"Each variant on the workload where it does worst, {baseline} hollow"
+    description = f"{caption}. {sentences}{hidden_text}"
     return svg.draw_figure("roofline", "Roofline with the variants on it", description, height, parts)
 
 
@@ -126,8 +136,10 @@ def _draw_axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
     if roof is None:
         return
     compute, bandwidth = roof.flops_per_s, roof.bytes_per_s
+    # The roof rises with the bandwidth up to the ridge, and is level from there on.
     ridge, start = compute / bandwidth, max(x.low, y.low / bandwidth)
-    yield svg.path(((x(start), y(start * bandwidth)), (x(ridge), y(compute)), (x(x.high), y(compute))), "ink")
+    corners = ((start, start * bandwidth), (ridge, compute), (x.high, compute))
+    yield svg.path(((x(intensity), y(flops_per_s)) for intensity, flops_per_s in corners), "ink")
     yield svg.text(x(x.high) - 4, y(compute) - 6, f"{with_prefix(compute)}FLOP/s", anchor="end")
     middle = (start * ridge) ** 0.5
     yield svg.text(x(middle) + 8, y(middle * bandwidth) + 14, f"{with_prefix(bandwidth)}B/s")

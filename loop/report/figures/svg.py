@@ -36,10 +36,12 @@ _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"),
 
 
 def _colour_rules(is_dark: bool) -> str:
-    """CSS rules of all colours, for light or dark (`is_dark`) paper."""
-    rules = [f".fig .paper{{fill:{_COLOURS['paper'][is_dark]}}}"]
-    rules += [f".fig .{name}{{fill:{_COLOURS[name][is_dark]}}}" for name in ("ink", "soft", "box", "bad")]
-    rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][is_dark]}}}" for name in ("ink", "soft", "line", "bad")]
+    """CSS rules of all colours, for light or dark paper: `.ink` fills, `.s-ink` draws a line."""
+    rules = []
+    for name in ("paper", "ink", "soft", "box", "bad"):
+        rules.append(f".fig .{name}{{fill:{_COLOURS[name][is_dark]}}}")
+    for name in ("ink", "soft", "line", "bad"):
+        rules.append(f".fig .s-{name}{{stroke:{_COLOURS[name][is_dark]}}}")
     for number, hue in enumerate(_HUES):
         rules.append(f".fig .h{number}{{fill:{hue[is_dark]}}}.fig .s-h{number}{{stroke:{hue[is_dark]}}}")
     return "".join(rules)
@@ -93,10 +95,10 @@ class Figure:
 
 
 def draw_figure(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
-    """A figure of these SVG parts on a background. `name`: letters and dashes, because it becomes an id."""
+    """A figure of these SVG parts on a background. `name`: letters and dashes; it becomes an id."""
     paper = f'<rect class="paper" fill="#fff" width="{coord(WIDTH)}" height="{coord(height)}"/>'
-    shown = shortened(description, MAX_TEXT)
-    return Figure(name, shortened(title, MAX_TEXT), shown, WIDTH, height, paper + "".join(parts))
+    texts = shortened(title, MAX_TEXT), shortened(description, MAX_TEXT)
+    return Figure(name, *texts, WIDTH, height, paper + "".join(parts))
 
 
 def coord(value: float) -> str:
@@ -113,15 +115,17 @@ def escaped_text(text: object) -> str:
 def text(
     x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", max_width: float = 0
 ) -> str:
-    """One line of text, cut in its middle if wider than `max_width`; 0: never cut. `kind`: its CSS class."""
+    """One line of text. `kind`: its CSS class. `anchor`: which part of it is at `x`. A text wider than
+    `max_width` (0: any width) loses its middle; its title, which a pointer shows, has all of it."""
     shown, title = one_line(content), ""
     max_letters = max(4, int(max_width / LETTER_WIDTH)) if max_width else len(shown)
     if len(shown) > max_letters:
-        end_letters = (max_letters - 1) // 2  # Names of workloads often differ only at the end.
+        end_letters = (max_letters - 1) // 2  # Names of workloads may differ only at the end.
         shown = f"{shown[: max_letters - 1 - end_letters]}…{shown[-end_letters:]}"
         title = f"<title>{escaped_text(content)}</title>"
     anchor_attribute = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}>{title}{escape(shown)}</text>'
+    attributes = f'class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}'
+    return f"<text {attributes}>{title}{escape(shown)}</text>"
 
 
 def line(
@@ -146,17 +150,19 @@ def path(points: Iterable[tuple[float, float]], kind: str) -> str:
 
 
 def hue(variant_number: int) -> str:
-    """Colour class of variant number `variant_number`. Each turn through the shapes starts one colour later."""
+    """Colour class of a variant by its number. Each turn through the shapes begins with another colour,
+    so that no two of sixteen variants share both."""
     return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES)}"
 
 
 def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> str:
-    """The mark of variant number `variant_number`: shape and colour together are unique for sixteen variants."""
+    """The mark of a variant by its number: its shape in its colour, filled or `hollow`."""
     colour = hue(variant_number)
     kind = f"hollow s-{colour}" if hollow else f"{colour} s-{colour}"
     shape, r = SHAPES[variant_number % len(SHAPES)], 4.5
     if shape == "circle":
-        return f'<circle class="{kind}" cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}" stroke-width="1.5"/>'
+        place = f'cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}"'
+        return f'<circle class="{kind}" {place} stroke-width="1.5"/>'
     corners = {
         "square": ((-r, -r), (r, -r), (r, r), (-r, r)),
         "triangle": ((0, -r - 1), (r + 1, r), (-r - 1, r)),
@@ -201,7 +207,8 @@ class Scale:
 
 
 def logarithmic_scale(values: Sequence[float], start: float, end: float, *, margin_factor: float = 1.15) -> Scale:
-    """A scale around positive values, with margin factor `margin_factor`; at least a factor of two wide."""
+    """A scale from the lowest value / `margin_factor` to the highest x `margin_factor`, at least a factor
+    of two wide. Values are positive. `start`, `end`: coordinates of its ends."""
     low, high = min(values) / margin_factor, max(values) * margin_factor
     if high / low < 2:
         middle = math.sqrt(low * high)
@@ -213,10 +220,13 @@ def plain_number(value: float) -> str:
     """A number without needless digits: `0.25`, `1`, `12.5`, `2,000`."""
     if 1000 <= abs(value) < 100_000:
         return f"{value:,.0f}"
-    return f"{value:.3g}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.0e}".replace("e-0", "e-")
+    if value == 0 or 0.001 <= abs(value) < 1000:
+        return f"{value:.3g}"
+    return f"{value:.0e}".replace("e-0", "e-")
 
 
 def with_prefix(value: float) -> str:
-    """A number with an SI prefix: `100 G`, `2.5 T`."""
+    """A number with an SI prefix, to which a unit is added: `100 G`, `2.5 T`."""
+    # 1e-9: log10(1000) may be a little below 3.
     power = min(15, max(-12, 3 * math.floor(math.log10(value) / 3 + 1e-9))) if value > 0 else 0
     return f"{value / 10.0**power:.3g} {_PREFIXES[power]}".strip()
