@@ -26,7 +26,9 @@ from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, v
 def compute_session_values(
     card: RateCard, head: SessionHead, finished: Sequence[Finished]
 ) -> Mapping[str, object]:
-    """The values that expressions read as `session.*` after these steps. `card`: prices."""
+    """The values that a plan's expressions read as `session.*` after these steps, by name.
+    `overrun`: minutes / planned minutes; 0 for a campaign, which has limits of its own.
+    `speedup`: geometric mean of the ratios against the baseline; None without any."""
     minutes = sum(record.seconds for record in finished) / 60
     outputs = [output for record in finished if (output := read_output(record, Output))]
     verdicts = [verdict for output in outputs for verdict in output.verdicts]
@@ -39,7 +41,8 @@ def compute_session_values(
         "usd": minutes / 60 * hourly_usd(card, head),
         "overrun": 0.0 if head.campaign.is_unattended else minutes / head.plan.plan.budget.minutes,
         "speedup": geometric_mean(ratios) if ratios else None,
-        "wrong": any(outputs[-1].wrong for outputs in (verified, emulated) if outputs),  # The last of each.
+        # What the last verification and the last emulation say counts.
+        "wrong": any(outputs[-1].wrong for outputs in (verified, emulated) if outputs),
         "regressed": bool(against_known_good & {"slower", "incorrect"}),
         "unverified": not any(output.variants for output in verified),
         "unemulated": not any(output.variants for output in emulated),
@@ -57,24 +60,29 @@ FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained
 
 
 def readable_finding_names(variants: Collection[str]) -> set[str]:
-    """All names of findings that expressions may read; not of a variant with the name of another value."""
+    """All names of findings that expressions may read: `FINDING_NAMES`, `<variant>.ratio` and
+    `<variant>.right`. A variant with the name of another value cannot be read."""
     other_names = {name.partition(".")[0] for name in FINDING_NAMES}
     other_names |= {"session", "plan", "target", "device"}
-    readable = [name for name in variants if name not in other_names]
-    return {*FINDING_NAMES, *(f"{name}.{field}" for name in readable for field in ("ratio", "right"))}
+    names = set(FINDING_NAMES)
+    for variant in set(variants) - other_names:
+        names |= {f"{variant}.ratio", f"{variant}.right"}
+    return names
 
 
 def readable_requirement_names() -> set[str]:
-    """All names that `requires` may read, next to target, device and plan: known before the first step."""
+    """Names that only `requires` may read: what is known of variants, machine and revision before
+    the first step."""
     machine = {f"machine.{name}" for name in Machine.model_fields}
     revision = {f"revision.{name}" for name in Revision.model_fields}
     return {"variants", "emulated", *machine, *revision}
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
-    """Findings by the names in `FINDING_NAMES`, `<variant>.ratio`, `<variant>.right`. `ratio`: geometric mean of
-    baseline time / variant time; None if no workload was judged or an interval is too wide. `gain`: product of
-    the kept changes' ratios. `unexplained`: variants wrong or slower than before without a blamed commit."""
+    """Findings by name, as `success` and `stop_if` read them (see `readable_finding_names`).
+    `ratio`: geometric mean of baseline time / variant time; None if it cannot be told, or is noise.
+    `gain`: product of the kept changes' ratios. `unexplained`: variants that are wrong or slower
+    than their known good, and no commit is blamed for it."""
     verdicts = learnings.session_verdicts(finished)
     right_by_variant: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
@@ -102,8 +110,9 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 def is_anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
     for output in outputs_of(finished, VerifyOutput):
-        if any(output.verdict_on(checks.variant).verdict != "not judged" for checks in output.variants):
-            return True
+        for checks in output.variants:
+            if output.verdict_on(checks.variant).verdict != "not judged":
+                return True
     has_decision = any(output.tried for output in outputs_of(finished, DecisionOutput))
     return has_decision or bool(learnings.session_verdicts(finished))
 
@@ -111,20 +120,22 @@ def is_anything_judged(finished: Sequence[Finished]) -> bool:
 def skipped_if_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
-    """Status and reason; `skipped` for `passed` if steps or objective ask for a verdict and none was given."""
+    """Status and reason of a session, where `passed` becomes `skipped` if its steps or its objective
+    were to give a verdict, and nothing was judged. Others stay as they are."""
     if status != "passed" or is_anything_judged(finished):
         return status, reason
-    planned_patterns = [planned.pattern for planned in head.plan.patterns if planned.planned]
-    has_check = any(step.action in CHECK_ACTIONS for pattern in planned_patterns for step in pattern.steps)
-    if not has_check and not needs_judged_variant(head):
-        return status, reason
-    return "skipped", f"no variant was judged, though {reason}"
+    steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
+    has_check = any(step.action in CHECK_ACTIONS for step in steps)
+    if has_check or needs_judged_variant(head):
+        return "skipped", f"no variant was judged, though {reason}"
+    return status, reason
 
 
 def judge_objective(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> Reached | None:
-    """Which parts of the plan's `success` are missed now; None without one. `session_values`: `session.*`."""
+    """Which parts of the plan's `success` are not true now; None for a plan without `success`.
+    `session_values`: of `compute_session_values`."""
     success = head.plan.plan.success
     if success is None:
         return None
@@ -134,7 +145,7 @@ def judge_objective(
 
 
 def is_stop_reached(head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]) -> bool:
-    """Whether the plan's `stop_if` is true. An expression with a value that is not known yet is false."""
+    """Whether the plan's `stop_if` is true; False while a value that it reads is not known."""
     stop_if = head.plan.plan.stop_if
     if stop_if is None:
         return False
@@ -155,13 +166,9 @@ def _readable_values(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> dict[str, object]:
     """All values that `success` and `stop_if` may read."""
-    findings = findings_of(finished, (*head.variants, *head.emulated))
-    return {**findings, **_values_of_head(head), "session": session_values}
-
-
-def _values_of_head(head: SessionHead) -> dict[str, object]:
-    """The values that all expressions of a plan may read."""
-    return {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
+    values = findings_of(finished, (*head.variants, *head.emulated))
+    values |= {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
+    return {**values, "session": session_values}
 
 
 def refuse_unmet_requirement(head: SessionHead) -> None:
@@ -170,7 +177,9 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
     if plan.requires is None:
         return
     values = {
-        **_values_of_head(head),
+        "device": head.device,
+        "target": head.target,
+        "plan": plan.parameters,
         "variants": list(head.variants),
         "emulated": list(head.emulated),
         "machine": head.machine,
@@ -198,18 +207,19 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     objective = record.objective
     if objective is None:
         return ""
-    objective_in_words = goal_text(objective.success)
+    goal = goal_text(objective.success)
     if objective.missed:
-        return f"{objective_in_words}: missed ({'; '.join(part.words for part in objective.missed)})"
+        return f"{goal}: missed ({'; '.join(part.words for part in objective.missed)})"
     if not objective.judged:
-        return f"{objective_in_words}: not judged, as no variant was"
+        return f"{goal}: not judged, as no variant was"
     if record.status == "failed":
-        return f"{objective_in_words}: not judged, as the session failed"
+        return f"{goal}: not judged, as the session failed"
     findings: Mapping[str, Any] = findings_of(finished, record.head.variants)
     ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
     if "gain" in objective.success:
         ratio = findings["gain"]
-    return f"{objective_in_words}: reached{f' ({say.speedup_text(ratio)})' if isinstance(ratio, float) else ''}"
+    # Without a kept change the product is the integer 1, which says nothing.
+    return f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
 
 
 GOAL_PHRASES = {
@@ -232,7 +242,10 @@ def goal_text(success: str) -> str:
     texts = []
     for part in Expression.parse(success).parts:
         code = ast.unparse(part.tree)
-        matches = [(re.fullmatch(pattern, code), words) for pattern, words in GOAL_PHRASES.items()]
-        phrases = [match.expand(words) for match, words in matches if match]
-        texts.append(phrases[0] if phrases else f"`{code}`")
+        text = f"`{code}`"
+        for pattern, words in GOAL_PHRASES.items():
+            if match := re.fullmatch(pattern, code):
+                text = match.expand(words)
+                break
+        texts.append(text)
     return ", ".join(texts)

@@ -67,9 +67,8 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
 def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
     """(fold, section) of every section with content. A fold is a collapsible chapter of the report."""
     for name, section_makers in FOLDS.items():
-        yield from (
-            (name, section) for make_sections in section_makers for section in make_sections(view) if section
-        )
+        for make_sections in section_makers:
+            yield from ((name, section) for section in make_sections(view) if section)
 
 
 def correctness_sections(view: View) -> Iterator[Section]:
@@ -124,7 +123,8 @@ def known_good_section(view: View) -> Iterator[Section]:
 
 
 def sections_of_actions(view: View, *, modelled: bool = False) -> Iterator[Section]:
-    """The sections that actions themselves define (`section` in the table of actions), in step order."""
+    """The sections that actions themselves define (`section` in the table of actions), in step order.
+    `modelled`: only estimates for GPUs that are not here; else only the others."""
     for record in latest_attempts(view.finished):
         action = ACTIONS.get(record.action)
         if action is not None and action.section is not None:
@@ -163,8 +163,8 @@ def jobs_section(view: View) -> Iterator[Section]:
 
 
 def bottleneck_sections(view: View) -> Iterator[Section]:
-    """Each variant's worst workload, its bottleneck, and the profile behind that. `leaf`: the rule of the
-    decision tree that a profile matched, with its tool, fix and expected gain."""
+    """Each variant's worst workload, its bottleneck, and the profile behind that. The advice (`leaf`)
+    is of the rule in the decision tree that the profile matched."""
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
     yield Section(figure=draw_roofline(profiles, view.head.baseline))

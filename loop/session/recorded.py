@@ -114,7 +114,7 @@ def read_histories(name: str = SHIPPED_NAME) -> list[History]:
 
 
 def recorded_sessions(history: History) -> Iterator[RecordedSession]:
-    """The sessions of a history. Only raw rows are stored; anything derived is computed when needed."""
+    """The sessions of a history, each with an id of its own and the rows that are about it."""
     digest = content_hash(history.source.encode())[:6]
     for position, row in enumerate(history.sessions, start=1):
         slug = re.sub(r"[^a-z0-9+.-]", "-", row.id.lower())
@@ -131,7 +131,7 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
 
 
 def import_sessions(name: str, target: Path | None, screen: Screen) -> Imported:
-    """Store each row of the histories `name` as a session; rows stored before are written again.
+    """Store each session of the histories `name` (see `read_histories`), anew if it was stored before.
     A mistake in any file prevents all writing. Prints where each history is from."""
     root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
     for history in histories:

@@ -59,7 +59,8 @@ class Session:
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
-    """Path of the session's worktree. A hash keeps sessions of two copies of a project apart."""
+    """Path of the session's worktree. Its hash differs for sessions of two copies of a project, which
+    may have the same id."""
     digest = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
     return state_folder() / WORKTREES / Path(f"{head.id}-{digest[:8]}").name
 
@@ -122,8 +123,9 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
 
 
 def sources_hash_to_resume(session: Session) -> str:
-    """Hash of the target's files that a resumed session goes on with; with `--decline` the old one, so that it can
-    end. Raises UsageError if the target's files changed while the session's worktree may hold an edit, too."""
+    """Hash of the target's files with which a resumed session goes on. If they changed, and the
+    session's worktree may hold an edit too, the two conflict: raises UsageError; or with `--decline`
+    returns the old hash, so that the session can end."""
     head, target, workshop = session.head, session.setting.project.target, session.workshop
     present_hash = targets.sources_hash(session.setting.project)
     if present_hash == head.ground or worktree.find_worktree(target, workshop.worktree) is None:
@@ -137,7 +139,8 @@ def sources_hash_to_resume(session: Session) -> str:
 
 
 def run_to_end(session: Session, *, repeat_all: bool) -> int:
-    """Walk the remaining steps (`fresh`: all) and close. A LoopError gets the resume command as its hint."""
+    """Walk the steps that are not done yet, or all (`repeat_all`), and close the session. Returns the
+    exit code. A LoopError gets the resume command as its hint."""
     try:
         with errors_as_machine_failures(session.setting, f"go on with: {session.head.resume_command}"):
             journal, ending = run_remaining_steps(session, repeat_all=repeat_all)
@@ -167,7 +170,8 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
 
 
 def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal, Ending]:
-    """Run the steps that have not run yet (`fresh`: all). Returns the journal and how the walk ended."""
+    """Run the steps that are not done yet, or all (`repeat_all`). Returns the open journal, and how
+    the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
     rows = index.rows(root, last=index.RECENT_SESSIONS)

@@ -48,12 +48,13 @@ def _explanation_lines(output: DebugOutput, screen: Screen) -> Iterator[str]:
 
 
 def _check_lines(output: VerifyOutput, screen: Screen, repeat_options: Sequence[str]) -> Iterator[str]:
-    """Print how many checks each variant passed; yield its failures, and the command that repeats its checks."""
+    """Print a table of each variant's checks; yield its failures, and the command that repeats them."""
     rows = []
     for checks in output.variants:
-        # Errors on larger values are larger: leave them out, unless there are no others.
-        normal = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
-        largest_error = max((check.max_error or 0.0 for check in normal), default=0.0)
+        # Errors on larger values are larger: leave those checks out, unless there are no others.
+        normal = [check for check in checks.checks if check.workload.values == "normal"]
+        errors = (check.max_error or 0.0 for check in normal or checks.checks)
+        largest_error = max(errors, default=0.0)
         name = checks.variant + (" (emulated)" if checks.emulated else "")
         right = f"{checks.count('right')} of {len(checks.checks)}"
         rows.append((name, right, f"{largest_error:.1e}", checks.tally_of_others))
@@ -106,8 +107,9 @@ def _timing_lines(output: MeasureOutput, screen: Screen) -> Iterator[str]:
 
 
 def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:
-    """Yield which injected bugs and cheats (controls) of each variant the gate rejected (killed). `honest`: none
-    injected. `alike`: accepted, but no input tells it from a right variant."""
+    """Yield what the gate said of each control: a variant (`base`) with an injected bug or cheat. It was
+    rejected (killed) or SURVIVED; or it is `alike`: no input tells it from a right variant. In an
+    `honest` control nothing is injected, so it has to pass."""
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):

@@ -106,7 +106,8 @@ SKIP_REASONS = {
 
 
 def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
-    """Why the first false part of `when` skips the step; empty if it is to run. `values`: what `when` may read."""
+    """Why a step is skipped, by the first part of its `when` that is false; empty if it is to run.
+    `values`: all that `when` may read, by name; a step that did not run has no fields."""
     for part in Expression.parse(step.when).parts if step.when else ():
         try:
             if part.evaluate_bool(values):
@@ -145,13 +146,14 @@ class PatternState:
     """Whether the remaining steps of this pattern are left out."""
 
     def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
-        """Add a step's record. If it failed, `on_fail` says what ends: `stop`: the walk, `continue`: nothing."""
+        """Add a step's record. After a failure, `on_fail` says what ends: the whole walk (`stop`),
+        the pattern (`skip_pattern`) or nothing (`continue`)."""
         self.outputs[step.id] = record.output
         self.seconds += record.seconds
         if record.status == "paused":
             self.status, self.stop_reason, self.skips_other_steps = "paused", record.message, True
         elif record.status == "failed":
-            self.status, self.skips_other_steps = "failed", step.on_fail != "continue"  # Else: the pattern.
+            self.status, self.skips_other_steps = "failed", step.on_fail != "continue"
             if step.on_fail == "stop":
                 self.stop_reason = f"{pattern.name}/{step.id}: {record.message}"
 
@@ -188,8 +190,8 @@ class Walk:
         self.reusable = reusable_records(self.earlier_records)
 
     def events(self) -> Generator[WalkEvent, None, None]:
-        """Run the plan's patterns in order. A pattern that answers an outcome runs next, once.
-        A pattern's steps run in order, until one leaves the pattern or stops the walk."""
+        """Run the plan's patterns in order, and yield what happens. A pattern that answers the outcome
+        of another runs next, and not again in its own place. At the end, `otherwise` may run."""
         pending_names, run = list(self.resolved.plan.patterns), 0
         while pending_names and self.stop_reason is None and not self.is_stop_reached:
             run += 1
@@ -215,9 +217,9 @@ class Walk:
                 pending_names = self._fallback_patterns()
 
     def _fallback_patterns(self) -> list[str]:
-        """The plan's `otherwise` pattern if the objective is missed and it has not run; else empty."""
+        """[name of the plan's `otherwise`], to run at the end if the objective is missed; empty if it is
+        reached, there is none, it has run, or it names a plan: that is only proposed."""
         name = self.resolved.plan.otherwise
-        # `otherwise` may name a plan, too: that is only proposed as the next session.
         is_pattern = any(planned.pattern.name == name for planned in self.resolved.patterns)
         has_run = any(record.pattern == name for record in self.finished)
         if name is None or self.head is None or not is_pattern or has_run:
@@ -232,7 +234,8 @@ class Walk:
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
-        if earlier_record is not None and identity_of(earlier_record) is None:  # A build has one: it runs again.
+        # A step with an identity, as a build, runs again, to see whether the identity has changed.
+        if earlier_record is not None and identity_of(earlier_record) is None:
             yield StepEnded(earlier_record, replayed=True)
             return earlier_record
         skip_reason = reason_to_skip(step, self._values(state))
@@ -264,7 +267,7 @@ class Walk:
         self, step: Step, started: Started, state: PatternState
     ) -> Generator[WalkEvent, None, tuple[Finished, Samples]]:
         """Run a step's action and judge its result. Returns the step's record and its raw samples.
-        A failure of the machine pauses the step, not fails it."""
+        The step does not fail by a failure of the machine: it is paused then, without output."""
         timer, folder_watch = StepTimer(self.clock), FolderWatch(self.folders)
         output: Output | None = None
         samples: Samples = {}
@@ -287,7 +290,9 @@ class Walk:
             message = f"bug in loop: {type(error).__name__}: {error}"
             hint = "please report it with the journal of this session"
             fields["output"] = {"traceback": traceback.format_exc()}
-        has_failed, messages = status == "failed" or output is None or has_no_speed(output), ""
+        has_failed, messages = status == "failed" or output is None or not output.ok, ""
+        if output is not None:
+            has_failed |= any(isinstance(verdict, NoSpeedVerdict) for verdict in output.verdicts)
         if has_failed:  # A machine failure (a full disk, a lost GPU) can be in any of its texts.
             messages = "\n".join(map(str, (message, hint, fields)))
         self.failure = failure or folder_watch.failure(has_failed=has_failed, messages=messages)
@@ -304,14 +309,17 @@ class Walk:
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
     ) -> Generator[Ticked, None, Result[Output]]:
-        """Run the action. Past its limit, raise LoopError; closing its generator ends every process it started."""
+        """Run the step's action, and yield its progress. Raises LoopError past the step's time limit.
+        At the end its generator is closed, which ends every process that it started."""
         bench, action = self.context.bench, ACTIONS[step.action]
         earlier_first_calls_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """The step's time limit in seconds, plus that of its first calls so far and of slow ones to come."""
-            first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
-            return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - earlier_first_calls_s
+            """The step's limit in seconds. The first call of a process may compile: the time of those
+            so far does not count, nor that of a few to come, each as slow as the slowest."""
+            slowest_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
+            spent_s = bench.first_calls_s - earlier_first_calls_s
+            return step.kill_after_s + spent_s + (1 + FIRST_CALLS) * slowest_s
 
         context = replace(
             self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()
@@ -333,7 +341,8 @@ class Walk:
             ticks.close()
 
     def _judge(self, step: Step, result: Result[Output], state: PatternState) -> tuple[Status, str]:
-        """Status and message: the gate decides, or the output's `ok` for a step without a gate."""
+        """Status and message of a step: its gate decides, without one the output's `ok`. A gate that
+        reads an unknown value is false."""
         output = result.output
         message, has_passed = output.message, output.ok
         if step.gate is not None:
@@ -361,7 +370,8 @@ class Walk:
         }
 
     def _answering_pattern(self, pattern: Pattern, state: PatternState) -> str | None:
-        """The pattern that `next` names for this outcome, within its limit of visits; else None."""
+        """The pattern that `next` names for this outcome; None without one, or if it was chosen
+        as often as the rule allows (`visits`)."""
         if state.status == "paused":
             return None
         for rule in pattern.next:
@@ -376,13 +386,9 @@ class Walk:
         return None
 
 
-def has_no_speed(output: Output) -> bool:
-    """Whether a result is not `ok`, or a variant has no speed because it is wrong or invalid."""
-    return not output.ok or any(isinstance(verdict, NoSpeedVerdict) for verdict in output.verdicts)
-
-
 def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
-    """Records that a walk may reuse: each step's last, unless an earlier step's `identity` changed since."""
+    """The records that a resumed walk may reuse, by step: the last of each step, unless a step before
+    it was repeated since and made something else."""
     records: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ENDED_STATUSES:
@@ -392,13 +398,15 @@ def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
 
 
 def identity_of(record: Finished) -> str | None:
-    """Key of what a step made, such as a build's hash; None for a step that a resume need not repeat."""
+    """Key of what a step made, such as the hash of a build; None for a step that made nothing which
+    later steps use, so that a resume need not repeat it."""
     output = read_output(record, Output)
     return output.identity if output else None
 
 
 def drop_later_records(records: dict[Key, Finished], repeated_record: Finished) -> None:
-    """Drop the records of all steps after a repeated step, if its `identity` is another than before."""
+    """Drop the records of all steps after a repeated step, if its identity has changed: they are
+    about what it made before."""
     earlier_record = records.get(repeated_record.key)
     if earlier_record is not None and identity_of(earlier_record) != identity_of(repeated_record):
         keys = list(records)
