@@ -149,8 +149,7 @@ class Callee:
         *,
         watches_state: bool = True,
     ) -> None:
-        """`arguments`: function that returns a class's constructor arguments; None: there are none.
-        `watches_state`: copy the module's state, to restore it and to detect changes."""
+        """`arguments`: as for `make_instance`. `watches_state`: copy the module's state, to detect changes."""
         self.function, self.terms, self.call = function, terms, call
         self.skeleton = read_skeleton(call)
         self.module: torch.nn.Module | None = None
@@ -175,8 +174,7 @@ class Callee:
 
     @property
     def changed_state(self) -> list[str]:
-        """Names of the module's tensors that changed although they must not, as `state NAME`; empty
-        for a function, or if calls may change the state."""
+        """Names of the module's tensors that changed although they must not, as in `state weight`."""
         if self.module is None or self.terms.may_change_state:
             return []
         first, current = self.first_state, self._read_state()
@@ -185,8 +183,7 @@ class Callee:
         return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
-        """Bind the function to these inputs, and to buffers for outputs that it gets passed. Returns
-        the call, which takes no arguments."""
+        """The call without arguments: on these inputs, and on buffers for outputs that it gets passed."""
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
         if self.skeleton:
@@ -214,16 +211,14 @@ class Callee:
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str = "") -> None:
     """Raise Refused unless `result` is a plain tensor of this shape and type. `name`: of the output."""
-    of_output = f" of {name}" if name else ""
+    of = f" of {name}" if name else ""
     if type(result) is not Tensor:
-        problem, expected, actual = "wrong result", "a plain torch.Tensor", type(result).__name__
-    elif tuple(result.shape) != shape:
-        problem, expected, actual = "wrong shape", str(list(shape)), str(list(result.shape))
-    elif result.dtype != dtype:
-        problem, expected, actual = "wrong type", str(dtype), str(result.dtype)
-    else:
-        return
-    raise Refused(f"{problem}{of_output}: expected {expected}, got {actual}", "wrong result")
+        actual = type(result).__name__
+        raise Refused(f"wrong result{of}: expected a plain torch.Tensor, got {actual}", "wrong result")
+    if tuple(result.shape) != shape:
+        raise Refused(f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result")
+    if result.dtype != dtype:
+        raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
 
 
 def overwrite_result(result: Any) -> None:

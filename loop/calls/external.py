@@ -55,8 +55,7 @@ class ExternalCall(Prepared):
         self.refill(call)
 
     def refill(self, call: Call) -> None:
-        """Write a file for each input, and the call's JSON description; set `command` and
-        `environment` with the placeholders of the target's command filled in."""
+        """Write a file for each input and the call's JSON description; set `command` and `environment`."""
         self.call, path = call, Path(call.output.path)
         self.input_paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
         self.output_paths = [path]
@@ -88,12 +87,9 @@ class ExternalCall(Prepared):
         self.environment |= {f"LOOP_PATH_{name}": file for name, file in path_by_tensor.items()}
         self.environment["LOOP_CALL"] = str(description_path)
         placeholder_values = {**path_by_tensor, **placeholder_values}
-
-        def fill_placeholder(match: re.Match[str]) -> str:
-            """The text for a placeholder. An unknown one stays as it is."""
-            return placeholder_values.get(match[1], match[0])
-
-        self.command = [PLACEHOLDER.sub(fill_placeholder, word) for word in self.variant.terms.run]
+        self.command = []
+        for word in self.variant.terms.run:  # An unknown placeholder stays as it is.
+            self.command.append(PLACEHOLDER.sub(lambda match: placeholder_values.get(match[1], match[0]), word))
 
     def bind(self) -> Run:
         return self.run
@@ -133,11 +129,9 @@ class ExternalCall(Prepared):
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose files the program changed, except those it may update."""
-        names = []
-        for n, (path, data) in enumerate(zip(self.input_paths, self.input_bytes, strict=True)):
-            if n not in self.call.updated_inputs and path.read_bytes() != data:
-                names.append(self.call.inputs[n].name)
-        return names
+        pairs = zip(self.input_paths, self.input_bytes, strict=True)
+        changed = [n for n, (path, data) in enumerate(pairs) if path.read_bytes() != data]
+        return [self.call.inputs[n].name for n in changed if n not in self.call.updated_inputs]
 
 
 class ProgramStage(Stage):

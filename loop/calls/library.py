@@ -43,19 +43,14 @@ class Compiled:
         return CompiledStage(self.invoke, places, call, slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """Call the entry once. `inputs`, `output`: C arrays of LoopTensor. `numbers`: C array of the
-        attributes. `stream`: CUDA stream; None on the host. Raises Refused with the library's
-        message if the entry returns an error."""
-        error = self.entry(inputs, output, numbers, stream)
-        if not error:
-            return
-        message = (self.error_message(error) or b"").decode(errors="replace")
-        seed = None
-        read_seed = getattr(self.library, "loop_fault_seed", None)
-        if read_seed is not None:  # An emulated library has the seed of its last fault; 0: none.
-            read_seed.restype = ctypes.c_uint64
-            seed = read_seed() or None
-        raise Refused(f"error {error}: {message}", "declined", f"error {error}", seed)
+        """Call the entry on C arrays (of LoopTensor; `numbers`: of double) and a CUDA stream (None on the
+        host). Raises Refused with the library's message if it returns an error."""
+        if error := self.entry(inputs, output, numbers, stream):
+            message, seed = (self.error_message(error) or b"").decode(errors="replace"), None
+            if hasattr(self.library, "loop_fault_seed"):  # Emulated: seed of the last fault; 0: none.
+                self.library.loop_fault_seed.restype = ctypes.c_uint64
+                seed = self.library.loop_fault_seed() or None
+            raise Refused(f"error {error}: {message}", "declined", f"error {error}", seed)
 
 
 def check_build_id(library: ctypes.CDLL, expected: str) -> None:
@@ -92,8 +87,7 @@ class Invocation:
     def move_to(self, window: Sequence[int]) -> Run:
         """Move the call to a window: for each input, the first element. Returns the function that
         makes the call; it is valid until the next `move_to`."""
-        starts = zip(self._input_addresses, window, strict=False)
-        for number, (address, first_element) in enumerate(starts):
+        for number, (address, first_element) in enumerate(zip(self._input_addresses, window, strict=False)):
             self.inputs[number].data = address + first_element * self.call.inputs[number].itemsize
         return self.run
 
@@ -135,8 +129,7 @@ class CompiledStage(HostStage):
 
     def bind_windows(self, windows: Windows) -> None:
         """As in `HostStage`: one C call for each window, with its own output."""
-        pairs = zip(self.invocations, windows, strict=False)
-        self.runs = [invocation.move_to(window) for invocation, window in pairs]
+        self.runs = [call.move_to(window) for call, window in zip(self.invocations, windows, strict=False)]
 
     def copy_results(self) -> None:
         """Copy inputs that calls changed in place to where the judge reads outputs."""

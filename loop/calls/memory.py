@@ -59,10 +59,9 @@ def guard_zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: st
 
 @lru_cache(maxsize=512)
 def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) -> tuple[int, int]:
-    """How to make PERIOD guard elements in a row, as two large integers: a mask of the bits to draw at
-    random, and the other bits. Of a floating-point number the mantissa is drawn; sign and exponent
-    (its "top") follow from `kind`. `tensor_tops`: tops of the tensor's own elements. NaN is
-    signaling: arithmetic makes it quiet, which shows. Other types are drawn whole."""
+    """PERIOD guard elements in a row as two large integers: a mask of the bits to draw at random, and the
+    other bits. Of a floating-point number the mantissa is drawn; sign and exponent (its "top") follow
+    from `kind` (`tensor_tops`: the tensor's own). NaN is signaling: arithmetic makes it quiet."""
     itemsize = ITEM_SIZES[dtype]
     if dtype not in FIELDS:
         return (1 << PERIOD * 8 * itemsize) - 1, 0
@@ -93,11 +92,6 @@ def differing_positions(data: bytes, expected: bytes) -> list[int]:
     if data == expected:
         return []
     return [n for n, (byte, other) in enumerate(zip(data, expected, strict=True)) if byte != other]
-
-
-def count_bytes(positions: Sequence[int]) -> str:
-    """The number of positions in words, such as `3 bytes`."""
-    return f"{len(positions)} byte{'s' if len(positions) > 1 else ''}"
 
 
 class Memory(ABC):
@@ -188,12 +182,13 @@ class Memory(ABC):
         """Description of writes into the zones; empty if there were none."""
         before, after = self.zones
         if positions := differing_positions(self.read(self.nbytes, len(after)), after):
-            nearest = positions[0] // self.itemsize
-            return f"{count_bytes(positions)} after its end, the first at element +{nearest}"
-        if positions := differing_positions(self.read(-len(before), len(before)), before):
+            place = f"after its end, the first at element +{positions[0] // self.itemsize}"
+        elif positions := differing_positions(self.read(-len(before), len(before)), before):
             nearest = (positions[-1] - len(before)) // self.itemsize
-            return f"{count_bytes(positions)} before its beginning, the nearest at element {nearest}"
-        return ""
+            place = f"before its beginning, the nearest at element {nearest}"
+        else:
+            return ""
+        return f"{len(positions)} byte{'s' if len(positions) > 1 else ''} {place}"
 
     def protect_zones(self, *, at_end: bool) -> bool:
         """Place the tensor at the end, or the beginning, of pages outside which every access

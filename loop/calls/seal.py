@@ -58,24 +58,17 @@ class Seal:
     """The watched functions as they were before a variant was loaded."""
 
     def __init__(self) -> None:
-        self._functions = []
-        """(name, namespace, key in it, function)."""
+        self._functions = [(name, space, key, space[key]) for name, space, key in _watched_functions()]
         self._codes = []
         """(name, function, its compiled code): code can be replaced within the same function."""
-        for name, namespace, key in _watched_functions():
-            function = namespace[key]
-            self._functions.append((name, namespace, key, function))
+        for name, _, _, function in self._functions:
             if isinstance(function, FunctionType):
                 self._codes.append((f"{name} (code)", function, function.__code__))
         self._torch_functions = _torch_functions()
 
     def replaced_functions(self) -> list[str]:
         """Names of functions that were replaced since this seal was made; empty for none."""
-        names = []
-        for name, namespace, key, function in self._functions:
-            if namespace.get(key) is not function:
-                names.append(name)
+        names = [name for name, space, key, value in self._functions if space.get(key) is not value]
         names += [name for name, function, code in self._codes if function.__code__ is not code]
         current = _torch_functions()
-        torch_items = self._torch_functions.items()
-        return names + [name for name, value in torch_items if current.get(name) is not value]
+        return names + [name for name, value in self._torch_functions.items() if current.get(name) is not value]

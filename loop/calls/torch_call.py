@@ -163,8 +163,7 @@ class Importable:
         return TensorCall(callee, call, self.device, layout)
 
     def stage(self, places: Places, call: Call, slowdown: float) -> "FunctionStage":
-        """Prepare timed calls in shared memory or on the GPU; changes of a module's state are not
-        watched. `slowdown`: share by which to slow them down, for a positive control; 0: none."""
+        """Prepare timed calls in shared memory or on the GPU, without watching a module's state."""
         stage_class = DeviceFunctionStage if self.device == "cuda" else FunctionStage
         callee = Callee(self.function, self.arguments, self.terms, call, self.device, watches_state=False)
         return stage_class(callee, places, call, slowdown)
@@ -261,15 +260,12 @@ class FunctionStage(HostStage):
         self.pools: list[Tensor] = []
         """Each input with its extra elements, one-dimensional: calls see windows of it."""
         for offset, tensor in zip(places.input_offsets, call.inputs, strict=True):
-            size = tensor.elements + tensor.extra_elements
-            self.pools.append(self._view(offset, (size,), tensor.dtype))
+            self.pools.append(self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype))
         self.output_views: list[list[Tensor]] = []
         """For each call, views of the shared memory from which the judge reads its outputs."""
         for offset in places.output_offsets:
-            views = []
-            for output in call.separate_outputs:
-                views.append(self._view(offset + output.offset, output.shape, output.dtype))
-            self.output_views.append(views)
+            outputs = call.separate_outputs
+            self.output_views.append([self._view(offset + o.offset, o.shape, o.dtype) for o in outputs])
         self.results: list[Any] = []
         """What each call returned."""
         self.slowdown_extra_calls = 0
@@ -277,12 +273,10 @@ class FunctionStage(HostStage):
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
         """View shared memory from byte `offset` on as a tensor."""
-        count, torch_dtype = prod(shape), TORCH_DTYPES[dtype]
-        if not count:  # `frombuffer` refuses it.
-            return torch.empty(shape, dtype=torch_dtype)
-        memory = self.places.memory
-        flat = torch.frombuffer(memory, dtype=torch_dtype, count=count, offset=offset)
-        return flat.reshape(shape)
+        options: dict[str, Any] = {"dtype": TORCH_DTYPES[dtype]}
+        if 0 in shape:
+            return torch.empty(shape, **options)
+        return torch.frombuffer(self.places.memory, count=prod(shape), offset=offset, **options).reshape(shape)
 
     def bind_windows(self, windows: Windows) -> None:
         """As in `HostStage`: the function on views of each window. Forgets the last results."""
@@ -291,11 +285,8 @@ class FunctionStage(HostStage):
 
     def _view_inputs(self, call_number: int) -> list[Tensor]:
         """The inputs of a call: views of its windows."""
-        views = []
         windows = zip(self.pools, self.call.inputs, self.windows[call_number], strict=True)
-        for pool, tensor, first_element in windows:
-            views.append(pool.as_strided(tensor.shape, tensor.strides("contiguous"), first_element))
-        return views
+        return [pool.as_strided(part.shape, part.strides("contiguous"), first) for pool, part, first in windows]
 
     def buffers_for(self, call_number: int) -> list[Tensor]:
         """Output tensors to pass to a call; empty if the function returns its outputs."""

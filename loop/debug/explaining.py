@@ -302,8 +302,7 @@ def describe_common_location(checks: Sequence[Check], signature: Signature) -> s
     """Which indices are wrong in all these checks, as in `the last W % 8 of W`; or empty."""
     texts: list[str] = []
     for name in checks[0].spans if checks else ():
-        spans = [check.spans[name] for check in checks if name in check.spans]
-        spans = [span for span in spans if span.size > 1]
+        spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
         is_partial = any(span.count < span.size for span in spans)
         if not is_partial or len({span.size for span in spans}) < LEAST_SIZES:
             continue
@@ -337,11 +336,10 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
     wrong: dict[str, VariantChecks] = {}
     for output in outputs_of(finished, VerifyOutput):
         wrong |= {checks.variant: checks for checks in output.variants if checks.first_failure}
-    smallest_by_variant: dict[str, Smallest] = {}
-    explanation_by_variant: dict[str, Explanation] = {}
-    for debugged in outputs_of(finished, DebugOutput):
-        smallest_by_variant |= {smallest.variant: smallest for smallest in debugged.smallest}
-        explanation_by_variant |= {explanation.variant: explanation for explanation in debugged.explanations}
+    debugged = list(outputs_of(finished, DebugOutput))
+    smallest_by_variant = {result.variant: result for output in debugged for result in output.smallest}
+    explanations = [explanation for output in debugged for explanation in output.explanations]
+    explanation_by_variant = {explanation.variant: explanation for explanation in explanations}
     diagnoses = []
     for variant, checks in wrong.items():
         smallest, explanation = smallest_by_variant.get(variant), explanation_by_variant.get(variant)
@@ -358,7 +356,7 @@ def _diagnosis_lines(
 ) -> Iterator[tuple[str, str]]:
     """Lines of a diagnosis, each a label and a text, as in ("Commit", "1a2b3c4 (new tiling)")."""
     # Without an output, the message of the variant or its emulator is the fault.
-    messages = [c.message for c in checks.checks if c.status in ("refused", "crashed", "hung")]
+    messages = [check.message for check in checks.checks if check.status in ("refused", "crashed", "hung")]
     if messages:
         yield "Fault", messages[0]
     yield from explanation.lines if explanation else ()
@@ -369,19 +367,14 @@ def _diagnosis_lines(
             commits = [f"{commit.short_commit} ({commit.subject})" for commit in output.answer.range]
             if commits:
                 yield "Commit", f"one of {', '.join(commits)}"
-    right_names, has_wrong = list[str](), False
-    for debugged in outputs_of(finished, DebugOutput):
-        for part in debugged.components:
-            if part.variant != checks.variant:
-                continue
-            if part.checks.first_failure:
-                yield "Component", f"{part.component} ({part.title}) {part.outcome}"
-                has_wrong = True
-            else:
-                right_names.append(part.component)
-    if right_names:
-        conclusion = "" if has_wrong else ", so the fault lies in how they are put together"
-        yield "Component", f"right by itself: {', '.join(right_names)}{conclusion}"
+    components = [part for debugged in outputs_of(finished, DebugOutput) for part in debugged.components]
+    components = [part for part in components if part.variant == checks.variant]
+    wrong = [part for part in components if part.checks.first_failure]
+    for part in wrong:
+        yield "Component", f"{part.component} ({part.title}) {part.outcome}"
+    if right_names := ", ".join(part.component for part in components if part not in wrong):
+        conclusion = "" if wrong else ", so the fault lies in how they are put together"
+        yield "Component", f"right by itself: {right_names}{conclusion}"
     if smallest is not None:
         note = f"; {smallest.note}" if smallest.note else ""
         yield "Smallest workload", smallest.check.workload.name + note

@@ -79,9 +79,8 @@ def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failin
 
     def effort(check: Check) -> tuple[bool, bool, int]:
         """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
-        sizes, has_shorthand = check.workload.sizes, True
-        for names in signature.shorthand.values():
-            has_shorthand = has_shorthand and len({sizes[name] for name in names}) == 1
+        sizes = check.workload.sizes
+        has_shorthand = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
         return check.inputs != "contiguous", not has_shorthand, prod(sizes.values())
 
     def unevenness(check: Check) -> tuple[bool, bool, float, int]:
@@ -94,16 +93,6 @@ def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failin
     return Failing(checks.variant, checks.build_id, kind, start, clearest)
 
 
-def list_checks(context: Context, variant: str) -> list[Check]:
-    """All checks of a variant in this session, in the order of the verifications."""
-    checks: list[Check] = []
-    for output in outputs_of(context.finished, ChecksOutput):
-        for variant_checks in output.variants:
-            if variant_checks.variant == variant:
-                checks += variant_checks.checks
-    return checks
-
-
 def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
     """Build these variants. Returns name to side (variant with its build) of those that compile."""
     bench = context.bench
@@ -112,12 +101,8 @@ def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tic
     variants = {**on_device, **bench.emulated_variants(emulated)}
     builds, _ = yield from compile_all(context, variants)
     build_by_name = {build.variant: build for build in builds}
-    sides = {}
-    for name in names:
-        if name in build_by_name or name not in variants:  # The latter need no build.
-            build = build_by_name.get(name)
-            sides[name] = bench.make_side(name, build, emulated=name in emulated)
-    return sides
+    usable = [name for name in names if name in build_by_name or name not in variants]  # Or needs no build.
+    return {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
 
 
 def find_failures(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
@@ -158,8 +143,11 @@ class FailureProber:
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {start_key: "fails"}
         """Workload name, seed and layout to the gate's answer."""
         self.probe_count = 0
-        self.checks = list_checks(context, failing.variant)
-        """All checks of the variant in this session."""
+        self.checks: list[Check] = []
+        """All checks of the variant in this session, in the order of the verifications."""
+        for output in outputs_of(context.finished, ChecksOutput):
+            for checks in output.variants:
+                self.checks += checks.checks if checks.variant == failing.variant else ()
         self.failures = [check for check in self.checks if failure_kind(check) == failing.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
         self._checker = self._new_checker(None)
@@ -379,8 +367,7 @@ def check_components(
 ) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
     """The checks of a variant's components, and sentences on those that could not be verified."""
     bench, seed = context.bench, context.task.seed
-    parts = bench.target.components.items()
-    components = {name: part for name, part in parts if side.name in part.variants}
+    components = {name: part for name, part in bench.target.components.items() if side.name in part.variants}
     checked: list[ComponentChecks] = []
     missing = [] if components else [f"components of {side.name}: target.yaml names none"]
     default_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]

@@ -216,8 +216,7 @@ class RuleSearch:
             for (a, mask_a), (b, mask_b), (c, mask_c) in combinations(broad_masks[:MOST_RULES], 3):
                 if not mask_a & mask_b & mask_c:
                     rules.append(_join("and", _join("and", a, b), c))
-        rule_by_text = {rule.text: rule for rule in rules}
-        return sorted(rule_by_text.values(), key=lambda rule: rule.cost)[:MOST_RULES]
+        return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MOST_RULES]
 
     def _threshold_rules(self) -> Iterator[Rule]:
         """Rules with a threshold between tried sizes, products or scales, and their opposites."""

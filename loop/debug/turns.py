@@ -68,17 +68,14 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
     known = [name for name in ids if name in good]
     changed = tuple(name for name in known if good[name].build_id != ids[name])
-    message, hint = "no variant was changed since its known good", None
-    if changed:
-        message = f"{changed[0]} alone was changed"
-    simplest, is_right = "", True
+    message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
+    simplest, is_right, hint = "", True, None
     if len(changed) > 1:
         simplest = changed[0]
         device: Device = "cuda" if simplest in task.emulated else context.bench.device
         sets = (*task.plan.workloads, *planned_check_sets(context))
         checked = distinct_workloads(workloads(context, sets, device=device))
-        job = Job(by_name[simplest], checked, fail_fast=True)
-        (checks,) = yield from verify(context.bench, [job])
+        (checks,) = yield from verify(context.bench, [Job(by_name[simplest], checked, fail_fast=True)])
         is_right, names_text = checks.is_right, ", ".join(changed)
         message = f"{names_text} were changed; the simplest, {simplest}, is right"
         if not is_right:

@@ -73,15 +73,12 @@ def claims(path: Path) -> str | None:
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
-def judging_files(task: model.ForeignTask) -> dict[str, Path]:
-    """Name to path of the files that are judged with an answer, without the answer itself."""
+def read_judging(task: model.ForeignTask) -> tuple[dict[str, Path], str]:
+    """Name to path of the files that are judged with an answer, without the answer itself; and the name
+    of the program among them that judges it (`eval.py` if the task names none)."""
     document = load_yaml(task.path / MANIFEST)
-    return _find_files(task.path, parse(Manifest, document), document)
-
-
-def judging_program(task: model.ForeignTask) -> str:
-    """File name of the task's program that judges an answer (`eval.py` if it names none)."""
-    return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
+    manifest = parse(Manifest, document)
+    return _find_files(task.path, manifest, document), manifest.config.main or "eval.py"
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,8 @@ def _read_kernelbench(results: StepResults) -> Verdict:
 def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     """The steps that run the tests, then the benchmarks; `folder` gets the files that they need."""
     task = request.task
-    for name, path in gpumode.judging_files(task).items():
+    files, program = gpumode.read_judging(task)
+    for name, path in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
     shutil.copyfile(request.answer, folder / gpumode.ANSWER)
@@ -168,8 +169,8 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep
             for case in cases:
                 text += "; ".join(f"{name}: {value}" for name, value in case.arguments.items()) + "\n"
             (folder / f"{mode}.txt").write_text(text)
-            program = (request.python, gpumode.judging_program(task), mode, f"{mode}.txt")
-            command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *program)
+            start = (request.python, program, mode, f"{mode}.txt")
+            command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *start)
             steps.append(EvaluatorStep(command, result))
     return steps
 
@@ -196,7 +197,8 @@ def _read_gpumode(results: StepResults) -> Verdict:
 
 def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     """Whether the task or its judging program uses CUDA; True if the program is unknown."""
-    evaluator = gpumode.judging_files(task).get(gpumode.judging_program(task))
+    files, program = gpumode.read_judging(task)
+    evaluator = files.get(program)
     if task.devices == ("cuda",) or evaluator is None:
         return True
     tree: Any = python_text.read_module(evaluator).tree

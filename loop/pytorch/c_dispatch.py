@@ -127,8 +127,7 @@ class Contract:
 
     @property
     def type_shown_by_no_input(self) -> Dtype | None:
-        """The call's type if no input shows it, because all have fixed types: the variant's first. Else
-        None: the inputs show it."""
+        """The call's type if no input shows it, as all have fixed types: the variant's first; else None."""
         has_only_fixed_types = set(self.signature.inputs) <= set(self.signature.types)
         return self.variant.dtypes[0] if has_only_fixed_types else None
 
@@ -425,8 +424,7 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
             source, input_struct.twin_axis[axis] = sources[dimension]
             input_struct.twin[axis] = input_names.index(source)
     for position, (name, attribute) in enumerate(signature.attributes.items()):
-        indexed = enumerate(attribute.choices)
-        choices = " or ".join(f"{index} ({word})" for index, word in indexed)  # As in `0 (left)`.
+        choices = " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))  # `0 (left)`
         kind, count = list(SCHEMA_TYPES).index(attribute.kind), len(attribute.choices)
         operator.attribute[position] = TorchAttribute(name.encode(), choices.encode(), kind, count)
     return operator

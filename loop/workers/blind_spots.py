@@ -117,10 +117,9 @@ class ReferenceProbe:
         return bool(names)
 
     def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
-        """Change each input and attribute by itself and run the reference. Returns these fields of
-        InputWeaknesses: inputs (`unread`) and attributes (`ignored`) that change no output, outputs
-        that nothing changes (`unmoved`), and weights that still have their initial values
-        (`initial`). `other_tensors`: the inputs under another seed."""
+        """Change each input and attribute by itself. Returns fields of InputWeaknesses: inputs (`unread`)
+        and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`),
+        weights with their `initial` values. `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
         effect_by_input: dict[str, bool | None] = {}
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
@@ -156,10 +155,9 @@ class ReferenceProbe:
         functions, names = self.functions, []
         if not functions.are_classes:
             return []
-        arguments, seed = functions.constructor_arguments, self.inputs.call.seed
-        module = make_instance(functions.reference, arguments, seed)
-        weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
-        for name, weight in weights.items():
+        seed = self.inputs.call.seed
+        module = make_instance(functions.reference, functions.constructor_arguments, seed)
+        for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
             flat = weight.reshape(-1)
             is_constant = flat.is_floating_point() and len(flat) and not _has_two_values(flat)
             if is_constant and float(flat[0]) in (0.0, 1.0):
@@ -182,9 +180,8 @@ def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
 
 
 def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
-    """Yield other values of an attribute than `value`: its other choices, or numbers that a function
-    would use if it ignored the attribute, such as the default, 0 and 1. Each comes with words that
-    follow the attribute's name in a message, such as `were true`."""
+    """Yield values that a function may use if it ignores an attribute: its other choices, or numbers such
+    as the default, 0 and 1. Each with words that follow its name in a message, such as `were true`."""
     if isinstance(value, bool | str):
         for choice in attribute.choices or (True, False):
             if choice != value:

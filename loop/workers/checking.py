@@ -110,8 +110,7 @@ class CallCheck:
         kinds.insert(len(kinds) if self.may_run_once else 0, own_values_kind)
         for kind in kinds:
             # An out-of-bounds write decides the check: no further call is needed.
-            has_failed = bool(self.changed_inputs or self.stray_writes)
-            may_end = self.is_slow or self.prepared.is_program or has_failed
+            may_end = self.is_slow or self.prepared.is_program or bool(self.changed_inputs or self.stray_writes)
             if self.call_count >= self.min_calls and may_end:
                 break
             self._record_call(kind)
@@ -144,19 +143,17 @@ class CallCheck:
             # A slow call is made only at the end; in a hurried check, not at all.
             if self.is_slow and (self.is_hurried or not at_end):
                 continue
-            if not self.prepared.protect_zones(at_end=at_end):
-                continue
-            self.prepared.poison_outputs()
-            self.prepared.bind()()
-            data = self.prepared.read_output()
-            digest = hashlib.sha256(data).hexdigest()
-            self.call_count += 1
-            output = self.outputs.get(digest)
-            if output is None:
-                new_output = CheckedOutput(data, self.call_count)
-                output = self.enclosed_outputs.setdefault(digest, new_output)
-            output.last_call = self.call_count
-            self.prepared.unprotect_zones()
+            if self.prepared.protect_zones(at_end=at_end):
+                self.prepared.poison_outputs()
+                self.prepared.bind()()
+                data = self.prepared.read_output()
+                digest = hashlib.sha256(data).hexdigest()
+                self.call_count += 1
+                output = self.outputs.get(digest)
+                if output is None:
+                    output = self.enclosed_outputs.setdefault(digest, CheckedOutput(data, self.call_count))
+                output.last_call = self.call_count
+                self.prepared.unprotect_zones()
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
         """Make one call with these guard bytes and return its output. `prefill`: contents of the
@@ -178,8 +175,7 @@ class CallCheck:
         return output
 
     def _find_stray_reads(self) -> str:
-        """Name the tensors outside of which the variant reads, because the output depends on the guard
-        bytes; empty if equal guard bytes do not give equal outputs, which is nondeterminism."""
+        """Name the tensors outside of which the variant reads; empty if guard bytes do not decide the output."""
         first, second = list(self.outputs.values())[:2]
         # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
         order = [first, second] * (CONFIRMING_CALLS // 2)
@@ -237,12 +233,10 @@ def list_launches(request: ListLaunches) -> DryLaunches:
 
 
 def observe_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
-    """Make a call under a tool. `request.how`:
-    - `trace`: return its kernels as torch's profiler sees them. Raises Refused without a GPU.
-    - `mark`: mark a call after a warm-up call; profilers count only between the marks. Returns ().
-    - `once`: one call for sanitizers. Each tensor of a compiled GPU variant is an allocation of
-      exactly its size, the output uninitialised, so that a sanitizer sees out-of-bounds accesses
-      and reads of unwritten memory. Returns ()."""
+    """Make a call under a tool; return its kernels if `how` is `trace` (Refused without a GPU), else ().
+    `once`, for sanitizers: each tensor of a compiled GPU variant is an allocation of exactly its size,
+    the output uninitialised, so that out-of-bounds accesses and reads of unwritten memory show.
+    `mark`: profilers count only between the marks, after a warm-up call."""
     if request.how == "once":
         if isinstance(loaded, Compiled) and loaded.device == "cuda":
             from loop.calls.cuda.stage import ExactCall

@@ -25,11 +25,6 @@ class ForeignBuffer(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
 
-    def allocate(self, device: Any, *, exact: bool) -> Tensor:
-        """Allocate the buffer; `exact`: a floating-point buffer becomes float64."""
-        dtype = torch.float64 if exact and self.dtype.is_floating_point else self.dtype
-        return torch.empty(self.shape, dtype=dtype, device=device)
-
 
 def adapt_generator(generate: Function, seed_limit: int, positions: Sequence[int]) -> Function:
     """Wrap a generator. Its seed is reduced modulo `seed_limit`, as the task's own seeds are small:
@@ -69,7 +64,8 @@ def allocate_buffers(function: Function) -> Function:
         device = tensors[0].device if tensors else "cpu"
         for n, item in enumerate(items):
             if isinstance(item, ForeignBuffer):
-                items[n] = item.allocate(device, exact=is_exact)
+                dtype = torch.float64 if is_exact and item.dtype.is_floating_point else item.dtype
+                items[n] = torch.empty(item.shape, dtype=dtype, device=device)
         result = function(tuple(items), *other_arguments)
         if is_exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
             return result
@@ -134,9 +130,8 @@ def return_outputs(
     outputs: Mapping[str, tuple[Sequence[str], str]],
     sizes: Mapping[str, int | str],
 ) -> Function:
-    """Wrap a function that writes to output arguments: allocate them in each call and return them, a
-    single one by itself. `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, element
-    type). `sizes`: sizes of axes that no input has, as numbers or formulas of others."""
+    """Wrap a function that writes to output arguments: allocate them in each call and return them.
+    `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, type). `sizes`: of other axes."""
 
     def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
@@ -158,9 +153,8 @@ def return_outputs(
 
 def pass_by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
     """Wrap a function so that it takes inputs by position, whatever its parameter names are.
-    `outputs`: name to element type. The function may return a dict, a sequence or numbers; the
-    wrapper returns tensors in the order of `outputs`, a single one by itself. It returns the result
-    unchanged if its number of outputs differs: the caller rejects it."""
+    `outputs`: name to element type. The function may return a dict, a sequence or numbers; the wrapper
+    returns tensors in the order of `outputs`, or the result unchanged if their number differs."""
 
     def call_by_position(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords

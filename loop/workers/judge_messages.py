@@ -98,8 +98,7 @@ class Finding(Comparison):
 
     @property
     def badness(self) -> tuple[int, bool, float]:
-        """Sort key of findings, the largest is the worst: number of wrong elements, then whether the
-        plain implementation's error is exceeded, then the error."""
+        """Sort key of findings: the worst has most wrong elements, then other excess, then most error."""
         return self.wrong, bool(self.plain_excess), self.max_error
 
 

@@ -126,17 +126,15 @@ class PropertyRunner:
         output_shape = tuple(size_by_dimension[name] for name in output_dimensions)
         output = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
         numbers = attribute_numbers(self.signature, attributes)
-        inputs_and_output = {"inputs": tuple(files), "output": output}
-        return call.replace(**inputs_and_output, attributes=attributes, numbers=numbers)
+        return call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
 
 def compare_sides(
     got: Tensor, expected: Tensor, tolerance: Tolerance, call_count: int, plain_error: float
 ) -> PropertyAgreement:
-    """Compare both sides of a property, which took `call_count` calls. The allowed error is the
-    tolerance times the number of calls; or, if that is more, PLAIN_ERROR_FACTOR times
-    `plain_error`: how far both sides differ for the plain implementation. A plain error that
-    rounding cannot explain does not count, because then the property is wrong."""
+    """Compare both sides of a property. The allowed error is the tolerance times the number of calls, or
+    twice `plain_error`, by which the plain implementation's sides differ, if rounding can explain
+    that: otherwise the property is wrong."""
     allowed = call_count * (tolerance.atol + tolerance.rtol * expected.abs())
     if plain_error <= MAX_ROUNDING_SHARE * largest_magnitude(expected):
         allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * plain_error)

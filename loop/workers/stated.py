@@ -90,9 +90,8 @@ class StatedTask:
         return ""
 
     def explain_difference(self, expected: Tensor, output: Any) -> str:
-        """Why one output tensor is wrong by the stated rule; empty if it is right. Of the rule's terms,
-        `strict` refuses tensor subclasses and all zeros, `finite` refuses NaN and infinity, `cap`
-        limits each error, and `matched` is the share of elements within the tolerance."""
+        """Why one output tensor is wrong by the stated rule; empty if it is right. `strict` terms refuse
+        subclasses and all zeros; `matched` is the share of elements that has to be within tolerance."""
         expected_form = f"{list(expected.shape)} {expected.dtype}"
         if not isinstance(output, Tensor):
             return f"expected {expected_form}, got {type(output).__name__}"
@@ -115,9 +114,8 @@ class StatedTask:
         return ""
 
     def mask_wrong(self, expected: Tensor, output: Tensor) -> Tensor:
-        """Mask of elements with more error than the format allows; both arguments are float64. Of the
-        rule's terms, `either` accepts an element within the absolute or the relative limit (else
-        their sum counts), and `nan` accepts NaN where NaN is expected."""
+        """Mask of elements with more error than the format allows; both arguments are float64. Under the
+        rule `either`, an element is right within the absolute or the relative limit, else their sum."""
         atol, rtol = self.terms["atol"], self.terms["rtol"]
         error, magnitude = (output - expected).abs(), expected.abs()
         if self.terms["either"]:
@@ -137,9 +135,8 @@ def copy_inputs(inputs: SplitStructure) -> SplitStructure:
 
 
 def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
-    """Judge one answer over all cases and trials. Returns `status`: `right`, `wrong` (an exception
-    too) or `failed` (lack of memory); `why` (empty if right); and, if right, `same`: whether every
-    output and input was bitwise equal to the reference's."""
+    """Judge one answer over all cases and trials: `status` and `why`; an exception counts as wrong, lack of
+    memory as failed. If right, `same`: whether all tensors were bitwise equal to the reference's."""
     is_same, start_s = True, time.monotonic()
     try:
         answer = task.instantiate(torch_side.find_function(function_name))

@@ -82,8 +82,7 @@ class WrongOutput:
         return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
     def find_factor(self) -> list[Suspect]:
-        """The suspect "right answer times a factor", with the median factor, as a list of one. Empty if
-        the factor is near 1, or if too few or too similar elements tell no factor."""
+        """The suspect "right answer times a factor", with the median factor; empty if none stands out."""
         is_large = _finite_magnitudes(self.reference) > ALLOWANCE_FACTOR * self.absolute_allowance
         usable = self.wrong & self.output.isfinite() & is_large
         right = self.reference[usable]
@@ -165,29 +164,25 @@ def suspects_of_call(
         changed = [replacements.get(position, tensor) for position, tensor in enumerate(inputs)]
         return partial(run_reference, changed, call)
 
-    def size_along(axes: Sequence[tuple[int, int]]) -> int:
-        """Size of a dimension. `axes`: where it occurs, as (position of an input, axis)."""
-        position, axis = axes[0]
-        return inputs[position].shape[axis]
-
     names = [file.name for file in call.inputs]
     axes_of_dimension: dict[str, list[tuple[int, int]]] = {}  # Positions of inputs, and axes.
+    size_of_dimension: dict[str, int] = {}
     for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
         dimensions = signature.inputs.get(name, "").split()
         for axis, dimension in enumerate(dimensions if len(dimensions) == tensor.dim() else ()):
             axes_of_dimension.setdefault(dimension, []).append((position, axis))
+            size_of_dimension.setdefault(dimension, tensor.shape[axis])
     output_dimensions = only_output_dimensions(signature).split()
     if has_unknown_outputs(signature):
         output_dimensions = [f"axis_{axis}" for axis in range(right.dim())]
     if has_plain_signature:
         for i, j in itertools.combinations(range(len(names)), 2):
             if inputs[i].shape == inputs[j].shape:
-                swapped = answer_with({i: inputs[j], j: inputs[i]})
-                yield f"{names[i]} and {names[j]} were swapped", swapped
+                yield f"{names[i]} and {names[j]} were swapped", answer_with({i: inputs[j], j: inputs[i]})
                 yield f"{names[i]} were read for {names[j]}", answer_with({j: inputs[i]})
                 yield f"{names[j]} were read for {names[i]}", answer_with({i: inputs[j]})
         for dimension, axes in axes_of_dimension.items():
-            size = size_along(axes)
+            size = size_of_dimension[dimension]
             # What a wrong loop over a summed dimension leaves out, and the indices that it reads.
             read_ranges = {
                 "the last index": range(size - 1),
@@ -222,7 +217,7 @@ def suspects_of_call(
                     yield f"{name} were read one {dimension} too {word}", shifted
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
-        for pair in itertools.combinations(axes, 2) if size_along(axes) > 1 else ():
+        for pair in itertools.combinations(axes, 2) if size_of_dimension[dimension] > 1 else ():
             repeated = {n: _repeat_first_index(inputs[n], axis) for n, axis in pair}
             pair_names = " and ".join(names[position] for position, _ in pair)
             yield f"only the first {dimension} of {pair_names} were read", answer_with(repeated)
@@ -247,8 +242,7 @@ def _shifted_outputs(right: Tensor, dimensions: Sequence[str]) -> Iterator[Suspe
 
 
 def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
-    """Yield suspects (known faults) that change a right result: zeros, wrong signs and, for integers,
-    overflow and results that are off by one."""
+    """Yield suspects (known faults) that change a right result: zeros, signs, overflow, off by one."""
     answer_by_fault = {
         "nothing were computed (zeros)": torch.zeros_like(right),
         "negative results were zero": right.clamp(min=0),
@@ -258,11 +252,9 @@ def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
     if is_integer:
         for bits in (8, 16, 32):
             half = 2.0 ** (bits - 1)
-            wrapped = (right + half).remainder(2 * half) - half
-            clamped = right.clamp(-half, half - 1)
-            answer_by_fault[f"it overflowed an int{bits}"] = wrapped
+            answer_by_fault[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
             answer_by_fault[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
-            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = clamped
+            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
         answer_by_fault["each result were one too large"] = right + 1
         answer_by_fault["each result were one too small"] = right - 1
     for fault, answer in answer_by_fault.items():

@@ -50,8 +50,7 @@ def draw_values(
     values = numpy.full(shape, fill.scale, dtype=numpy.float32)
     if fill.kind == "normal":
         values = numpy.empty(file.elements + file.extra_elements, dtype=numpy.float32)
-        # Blocks stay in the cache, which is three times as fast.
-        for first in range(0, len(values), NUMBERS_PER_BLOCK):
+        for first in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache.
             block = values[first : first + NUMBERS_PER_BLOCK]
             block[:] = random_state.standard_normal(len(block)) * fill.scale
     elif fill.kind == "one_hot" and values.size:
@@ -164,9 +163,8 @@ class TargetFunctions:
         call, tensors = request.call, []
         for flat, tensor in zip(self._make_input_contents(request), call.inputs, strict=True):
             torch_side.write_tensor(tensor.path, flat)
-            # The judge works out the answer of the window at `offset`.
-            window = flat[tensor.offset : tensor.offset + tensor.elements]
-            tensors.append(window.reshape(tensor.shape))
+            known_window = flat[tensor.offset : tensor.offset + tensor.elements]
+            tensors.append(known_window.reshape(tensor.shape))
         return Inputs(call, tensors)
 
     def _make_input_contents(self, request: PrepareAnswer) -> list[Tensor]:
@@ -191,9 +189,8 @@ class TargetFunctions:
         return [value.reshape(-1).to(TORCH_DTYPES[file.dtype]) for value, file in pairs]
 
     def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
-        """Make the inputs with the target's own generator. Timed calls need several draws, so that no
-        call sees earlier values. The draw of the workload's own seed, whose answer the judge knows,
-        is number `request.draw_position` among them."""
+        """Make the inputs with the target's own generator. Timed calls need several draws, for new values.
+        The draw whose answer the judge knows, of the workload's seed, is at `request.draw_position`."""
         seed = request.workload.seed
         known_draw = self._draw(request, seed)
         if request.checks_determinism and not _are_equal(known_draw, self._draw(request, seed)):
@@ -204,8 +201,7 @@ class TargetFunctions:
             position = request.draw_position if other_draws else 0
             draws = [*other_draws[:position], known_draw, *other_draws[position:]]
         names = list(self.signature.inputs)
-        if len(names) != len(known_draw.names):
-            # Name inputs by their paths, without the leading positions of the arguments' structure.
+        if len(names) != len(known_draw.names):  # Name inputs by their paths in the structure.
             depth = 2 if self.input_passing == "one" else 1
             names = [path.split(".", depth)[-1] for path in known_draw.names]
         files = []
@@ -214,8 +210,7 @@ class TargetFunctions:
             files.append(_write_draws(name, f"{request.call.structure}-{n}.bin", tensors, position))
         Path(request.call.structure).write_bytes(known_draw.skeleton)
         digest = callee.structure_digest(known_draw.skeleton)
-        call = request.call.replace(input_sets=len(draws), structure_digest=digest)
-        call = call.replace(inputs=tuple(files))
+        call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure_digest=digest)
         self._check_against_signature(call, request)
         return Inputs(call, list(known_draw.tensors), (note,) if note else ())
 
@@ -234,8 +229,7 @@ class TargetFunctions:
             return [], f"{purpose}: other seeds give inputs of another form"
         if known_draw.tensors and _are_equal(known_draw, draws[0]):
             return [], f"{purpose}: the generator gives the same inputs for every seed"
-        untested = f"whether a variant remembers more than {len(draws)} answers"
-        return draws, f"{untested}: a generator draws no more"
+        return draws, f"whether a variant remembers more than {len(draws)} answers: a generator draws no more"
 
     def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
         """Draw one set of inputs with the target's generator, on the CPU."""
@@ -248,8 +242,7 @@ class TargetFunctions:
         """Raise Refused if the generator's tensors do not match the signature."""
         declared = self.signature.inputs
         if declared and len(declared) != len(call.inputs):
-            names = ", ".join(declared)
-            raise Refused(f"the generator: expected {names}, got {len(call.inputs)} tensors")
+            raise Refused(f"the generator: expected {', '.join(declared)}, got {len(call.inputs)} tensors")
         arguments = {**request.workload.sizes, **request.workload.attributes}
         for tensor, dimensions in zip(call.inputs, declared.values(), strict=False):
             expected = f"the generator: expected {tensor.name}"
@@ -262,8 +255,8 @@ class TargetFunctions:
 
     def call_function(self, role: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
         """Call a target's function with the tensors by position and the call's attributes by
-        keyword; also the keyword `sizes` (dimension to size), if the function has it: the inputs lack
-        some dimensions. `role`: such as `reference`, for messages. Raises Refused if it raises."""
+        keyword, and `sizes` (by dimension: inputs lack some) if it has that keyword. `role`: such as
+        `reference`, for error messages. Raises Refused if it raises."""
         bound_keywords = function.keywords if isinstance(function, partial) else {}
         keywords: dict[str, Any] = dict(call.attributes)
         if "sizes" in _parameter_names(function) and "sizes" not in bound_keywords:
@@ -337,9 +330,7 @@ class TargetFunctions:
             # The function returned only the other outputs: take each updated one from its input.
             returned = iter(outputs.values())
             inputs = dict(zip(self.signature.inputs, tensors, strict=False))
-            outputs = {}
-            for name in names:
-                outputs[name] = inputs[updates[name]] if name in updates else next(returned)
+            outputs = {name: inputs[updates[name]] if name in updates else next(returned) for name in names}
         place = f"the {role} on {call.key}"
         if len(outputs) != len(names):
             raise Refused(f"{place}: expected {', '.join(names)}, got {len(outputs)} tensors")
@@ -392,9 +383,8 @@ def draw_inputs(
 ) -> SplitStructure:
     """Seed all random generators, call the input generator and split its result into tensors and
     a structure of (positional arguments, keywords). `arguments`: the generator's keywords, which win
-    over `seed`, `device` and `dtype`. These three are passed only if the generator has them.
-    `input_passing`: how the reference takes the result: `positional`, `keywords` or `one` (one
-    object). Raises Refused if the result does not fit it."""
+    over `seed`, `device` and `dtype`, passed only if it has them. `input_passing`: how the reference takes
+    the result: `positional`, `keywords` or `one` (one object). Raises Refused if it does not fit."""
     values = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
     keywords = {name: value for name, value in values.items() if name in parameters}
@@ -457,9 +447,8 @@ def _are_equal(draw: SplitStructure, other: SplitStructure) -> bool:
 
 
 def _write_draws(name: str, path: str, draws: Sequence[Tensor], window_draw: int) -> TensorFile:
-    """Write all draws of one input to one file, aligned. `window_draw`: number of the draw that the
-    returned TensorFile points to; the others are its extra elements. Raises Refused for an element
-    type that `loop` does not know."""
+    """Write all draws of one input to one file. `window_draw`: number of the draw that the returned
+    TensorFile points to; the others are its extra elements."""
     first = draws[0]
     if first.dtype not in DTYPE_NAMES:
         raise Refused(f"the generator: {name} is of {first.dtype}, which is not supported")

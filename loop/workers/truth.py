@@ -327,8 +327,7 @@ def distance_in_roundings(truths: Sequence[Truth], others: Sequence[Truth]) -> f
 
 
 def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
-    """Limits on a variant's largest and mean error, derived from the plain implementation's. `dtype`:
-    the output's; its rounding, and the chance in a mean of few elements, widen them."""
+    """Limits on a variant's largest and mean error, derived from the plain implementation's."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_magnitude(reference)
     largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, FEW_ROUNDINGS * rounding)
     uncertainty = FEW_ELEMENTS / math.sqrt(max(1, int(reference.isfinite().sum())))

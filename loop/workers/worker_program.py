@@ -66,8 +66,7 @@ class LoadedCandidate:
         return check
 
     def _prepare(self, request: messages.Compute) -> Prepared:
-        """Prepare a call. If only values differ from the last one, reuse its memory: that catches
-        variants that cache by address."""
+        """Prepare a call; in the last one's memory if only values differ, to catch caching by address."""
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)

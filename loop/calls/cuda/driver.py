@@ -323,27 +323,20 @@ class DeviceMemory(Memory):
     """Device memory of one tensor between guard zones, or of its size only, uninitialised."""
 
     def __init__(
-        self,
-        device: Device,
-        nbytes: int,
-        misalignment_bytes: int = 0,
-        dtype: str = "float32",
-        zone_bytes: int = RED_ZONE,
+        self, device: Device, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = RED_ZONE
     ) -> None:
-        """`nbytes`: of the tensor. `misalignment_bytes`: its distance from an aligned address.
-        `zone_bytes`: minimum on either side; 0: no zones. Raises Refused without enough memory."""
-        size = nbytes + misalignment_bytes
-        aligned_size = -(-size // ALIGNMENT) * ALIGNMENT
-        total = zone_bytes + aligned_size + zone_bytes if zone_bytes else max(size, 1)
+        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on
+        either side; 0: no zones. Raises Refused if there is not enough memory."""
+        aligned_size = -(-(nbytes + shift_bytes) // ALIGNMENT) * ALIGNMENT
+        total = zone_bytes + aligned_size + zone_bytes if zone_bytes else max(nbytes + shift_bytes, 1)
         self.device, allocated = device, ADDRESS()
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), total):
             message = f"cannot have {nbytes} bytes of device memory, {device.free_bytes} are free"
             raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
         self._allocation = Owned(device.driver, allocated.value, "cuMemFree_v2")
-        before_bytes = zone_bytes + misalignment_bytes
+        before_bytes = zone_bytes + shift_bytes
         self.address = allocated.value + before_bytes
-        after_bytes = total - before_bytes - nbytes if zone_bytes else 0
-        super().__init__(nbytes, dtype, before_bytes, after_bytes)
+        super().__init__(nbytes, dtype, before_bytes, total - before_bytes - nbytes if zone_bytes else 0)
         if zone_bytes:
             self.write_guard(draw_guard(OWN_VALUES))
             self.poison()
