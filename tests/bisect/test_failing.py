@@ -1,6 +1,7 @@
-"""A search for what made a kernel wrong uses the workloads on which it is wrong, and says what it tried."""
+"""A search uses the workloads on which the bad end is wrong or slower, and says what it tried."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from loop.base.errors import UsageError
 from loop.base.places import find_project
 from loop.bisect.command import BisectRequest, run_bisect
+from loop.bisect.trying import choose_workloads
 from loop.library import trust
 from loop.report.screen import Screen
+from loop.timing.verdicts import MAX_BLOCKS
 from tests.bench.coverage import by_bisection
 from tests.bench.coverage_histories import History, check_out, make_history
 from tests.bench.rig import Rig
@@ -63,3 +66,34 @@ def test_a_kernel_that_fails_only_after_other_calls_is_searched_on_all_workloads
     rig = Rig(tmp_path)
     right, ran = by_bisection(rig, tmp_path / "history", "rope", 2)
     assert right, ran.text
+
+
+def blocks(
+    step: float, sd: float = 0.005, seed: int = 0, *, count: int = 20, outliers: float = 0.0
+) -> list[float]:
+    """Log ratios of a bad end that is slower by `step`; a share of them is far off, either way."""
+    rng = random.Random(f"{step} {sd} {seed}")
+    return [step + rng.gauss(0, 0.5 if rng.random() < outliers else sd) for _ in range(count)]
+
+
+ALIKE = {f"same {number}": blocks(0.0, seed=number) for number in range(4)}
+"""Workloads on which nothing changed."""
+
+
+def test_one_slower_workload_is_searched_alone() -> None:
+    """Its eight per cent would be one and a half in the mean of all five."""
+    assert ("slower",) == choose_workloads({**ALIKE, "slower": blocks(0.08)})
+
+
+def test_without_a_slower_workload_open_ones_are_searched_or_all() -> None:
+    """Each open one by itself scatters too much; their mean may tell."""
+    assert ("open",) == choose_workloads({**ALIKE, "open": blocks(0.0, 0.06, count=MAX_BLOCKS)})
+    assert tuple(ALIKE) == choose_workloads(ALIKE)
+
+
+@pytest.mark.parametrize(("step", "is_slower"), [(0.0, False), (0.08, True), (0.5, True)])
+def test_blocks_that_are_far_off_change_nothing(step: float, is_slower: bool) -> None:
+    """One in ten, as on a machine that does something else as well."""
+    for seed in range(20):
+        noisy = blocks(step, seed=seed, count=MAX_BLOCKS, outliers=0.1)
+        assert is_slower == (choose_workloads({**ALIKE, "noisy": noisy}) == ("noisy",))

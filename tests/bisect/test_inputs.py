@@ -1,4 +1,4 @@
-"""Commits are one kernel where they hold the same of all that its builds read."""
+"""Candidates of a real repository: their order, and which hold the same of all that builds read."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,14 +8,16 @@ import pytest
 
 from loop.base.places import find_project, include_folder
 from loop.base.processes import run_to_end
-from loop.bisect.candidates import Builder, CommitLine, Untestable, name_programs, read_line
+from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs, read_line
 from loop.bisect.hunt import open_worktree
 from loop.library import targets
+from loop.model.bisect import UNCOMMITTED
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
+from tests.bisect.histories import make_history
 from tests.projects import KERNEL, make_project
 from tests.repository.test_history import commit
-from tests.repository.test_reading import put_under_git
+from tests.repository.test_reading import git, put_under_git
 
 
 @pytest.fixture
@@ -106,3 +108,52 @@ def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(broken: Path, 
         with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
             run_to_end(found.build(line.commits[3]))
         run_to_end(found.build(line.commits[4]))
+
+
+def test_neighbours_with_one_tree_are_one_kernel(tmp_path: Path) -> None:
+    """A change beside the kernel is a candidate with the same tree; it touches nothing."""
+    folder = tmp_path / "r"
+    first, *_ = make_history(folder, ["a", "b", "b2"])
+    (folder / "kernels").mkdir()
+    commit(folder, "kernel", "k", "kernels/k.cpp")
+    commit(folder, "notes", "n", "notes.md")
+    commit(folder, "kernel again", "k2", "kernels/k.cpp")
+    found = read_line(folder / "kernels", first, "HEAD")
+    assert ["commit 1", "commit 2", "kernel", "notes", "kernel again"] == [one.subject for one in found.candidates]
+    assert ("commit 0", first) == (found.good.subject, found.good.commit)
+
+
+def test_the_uncommitted_tree_is_the_last_candidate(tmp_path: Path) -> None:
+    """With its files; without any it is not there."""
+    folder = tmp_path / "r"
+    first, second = make_history(folder, ["a", "b"])
+    assert [second] == [one.commit for one in read_line(folder, first, None).candidates]
+    (folder / "state").write_text("c")
+    (folder / "new.h").write_text("new")
+    found = read_line(folder, first, None)
+    assert [second, UNCOMMITTED] == [one.commit for one in found.candidates]
+    assert "uncommitted changes: new.h, state" == found.candidates[-1].subject
+    assert [UNCOMMITTED] == [one.commit for one in read_line(folder, "HEAD", None).candidates]
+    assert [second] == [one.commit for one in read_line(folder, first, "HEAD").candidates]
+
+
+def test_a_line_that_begins_on_a_branch(tmp_path: Path) -> None:
+    """It joins the main one at the merge, which then brought what the main line had."""
+    folder = tmp_path / "r"
+    make_history(folder, ["a"])
+    git(folder, "checkout", "-q", "-b", "side")
+    good = commit(folder, "on the side", "s", "side.h")
+    commit(folder, "on the side, too", "t", "side.h")
+    git(folder, "checkout", "-q", "main")
+    commit(folder, "main", "m", "main.h")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge", "side")
+    line = read_line(folder, good, "HEAD")
+    assert ["merge"] == [one.subject for one in line.candidates]
+    both = branches_of_merge(line, line.candidates[0], joined=False)
+    assert [["main"], ["on the side, too"]] == [[one.subject for one in branch.candidates] for branch in both]
+    assert [(good,), (good,)] == [branch.other_good for branch in both]
+    (joined,) = branches_of_merge(line, line.candidates[0], joined=True)
+    assert ["main", "merge"] == [one.subject for one in joined.candidates]
+    (rest,) = branches_of_merge(joined, joined.candidates[-1], joined=True)
+    assert ["on the side, too", "merge"] == [one.subject for one in rest.candidates]
+    assert [] == branches_of_merge(rest, rest.candidates[-1], joined=True)

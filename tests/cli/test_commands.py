@@ -1,15 +1,24 @@
-"""Every command reaches the function that does its work, and gives it what it takes."""
+"""Commands reach their functions, with odd patterns, lost folders and sessions to compare."""
 
 import dataclasses
 import importlib
 import inspect
+import subprocess
+import sys
 from inspect import Parameter
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
 
+from loop.base.errors import LoopError
 from loop.cli import ALL
 from loop.cli.command import Command
+from loop.cli.sessions import compare_sessions
+from loop.report.screen import Screen
+from loop.session import recorded
+from tests.projects import loop, make_project
+from tests.store.folders import make_session
 
 ELSEWHERE = {"on", "keep_until"}
 """What `Command.call` itself makes use of."""
@@ -44,3 +53,59 @@ def test_a_command_gives_its_function_what_it_takes(command: Command) -> None:
 def test_what_a_command_prints_as_json_has_a_type(command: Command) -> None:
     """`result` names it, or what the function returns is annotated with it."""
     assert TypeAdapter(command.json_type).json_schema()
+
+
+@pytest.mark.parametrize("kind", ["folder", "dead link", "deep", "not text"])
+def test_a_pattern_that_cannot_be_read_is_named_with_its_place(tmp_path: Path, kind: str) -> None:
+    """An error of the user's file, with file, line and column; never a bug of ours."""
+    make_project(tmp_path / "mine")
+    own = tmp_path / "mine" / "patterns" / "own.yaml"
+    own.parent.mkdir(exist_ok=True)
+    if kind == "folder":
+        own.mkdir()
+    elif kind == "dead link":
+        own.symlink_to(tmp_path / "nowhere")
+    else:
+        own.write_bytes(b"name: " + b"[" * 5000 if kind == "deep" else b"\xff\xfe\0")
+    listed = loop("patterns", "list", "--target", str(tmp_path / "mine"))
+    assert 2 == listed.returncode, listed.stderr
+    assert "own.yaml:1:" in listed.stderr
+
+
+CALL = "import sys; from loop.cli import main; sys.argv[1:] = sys.argv[2:]; main()"
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    """It is no bug: somebody has removed what a shell still stands in."""
+    words = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -c "$@"'
+    called = ["sh", "-c", words, sys.executable, CALL, "loop", "kernels", "list"]
+    ended = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "the folder in which this was called is gone" in ended.stderr
+    assert 2 == ended.returncode
+
+
+@pytest.mark.parametrize(
+    ("where", "code"), [(">&-", 2), (">/dev/full", 75), ("2>&- <&-", 0), ("2>/dev/full", 0), (">&- 2>&- <&-", 2)]
+)
+def test_a_stream_that_cannot_be_written_is_no_bug(where: str, code: int) -> None:
+    """What cannot be given is one line and an exit code; talk that nobody can read is left out."""
+    words = f'exec "$0" -c "$@" {where}'
+    called = ["sh", "-c", words, sys.executable, CALL, "loop", "kernels", "header", "--json"]
+    ended = subprocess.run(called, capture_output=True, text=True, check=False)
+    assert code == ended.returncode, ended.stderr
+    assert "bug" not in ended.stderr + ended.stdout
+    assert "Traceback" not in ended.stderr
+
+
+def test_recorded_sessions_are_not_compared(tmp_path: Path) -> None:
+    """What shows them is named; nor is a session compared with itself, or alone."""
+    project = make_project(tmp_path / "project")
+    make_session(tmp_path / "sessions", "2026-11-21-120000-quick", status="passed")
+    recorded.import_sessions("history", project, Screen(is_quiet=True))
+    (name,) = [path.name for path in (tmp_path / "sessions").glob("recorded-*+4")]
+    with pytest.raises(LoopError, match="recorded elsewhere") as error:
+        compare_sessions((name, "last"), project)
+    assert f"loop sessions show {name}" == error.value.hint
+    for names in (("last", "last"), ("last",)):
+        with pytest.raises(LoopError, match="named"):
+            compare_sessions(names, project)

@@ -1,7 +1,8 @@
-"""The smallest failing workload, by itself: what is asked for, in which order, and what is never taken."""
+"""The smallest failing workload: what is asked for, in which order, and what is never taken."""
 
 import random
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from loop.base.processes import Tick, run_to_end
 from loop.debug.probing import Entry, shrink
 from loop.model.signature import Signature
 from loop.model.target import Scalar
+from tests.projects import FUNCTIONS, KERNEL, TARGET, loop, make_project
 
 SIGNATURE = Signature.model_validate(
     {
@@ -78,3 +80,22 @@ def test_what_is_found_fails_and_is_minimal(seed: int) -> None:
     assert set(flags) == set(best) & {"causal", "scale", "values"}
     largest = {"B": 2, "Sq": 96, "Sk": 96, "D": 64}
     assert all(int(one[name]) <= size for one in asked for name, size in largest.items())
+
+
+RIGHT, WRONG = "x[i] * (float)attributes[0]", "x[i] * (float)attributes[0] + (in[0].sizes[0] > 1)"
+REFUSES = 'def scale(x, *, factor):\n    if x.shape[1] % x.shape[0]:\n        raise ValueError("no such shape")\n'
+
+
+@pytest.mark.slow
+def test_sizes_that_a_variant_does_not_take_are_not_asked_of_the_reference(tmp_path: Path) -> None:
+    """It is wrong from two rows on, for columns that are a multiple of them."""
+    folder = make_project(tmp_path / "p", KERNEL.replace(RIGHT, WRONG))
+    manifest = TARGET.replace("{N: 3, M: [5, 17]}", "{N: 4, M: 12}").replace(
+        "entry: scale,", 'entry: scale, takes: "M % N == 0",'
+    )
+    (folder / "target.yaml").write_text(manifest)
+    (folder / "functions.py").write_text(FUNCTIONS.replace("def scale(x, *, factor):\n", REFUSES))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "pattern", "defensive-debugging", "--target", str(folder))
+    assert "ours fails on N2 M2 float32" in done.stdout + done.stderr
+    assert "no such shape" not in done.stdout + done.stderr

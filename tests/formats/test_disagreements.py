@@ -5,7 +5,7 @@ import pytest
 from loop.formats.model import ForeignTask
 from loop.formats.theirs import Verdict, explain_disagreement, verdicts_agree
 from loop.model.output import GateVerdict
-from tests.formats.test_reading import task_of
+from tests.formats.test_mistakes import task_of
 
 
 def task(**changes: object) -> ForeignTask:

@@ -1,4 +1,4 @@
-"""compute-sanitizer: what is read from its logs, and what a variant under it comes to."""
+"""compute-sanitizer: its logs, what a variant under it comes to, and the command's one word."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
+from loop.cli.bench import BenchRequest, ChosenVariants, bench_pattern
 from loop.gate.sanitizing import Examination, examine
 from loop.model.sanitizing import SanitizerTool
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
+from loop.steps.setting import read_setting
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import CLEAN, sanitizer_log
@@ -121,3 +123,25 @@ def test_nothing_passes_silently(
     program.says(text, code, "initcheck")
     found = under(bench, shapes, tool="initcheck")
     assert (False, True) == (found.has_error, found.why_unknown.startswith(expected))
+
+
+def steps(device: str, *, sanitize: bool) -> list[str]:
+    """What `verify` does of a compiled variant on that device."""
+    on_gpu = device == "cuda"
+    chosen = ChosenVariants("cuda", ("small",)) if on_gpu else ChosenVariants("cpu", (), ("small",))
+    request = BenchRequest("verify", ("small",), sanitize=sanitize)
+    return [step.id for step in bench_pattern(request, read_setting(None).target, chosen).steps]
+
+
+@pytest.mark.parametrize(
+    ("device", "sanitize", "expected"),
+    [
+        ("cuda", True, ["build", "verify", "sanitize", "explain"]),
+        ("cuda", False, ["build", "verify", "explain"]),
+        ("cpu", True, ["build", "emulate", "explain"]),
+        ("cpu", False, ["build", "emulate", "explain"]),
+    ],
+)
+def test_a_gpu_has_tools_of_its_own(device: str, sanitize: bool, expected: list[str]) -> None:
+    """Under the emulator the build is another one instead."""
+    assert expected == steps(device, sanitize=sanitize)

@@ -1,6 +1,7 @@
-"""The bundled target's own faults: right in all but one thing, which shows on some workload of the target."""
+"""The bundled target's own faults show on some workload; the page of its benchmark."""
 
 import importlib.util
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -18,6 +19,7 @@ from loop.workers.attention import eager
 from loop.workers.suspects import Suspect
 from loop.workers.target_functions import make_tensor
 from loop.workers.workload_call import input_fills, make_call
+from tests.bench.attention_page import PAGE, RECORDED, page
 from tests.workers.test_suspects import SMALL as SMALL_TARGETS
 from tests.workers.test_suspects import Case
 
@@ -115,3 +117,9 @@ def test_each_is_named_among_those_of_any_kernel(dtype: str, causal: bool) -> No
             found = case.named(case.rounded(answers[as_if]), own=own) or []
             assert as_if in found
             assert not [one for one in found if not torch.allclose(answers[one], answers[as_if], 2e-2, 2e-2)]
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="nothing was recorded")
+def test_the_page_is_that_of_the_recorded_rows() -> None:
+    """No figure in it was written by hand."""
+    assert PAGE.read_text() == page(json.loads(RECORDED.read_text()))

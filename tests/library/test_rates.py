@@ -1,4 +1,4 @@
-"""The rate card, and what a command that was sent to another machine is told."""
+"""The rate card and the history that ship with loop, and a command that another machine runs."""
 
 import datetime
 from pathlib import Path
@@ -7,10 +7,11 @@ import pytest
 
 from loop.base.errors import DefinitionError
 from loop.base.places import Project, find_project
-from loop.library import hosted, trust
+from loop.library import definitions, hosted, trust
 from loop.library.rates import rates
 from loop.model.money import HourPrices, RateCard
 from loop.money.bill import SessionUse, make_bill
+from loop.session.recorded import read_histories
 from tests.projects import make_project
 
 CARD = """format: 1
@@ -126,3 +127,13 @@ def test_what_the_sender_allowed_is_allowed(tmp_path: Path, monkeypatch: pytest.
         (folder / "target.yaml").read_text().replace("functions:scale", "functions:other")
     )
     assert not trust.is_trusted(project)
+
+
+def test_every_line_of_evidence_names_a_session_of_the_history(tmp_path: Path) -> None:
+    """One with rows, or one that its reports mention."""
+    (history,) = read_histories()
+    known = {*(row.id for row in history.sessions), *history.mentioned}
+    patterns = definitions.patterns(find_project(None, tmp_path))
+    named = {(name, one.session) for name, read in patterns.items() for one in read.value.evidence}
+    assert set() == {(name, session) for name, session in named if session not in known}
+    assert {"N+7E", "N+7F", "October 13"} == {session for _, session in named} & set(history.mentioned)

@@ -1,15 +1,18 @@
-"""How a program comes by an operator: any target's compiled variant, once a process, only what was allowed."""
+"""How a program comes by an operator: any target's compiled variant, only what was allowed."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from loop.base.errors import LoopError
 from loop.pytorch import Operator, c_dispatch, operator
 from loop.pytorch.c_dispatch import Unavailable
-from tests.pytorch.operators import BUNDLED, allow
+from tests.conftest import ROOT
+from tests.pytorch.operators import BUNDLED, allow, worst
 from tests.targets import compiled, external, write_target
 
 MIXED = r"""
@@ -193,3 +196,15 @@ def test_what_an_operator_lacks_is_said(
     monkeypatch.setattr(c_dispatch, "TEST_NAMESPACE", f"loop_trial_{name.lower()}")
     with pytest.raises(Unavailable, match=words):
         c_dispatch.load_bridge.__wrapped__()
+
+
+README = ROOT / "kernels" / "attention" / "README.md"
+
+
+def test_the_example_computes_attention() -> None:
+    """As it stands there."""
+    (code,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    inputs = [names[name].double() for name in "qkv"]
+    assert 1e-5 > worst(names["output"], scaled_dot_product_attention(*inputs, is_causal=True))

@@ -1,4 +1,4 @@
-"""The report as a page: it says what the Markdown says, and nothing that a record holds is markup there."""
+"""The report as a page and its figures: no foreign markup, no endless lines."""
 
 import base64
 import hashlib
@@ -10,8 +10,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from loop.base.places import shipped
+from loop.report.figures.ratios import draw_ratios
 from loop.report.figures.svg import Figure
 from loop.report.html import render_inline, render_page
+from loop.report.markdown import plain_text
 from loop.session.page import render_session
 from loop.session.view import View
 from tests.makers import (
@@ -147,3 +149,42 @@ def test_no_text_of_a_record_becomes_an_element_of_a_figure() -> None:
         allowed = {"svg", "title", "desc", "style", "rect", "line", "path", "circle", "text"}
         assert set() == {name for name, _ in read.elements} - allowed
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", one.file)
+
+
+def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
+    """Names, titles and a grade of 100 kB: in tables, headings, descriptions and drawings."""
+    long = "y" * 100_000
+    pattern = make_pattern("baseline-first", ("verify", "measure"), title=long, next=())
+    head = make_session_head(plan=make_plan(pattern), baseline=long, variants=(long,))
+    steps = [
+        make_finished(output=make_verify(make_check(long), variant=long)),
+        make_finished("measure", output=make_measured(make_measurement(long, variant=long))),
+        profile_step(profile(long, long)),
+    ]
+    record = make_record(head, [make_speed(long, variant=long)], reason=long, grade=long)
+    made = render_session(shipped("templates"), View(record, steps))
+    assert 50_000 > max(map(len, made[0].splitlines()))
+    assert {"ratios", "roofline"} == {one.name for one in made[1]}
+    assert 100_000 > max(len(one.file) for one in made[1])
+
+
+@pytest.mark.parametrize(
+    ("expected", "raw"),
+    [
+        ("red", "\x1b[31mred\x1b[0m"),
+        ("title", "\x1b]0;evil\x07title"),
+        ("a\nb", "a\r\nb"),
+        ("a b", "a\x00b"),
+        ("a  b", "a\u202e\u2066b"),
+        ("a b", "a\ud800b"),
+        (" [31", "\x1b[31"),
+    ],
+)
+def test_what_a_terminal_would_act_on_is_gone(expected: str, raw: str) -> None:
+    """Colours, titles, directions of writing, halves of letters."""
+    assert expected == plain_text(raw)
+
+
+def test_a_variant_that_is_wrong_anywhere_is_not_on_the_figure() -> None:
+    """It has no speed."""
+    assert draw_ratios([make_speed("w0"), make_no_speed("w1")], "library") is None

@@ -1,4 +1,4 @@
-"""A plan's objective: what its expressions read, whether a session reached it, and where the time went."""
+"""A plan's objective and the session's grade: what they read, and where the time went."""
 
 from typing import Any
 
@@ -7,13 +7,14 @@ import pytest
 from loop.base.errors import UsageError
 from loop.model.bisect import BisectOutput
 from loop.model.plan import Reached
-from loop.model.record import Finished, Revision, SessionHead
+from loop.model.record import Finished, Revision, SessionHead, Status
 from loop.session.objective import (
     findings_of,
     judge_objective,
     refuse_unmet_requirement,
     skipped_if_nothing_judged,
 )
+from loop.session.view import grade_session as graded
 from tests.makers import (
     make_built,
     make_check,
@@ -98,3 +99,29 @@ def test_a_session_that_judged_nothing_did_not_pass() -> None:
         assert "skipped" == skipped_if_nothing_judged(head, [], "passed", "all 2 steps passed")[0]
         assert "passed" == skipped_if_nothing_judged(head, [RIGHT], "passed", "all 2 steps passed")[0]
     assert "passed" == skipped_if_nothing_judged(make_session_head(plan=looks), [], "passed", "it passed")[0]
+
+
+STEPS = (make_finished("verify"), make_finished("measure"))
+PLAN = make_plan().plan
+
+
+def grade(status: Status = "passed", reason: str = "", steps: Any = STEPS, **more: Any) -> tuple[str, str]:
+    """Letter and reason of a session of a minute's plan that took 12 s and states no objective."""
+    return graded(PLAN, status, reason, steps, more.get("objective"), more.get("seconds", 12.0))
+
+
+def test_a_needs_gates_objective_and_time() -> None:
+    """All passed in time; where an objective is stated, it is reached."""
+    assert ("A", "The session passed every gate within its time") == grade()
+    reached = Reached(success="wrong == []")
+    assert ("A", "The session reached its objective, and passed every gate within its time") == grade(
+        objective=reached
+    )
+
+
+def test_an_overrun_costs_a_letter_and_is_named() -> None:
+    """The reason says which step and by how much, and what the session took of its minutes."""
+    late = [make_finished("build", seconds=12.0)]
+    assert ("B", "Every gate passed, but over budget: baseline-first/build (12.0 of 10 s)") == grade(steps=late)
+    letter, reason = grade(seconds=102.0)
+    assert ("B", "Every gate passed, but the session took 1 min 42 s of 60.0 s") == (letter, reason)

@@ -16,7 +16,7 @@ from loop.model.output import VerifyOutput
 from loop.model.record import Finished
 from loop.timing.theirs import EvaluatorTerms, TheirsOutput, evaluator_section, pair_verdicts, verdict_row
 from tests.formats import tasks
-from tests.formats.test_reading import task_of
+from tests.formats.test_mistakes import task_of
 from tests.formats.test_translated import add_utils
 
 EVALUATOR = """import os

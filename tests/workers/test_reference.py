@@ -1,9 +1,11 @@
-"""The judge under suspicion: a reference that cannot be trusted, or does not fit into memory, judges nobody."""
+"""The judge under suspicion: a reference that cannot be trusted judges nobody; odd tasks."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from loop.base.errors import LoopError
 from loop.base.processes import run_to_end
@@ -12,6 +14,7 @@ from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
 from loop.workers import bench as room
 from loop.workers.bench import Bench
+from loop.workers.stated import StatedTask, audit_task, judge_answer
 from tests.targets import compiled, make_sides, open_bench, write_target
 
 
@@ -65,3 +68,40 @@ def test_a_workload_that_does_not_fit_is_refused_before_it_is_tried(
     assert not list(doubtful.scratch.glob("8_rows*")), "no input was made"
     monkeypatch.setattr(room, "available_memory", lambda: 1000 * 8 * 4)
     assert checks_of(doubtful, rows(8)).is_right
+
+
+def inputs() -> list[torch.Tensor]:
+    """Inputs that follow from the seed."""
+    return [torch.randn(4, 3)]
+
+
+def doubling_in_place(x: torch.Tensor) -> torch.Tensor:
+    """A reference that changes its input."""
+    return x.mul_(2) + 1
+
+
+def test_float64_agrees_with_a_reference_that_changes_its_inputs_in_place() -> None:
+    names: dict[str, Any] = {"generator": f"{__name__}:inputs", "reference": f"{__name__}:doubling_in_place"}
+    terms = {**names, "arguments": None, "checker": None, "is_class": False, "passes": "positional"}
+    rule = {"atol": 1e-4, "rtol": 1e-4, "either": False, "nan": False, "device": "cpu"}
+    found = audit_task(StatedTask({**terms, **rule, "cases": [{"name": "one", "given": {}}]}))
+    assert found["outputs"] == [[4, 3]]
+    assert found["findings"] == []
+
+
+def short_of_memory(x: torch.Tensor) -> torch.Tensor:
+    """An answer that meets a full GPU."""
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def raising(x: torch.Tensor) -> torch.Tensor:
+    """An answer with a bug."""
+    raise ValueError("no such axis")
+
+
+@pytest.mark.parametrize(("answer", "status"), [("short_of_memory", "failed"), ("raising", "wrong")])
+def test_a_machine_without_memory_makes_no_answer_wrong(answer: str, status: str) -> None:
+    names: dict[str, Any] = {"generator": f"{__name__}:inputs", "reference": f"{__name__}:doubling_in_place"}
+    terms = {**names, "arguments": None, "checker": None, "is_class": False, "passes": "positional"}
+    task = StatedTask({**terms, "device": "cpu", "trials": 1, "cases": [{"name": "one", "given": {}}]})
+    assert status == judge_answer(task, f"{__name__}:{answer}")["status"]
