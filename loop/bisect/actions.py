@@ -18,6 +18,7 @@ from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import count_operations, format_entry, make_entry
+from loop.repository.worktree import require_repository
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.store.judgements import wrong_builds
 from loop.timing.against_known_good import CompareOutput
@@ -92,6 +93,10 @@ def lines_from_good_sessions(
     ends have none. A good end is a commit at which a session found the variant good, or the last
     commit below its uncommitted files. Those files may have made it good, so a search tries its good
     end first. `rows`: sessions, oldest first; `first`: a commit that comes before those of sessions."""
+    try:
+        require_repository(folder)
+    except LoopError as error:
+        return [], f"{error.message}; {error.hint}"
     wrong_build_keys, commits = wrong_builds(rows), [first]
     for row in reversed(rows):
         # A session may be mistaken: another session found the same build wrong.

@@ -26,7 +26,7 @@ from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository import reading
 from loop.repository.git import git, read_bytes
 from loop.repository.reading import changed_lines
-from loop.repository.worktree import MissingSubmodule, Worktree, repository_of
+from loop.repository.worktree import MissingSubmodule, Worktree, require_repository
 from loop.workers.bench import Bench
 
 BUILD_LIMIT_S = 600.0
@@ -82,9 +82,7 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
     LoopError if no line connects them."""
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
-    top = repository_of(folder)
-    if top is None:
-        raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
+    top = require_repository(folder)
     first, last = reading.resolve_revision(top, good), reading.resolve_revision(top, bad or "HEAD")
     uncommitted = (changed_lines(folder, last) if bad is None else None) or {}
     commits: Sequence[Candidate] = ()

@@ -15,17 +15,18 @@ from loop.base.places import require_named_target
 from loop.bisect.actions import lines_from_good_sessions
 from loop.bisect.candidates import CommitLine, read_line
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
-from loop.bisect.section import basis_lines, blamed_lines
+from loop.bisect.section import basis_lines, blamed_lines, show_command
 from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
 from loop.gate.emulating import is_too_large_to_emulate
 from loop.library.hosted import read_sender
 from loop.model.base import Printed
-from loop.model.bisect import UNCOMMITTED, BisectAnswer, Metric
+from loop.model.bisect import BisectAnswer, Metric
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
 from loop.report.screen import Screen, seconds_text
+from loop.repository.worktree import require_repository
 from loop.steps.setting import (
     Setting,
     choose_device,
@@ -108,10 +109,10 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
 def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) -> str:
     """The next command for this answer, or what to do; empty if there is nothing."""
     if answer.outcome in ("culprit", "several"):
-        committed = [commit.short_commit for commit in answer.culprits if commit.commit != UNCOMMITTED]
-        return f"git show {' '.join(committed)}" if committed else "git diff"
+        return show_command(commit.commit for commit in answer.culprits)
     if answer.outcome == "range":
-        return "read them: git show COMMIT; mend what keeps the skipped ones from being tried, if there are some"
+        command = show_command(commit.commit for commit in answer.range)
+        return f"read them: {command}; mend what keeps the skipped ones from being tried, if there are some"
     for name, end in (("good", line.good), ("bad", line.commits[-1])):
         if answer.outcome == "inconclusive" and end.commit in answer.skipped:
             return f"name another {name} end, one that can be tried: --{name} REV"
@@ -164,6 +165,7 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
     folder, variant = setting.project.target, regression.variant
     if request.good:
         return read_line(folder, request.good, request.bad)
+    require_repository(folder)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
     if not lines:

@@ -1,8 +1,9 @@
 """The result of a search, in the report and on the screen."""
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 
-from loop.model.bisect import BisectAnswer, BisectOutput
+from loop.model.bisect import UNCOMMITTED, BisectAnswer, BisectOutput
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
@@ -12,7 +13,7 @@ from loop.report.sections import Section
 OUTCOMES = {
     "culprit": "The commit is known",
     "several": "Several commits are to blame",
-    "range": "One of these commits, which cannot be told apart",
+    "range": "No single commit",
     "no_regression": "It did not show again",
     "inconclusive": "No answer",
     "refused": "Not searched",
@@ -34,9 +35,20 @@ def headline(answer: BisectAnswer) -> str:
 
 
 def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
-    """A line for each culprit, and for each commit of a range that contains one."""
-    commits = (*answer.culprits, *answer.range)
-    return tuple(f"`{commit.short_commit}` {commit.subject}{commit.origin_text}" for commit in commits)
+    """A line for each culprit, and for each commit of a range that contains one, with why it was skipped."""
+    lines = []
+    for commit in (*answer.culprits, *answer.range):
+        reason = answer.skipped.get(commit.commit)
+        skipped = f": {reason}" if reason else ""
+        lines.append(f"`{commit.short_commit}` {commit.subject}{skipped}{commit.origin_text}")
+    return tuple(lines)
+
+
+def show_command(commits: Iterable[str], *options: str) -> str:
+    """The git command that shows commits by their hashes; for the checkout's changes alone `git diff`."""
+    committed = [commit[:12] for commit in commits if commit != UNCOMMITTED]
+    words = ["show", *committed] if committed else ["diff"]
+    return shlex.join(["git", *options, *words])
 
 
 def basis_lines(answer: BisectAnswer) -> Iterator[str]:
@@ -52,7 +64,10 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
         yield f"Judged on {scope}"
     observations = sum(len(probe.values) for probe in answer.probes)
     yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
-    yield from (f"Skipped `{commit[:12]}`: {reason}" for commit, reason in answer.skipped.items())
+    in_range = {commit.commit for commit in answer.range}
+    for commit, reason in answer.skipped.items():
+        if commit not in in_range:
+            yield f"Skipped `{commit[:12]}`: {reason}"
 
 
 def _sets_text(names: Sequence[str]) -> str:

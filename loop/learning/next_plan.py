@@ -120,6 +120,8 @@ class Idea:
     kept_change: KeptChange | None = None
     blamed_commit: str = ""
     """Commit to revert or fix first; empty if none."""
+    suspects: tuple[str, ...] = ()
+    """Commits to read first, one of which is to blame."""
     failed_check: UnresolvedFailure | None = None
     """Failed check to repeat, with its seed, threads and device."""
 
@@ -186,6 +188,8 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
         elif variant in failed_row.blamed:
             idea = _idea_to_revert(variant, failed_row, "wrong")
             yield replace(idea, why=(*idea.why, *why), failed_check=failures[0])
+        elif variant in failed_row.suspects:
+            yield _idea_to_read(variant, failed_row, "wrong")
         elif last_right and failed_row.commit not in (None, last_right.commit) and not _has_bisected(failed_row):
             evidence = f"{last_right.id} found it right at commit {str(last_right.commit)[:12]}"
             yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, evidence), variant)
@@ -203,8 +207,13 @@ def _ideas_for_regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
         if variant in row.blamed:
             yield _idea_to_revert(variant, row, "slower")
+        elif variant in row.suspects:
+            yield _idea_to_read(variant, row, "slower")
         elif not _has_bisected(row):
             yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
+        elif row.base is None:
+            reason = "a search for the edit needs git: `git init`, and commit each edit"
+            yield Idea("quick", f"Mend {variant}, then run it again", (reason, why), variant)
         else:
             reasons = (why, f"the search in {row.id} named no commit")
             yield Idea("baseline", f"Measure {variant} again, and win back what it lost", reasons, variant)
@@ -219,6 +228,15 @@ def _idea_to_revert(variant: str, row: SessionRow, fault: str) -> Idea:
     why = f"{row.id} named it as the commit that made {variant} {fault}"
     objective = f"Take back or mend {row.blamed[variant]}, then run it again"
     return Idea("quick", objective, (why,), variant, blamed_commit=commit)
+
+
+def _idea_to_read(variant: str, row: SessionRow, fault: str) -> Idea:
+    """Proposal to read the commits among which `row` could not name one. `fault`: `wrong` or `slower`."""
+    commits = row.suspects[variant]
+    why = f"the search in {row.id} could not name one of them alone"
+    cause = f"among them is what made {variant} {fault}"
+    objective = f"Read {', '.join(commits)}: {cause}. Mend that, then run it again"
+    return Idea("quick", objective, (why,), variant, suspects=commits)
 
 
 def _has_bisected(row: SessionRow) -> bool:

@@ -166,6 +166,8 @@ class SessionRow(SessionResults):
     judged: tuple[Judgement, ...] = ()
     blamed: dict[str, str] = Field(default_factory=dict)
     """Wrong or slower variant to the culprit commit that bisection found: hash and first line."""
+    suspects: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """The same where bisection named several commits: their short hashes."""
     missed: str = ""
     otherwise: str = ""
     predicted: Predicted | None = None
@@ -180,7 +182,7 @@ class SessionRow(SessionResults):
     @property
     def has_failed_build(self) -> bool:
         """Whether a build failed, and no later attempt in this session mended it."""
-        return any(seen.action == "kernel.build" and not seen.cured_by for seen in self.failures)
+        return any(failure.action == "kernel.build" and not failure.cured_by for failure in self.failures)
 
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, files).

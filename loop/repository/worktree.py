@@ -236,10 +236,7 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
 def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
     """Make a worktree at `root` with the files of a commit, without uncommitted changes. Raises
     UsageError if the target is not under git."""
-    repository = repository_of(target)
-    if repository is None:
-        raise UsageError(f"{target} is not under git", hint="git init, and commit what works")
-    return _add_worktree(repository, target, root, commit)
+    return _add_worktree(require_repository(target), target, root, commit)
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
@@ -331,6 +328,15 @@ def repository_of(target: Path) -> Path | None:
             listed = git(top, "ls-tree", "HEAD", "--", path_argument)
             return top.resolve() if listed else None
     return None
+
+
+def require_repository(target: Path) -> Path:
+    """Root of the repository with the target's folder. Raises UsageError if it is not under git."""
+    top = repository_of(target)
+    if top is None:
+        message = f"{target} is not under git, or none of it is committed"
+        raise UsageError(message, hint="git init, and commit what works")
+    return top
 
 
 def _copy_uncommitted(repository: Path, target: Path, tree: Worktree) -> bool:

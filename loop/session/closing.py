@@ -181,7 +181,7 @@ def print_outcome(
     deciding_text = summary.deciding_text.replace("`", "")
     screen.outcome(record.status, f": {record.head.target}: {deciding_text}.")
     for line in summary.cause:
-        screen.say(f"  {line}")
+        screen.say(f"  {line.replace('`', '')}")
     if record.status not in RESUMABLE:
         screen.say(f"Next: {summary.next}")
         if summary.command:

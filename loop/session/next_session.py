@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
+from loop.bisect.section import show_command
 from loop.gate.emulating import is_too_large_to_emulate
 from loop.learning.learnings import explain_location, one_line
 from loop.learning.next_plan import (
@@ -240,6 +241,8 @@ def _shell_command(
     else:
         run_command = shlex.join(["loop", "run", "pattern", idea.plan, *options])
     folder = setting.project.target
+    if idea.suspects:
+        return show_command(idea.suspects, "-C", str(folder))
     if idea.kept_change:
         patch = Path(idea.kept_change.patch).parent / candidate.KEPT_PATCH
         words = candidate.find_takeover_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)

@@ -26,7 +26,7 @@ RECENT_SESSIONS = 200
 """Number of newest sessions that predictions, proposals and decisions use."""
 MAX_NAMED = 5
 """`rows` names at most this many damaged folders; `loop sessions list` names all."""
-FORMAT = f"22 {__version__}"
+FORMAT = f"23 {__version__}"
 """Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
 
 

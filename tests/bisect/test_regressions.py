@@ -127,6 +127,12 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
     assert [commits[2]] == [line.good.commit for line in choose_lines(dirty, one)[0]]
 
 
+def test_without_git_nothing_is_searched(tmp_path: Path) -> None:
+    """That is the reason, whatever sessions found."""
+    lines, why = lines_from_good_sessions(tmp_path, Regression("ours", "latency", ()), [])
+    assert ([], True) == (lines, "not under git" in why)
+
+
 def test_a_search_begins_where_a_session_last_found_the_variant_good(tmp_path: Path) -> None:
     """Not where it was found slower, nor at the commit of today."""
     folder = tmp_path / "target"

@@ -114,6 +114,17 @@ def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
     ]
 
 
+def test_commits_that_a_search_could_not_tell_apart_are_to_be_read() -> None:
+    """Whether they made it slower or wrong; outside git the edit is to be mended, for nothing can be searched."""
+    searched = {"commit": "b" * 40, "base": "b" * 40, "suspects": {"cpu": ("aaa", "bbb")}, "steps": (SEARCH,)}
+    slower = row(1, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, **searched)
+    for failed in (WRONG.model_copy(update=searched), slower):
+        assert ("quick", ("aaa", "bbb")) == (first(GOOD, failed).plan, first(GOOD, failed).suspects)
+    bare = slower.model_copy(update={"commit": None, "base": None, "suspects": {}})
+    assert ("quick", True) == (first(GOOD, bare).plan, "git init" in first(GOOD, bare).why[0])
+    assert "baseline" == first(GOOD, bare.model_copy(update={"base": "b" * 40})).plan
+
+
 def test_a_missed_objective_is_answered_as_its_plan_says() -> None:
     """Only while it is the last session."""
     missed = row(1, plan="mine", ratios={"cpu": 1.9}, missed="cpu.ratio is 1.9", otherwise="tune")
