@@ -110,8 +110,8 @@ def _print_error(error: LoopError) -> None:
 
 
 def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
-    """Call a function and return its result. Turn every exception except BrokenPipeError into
-    a LoopError: a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file."""
+    """Call a function and return its result. Turn every exception except BrokenPipeError into a LoopError:
+    a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file."""
     try:
         return work()
     except BrokenPipeError:
@@ -122,9 +122,8 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
 
         failure = find_machine_failure(error, Folders.for_process())
         if failure is not None:
-            if not isinstance(error, MachineFailure):  # Its own hint would say what to do.
-                failure = failure.with_instruction("run the same command again")
-            raise failure from error
+            is_explained = isinstance(error, MachineFailure)  # Its hint already says what to do.
+            raise (failure if is_explained else failure.with_instruction("run the same command again")) from error
         if isinstance(error, LoopError):
             raise
         if isinstance(error, FileNotFoundError) and error.filename is None:  # As os.getcwd raises it.

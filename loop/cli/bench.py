@@ -132,8 +132,7 @@ def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 
 def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop run step`: run one action as the only step of a pattern. Sessions that spread their work
-    call it in a job. Returns its result and the exit code. Raises UsageError for a wrong option."""
+    """`loop run step`: run one action as a pattern of one step, usually as a job of a session elsewhere."""
     action, samples = request.action, request.samples
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
@@ -171,8 +170,7 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 
 def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
-    """Device and variants of a command. Raises UsageError if all variants can only be emulated and the
-    command is to time them."""
+    """Device and variants of a command. Raises UsageError if it times variants and all can only be emulated."""
     is_emulation = request.emulate
     if request.sanitize and not is_emulation:  # Without a GPU, sanitizers run under the emulator.
         is_emulation = choose_device(request.device, target, request.variants) == "cpu"
@@ -190,8 +188,7 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command, without steps that have nothing to do, and with the user's
-    options among the arguments of its steps. Raises UsageError for an unknown `--gpu`."""
+    """The shipped pattern of a command with the user's options, without steps that have nothing to do."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:

@@ -166,14 +166,17 @@ class Command:
         options: list[str] = []
         arguments: list[str] = []
         for parameter in self.parameters:
-            value, flag = values.get(parameter.name), option_flag(parameter)
+            value, option = values.get(parameter.name), parameter.annotation.__metadata__[0]
             if value is None or value == default_of(parameter):
                 continue
             items = [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
-            if flag:
-                options += [flag] if value is True else [f"{flag}={item}" for item in items]
-            else:
+            if isinstance(option, typer.models.ArgumentInfo):
                 arguments += items
+                continue
+            words = (option.default, *(option.param_decls or ()))  # typer keeps the first flag in `default`.
+            flags = [word for word in words if str(word).startswith("--")]
+            flag = flags[0] if flags else f"--{parameter.name.replace('_', '-')}"
+            options += [flag] if value is True else [f"{flag}={item}" for item in items]
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
@@ -215,8 +218,7 @@ class Command:
 
 
 def command(words: str, *examples: str, **fields: Any) -> Callable[[Function], Function]:
-    """Decorator that makes a function the command `words`. `fields`: other fields of `Command`, such as
-    `work`. The function itself is never called: it declares options, and its docstring is the help."""
+    """Decorator that makes a function, which declares options and help, a command. `fields`: of `Command`."""
 
     def define(function: Function) -> Function:
         """Add the function's command to `ALL`; the function stays as it is."""
@@ -238,23 +240,13 @@ def make_request(kind: Callable[..., Request], values: Mapping[str, Any], **othe
     return kind(**{name: value for name, value in values.items() if name in names}, **others)
 
 
-def option_flag(parameter: Parameter) -> str:
-    """The flag of a parameter, `--seed`; empty for a positional argument."""
-    option = parameter.annotation.__metadata__[0]
-    if isinstance(option, typer.models.ArgumentInfo):
-        return ""
-    words = (option.default, *(option.param_decls or ()))  # typer keeps the first flag in `default`.
-    return next((word for word in words if str(word).startswith("--")), f"--{parameter.name.replace('_', '-')}")
-
-
 def default_of(parameter: Parameter) -> Any:
     """The default of a parameter; None if it has no default."""
     return None if parameter.default is Parameter.empty else parameter.default
 
 
 def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `target` and of `variant` or `variants` that replace a task in another format
-    and the files of its answers; empty if `path` is no such task."""
+    """Values that replace a task in another format, and its answers, by target and variants; empty if none."""
     from loop.formats import table
 
     if not table.is_foreign(path):
@@ -267,8 +259,7 @@ def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def screen_for(as_json: bool = False) -> Any:
-    """The process's own screen. With --json it hides messages, unless stderr is a terminal, or is kept
-    as a job's record (then a variable of the environment is set)."""
+    """The process's screen. With --json it hides messages, unless stderr is a terminal or a job's record."""
     from loop.report.screen import MESSAGES_VARIABLE, Screen
 
     return Screen(is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ)

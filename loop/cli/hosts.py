@@ -31,8 +31,7 @@ class JobAnswer(Printed):
 
 
 def run_job(folder: Path) -> tuple[JobAnswer, int]:
-    """Run the job in a folder. Returns the job, and the exit code of its command: 128 + N if signal N
-    killed it, as in a shell."""
+    """Run the job in a folder. Returns it, and its exit code: 128 + N after signal N, as in a shell."""
     job = JobFolder(folder.absolute())
     code = executor.run_job(job)  # -N after signal N.
     return JobAnswer(job=job.run_record), code if code >= 0 else 128 - code

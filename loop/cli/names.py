@@ -15,8 +15,7 @@ FOLDERS = {"patterns": "patterns", "plans": "sessions/plans"}
 
 
 def known_names(kind: str, here: Project) -> list[str]:
-    """The names of a kind in a project: `patterns`, `plans`, `sessions`, else a mapping of its manifest,
-    as `variants`. Raises LoopError, KeyError or TypeError for a bad manifest."""
+    """The names of a kind, as `variants` of a manifest. Raises LoopError, KeyError or TypeError for a bad one."""
     if kind == "sessions":
         ids = [head.parent.name for head in here.sessions.glob("*/session.json")]
         return ["last", *sorted(ids, reverse=True)]  # An id begins with its date: the newest first.

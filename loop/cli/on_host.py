@@ -80,8 +80,7 @@ def parse_until(text: str | None, now: datetime.datetime) -> float | None:
 
 
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
-    """Follow a job that was sent to another machine, as `follow` does; `cancel`: end it first.
-    `job`: an id, its beginning, or `last`. Raises UsageError unless exactly one matches."""
+    """Follow a job (id, prefix or `last`) as `follow` does. Raises UsageError unless exactly one matches."""
     folders = {folder.id: folder for folder, _ in sent_jobs.list_sent_jobs()}
     matches = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
     if len(matches) != 1:
@@ -90,9 +89,7 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     return follow(folders[matches[0]], screen, cancel=cancel)
 
 
-def follow(
-    folder: JobFolder, screen: Screen, connection: RemoteJobs | None = None, *, cancel: bool = False
-) -> int:
+def follow(folder: JobFolder, screen: Screen, connection: RemoteJobs | None = None, cancel: bool = False) -> int:
     """Print the output of a job on another machine until it ends, fetch its results, and return its exit
     code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first."""
     sent = sent_jobs.read_sent(folder)
@@ -157,8 +154,8 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, scre
 def _bring_back(
     folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
 ) -> int:
-    """Fetch an ended job's results, then keep or stop the machine. Returns the exit code. Raises
-    MachineFailure for a lost job: one that has no exit code, or that a signal killed."""
+    """Fetch an ended job's results, keep or stop the machine, and return the exit code. Raises MachineFailure for
+    a job without exit code (it was lost), and for one that a signal killed."""
     session_folders: list[Path] = []
     try:
         if not last_state.is_gone:
@@ -190,8 +187,7 @@ def _bring_back(
 def _fetch_results(
     folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
 ) -> list[Path]:
-    """Copy the job's sessions and git branches to this machine. Returns the sessions' folders. After
-    an error it can be called again."""
+    """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders."""
     if sent.root:
         retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
     past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
@@ -284,8 +280,7 @@ def warn_of_cost(host: HostEntry, why: str) -> str:
 
 
 def run_machine_command(command: str, host: HostEntry) -> None:
-    """Run a machine's `start:` or `stop:` command. It runs here, as the machine itself may be off.
-    Raises WorkFailed if it fails."""
+    """Run a machine's `start:` or `stop:` command here, for it may be off. Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not completed.succeeded:
         lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
@@ -383,8 +378,8 @@ def _send_job(
 
 
 def unfetched_job(host: HostEntry, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
-    """A job on this host whose results must be fetched before another is sent; None without one: of the
-    same checkout (`tree`), or, to resume a session, of any session below `root` (it may be its own)."""
+    """A job whose results must be fetched before another is sent; None without one. It has the same checkout
+    (`tree`), whose branches would be lost; or, for a resumed session, the same folder of sessions (`root`)."""
     for folder, sent in sent_jobs.list_sent_jobs(host.name):
         has_branches = bool(sent.root) and sent.tree == tree
         if has_branches or (resumed is not None and sent.sessions == str(root)):
@@ -399,8 +394,7 @@ def hosts_folder(project: Project) -> Path | None:
 
 @contextlib.contextmanager
 def connection_to(host: HostEntry, screen: Screen) -> Iterator[RemoteJobs]:
-    """An open connection to a machine. One that does not answer is started by its `start:` command;
-    without such a command, Unreachable is raised."""
+    """An open connection to a machine. One that does not answer is started first, if it has a `start:`."""
     with RemoteJobs(host) as connection:
         try:
             connection.connect()
@@ -472,8 +466,7 @@ class _Shipment:
 
 
 def _job_variables(host: HostEntry, shipment: _Shipment) -> dict[str, str]:
-    """Environment variables of the job: what this machine says of price and trust (`Sender`), and the
-    GPUs that it may use."""
+    """Environment variables of the job: what this machine says of price and trust, and GPUs that it may use."""
     project, resumed = shipment.project, shipment.resumed
     trusted_hashes = [] if shipment.target is None else [trust.definition_hash(project)]
     if resumed:

@@ -155,8 +155,7 @@ class CheckedDefinitions(Printed):
 
 
 def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDefinitions, int]:
-    """Check one file or folder, or (None) everything that the project defines. Returns the mistakes and
-    the exit code."""
+    """Check one file or folder, or (None) all that the project defines. Returns the mistakes and the exit code."""
     try:
         count = _check_project(target) if path is None else _check_file(path, target)
     except DefinitionError as error:
@@ -211,8 +210,7 @@ def _check_file(path: Path, target: Path | None) -> int:
 
 
 def schema_text(name: str) -> str:
-    """One JSON Schema as text. `name`: one of `NAMES`; `commands` describes what each command prints
-    with `--json`, and errors."""
+    """One JSON Schema as text. `name`: one of `NAMES`; `commands` is what each command prints with `--json`."""
     if name == PRINTED:
         types: dict[str, Any] = {"error": Failed}
         types |= {command.words: command.json_type for command in ALL if "json" in command.parameter_names}

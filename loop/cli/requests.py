@@ -65,8 +65,7 @@ def start_session(
 def start_campaign(
     *, target: Path | None, plan: str, proposer: str, resume: str | None, screen: Screen, **values: Any
 ) -> int:
-    """`loop optimize`: begin or resume a campaign. Returns the exit code. `values`: the other options
-    by name; those that `Campaign` has a field for go into it. The tuner has a plan of its own."""
+    """`loop optimize`: begin or resume a campaign. Returns the exit code. `values`: the other options by name."""
     options = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
     limits = {field: values[option] for field, option in options.items() if option in values}
     new_plan = "tune" if proposer == TUNER else plan
@@ -81,9 +80,8 @@ def start_campaign(
 
 
 def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
-    """Where the evaluator of a task's own format is: its checkout (--evaluator) and its interpreter
-    (LOOP_EVALUATOR_PYTHON). None if the user names neither; the variable alone counts for tasks
-    only. Raises UsageError for a checkout with loop's own targets, which have no other evaluator."""
+    """Checkout (--evaluator) and interpreter (LOOP_EVALUATOR_PYTHON) of the evaluator of a task's format; None
+    if not named. Raises UsageError for loop's own targets, which have no other evaluator."""
     python = os.environ.get("LOOP_EVALUATOR_PYTHON")
     is_task = target is not None and find_origin(target) is not None
     if evaluator is None:
@@ -98,8 +96,7 @@ def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTer
 
 
 def make_campaign(**fields: Any) -> Campaign:
-    """A campaign from its fields; None means the default. Raises UsageError for the first wrong value,
-    which names the option as the user wrote it."""
+    """A campaign from options; None means the default. Raises UsageError that names the wrong option."""
     if fields.get("executor"):
         executors.load_executor(fields["executor"])
     try:
@@ -130,8 +127,7 @@ class TrustGranted(Printed):
 
 
 def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
-    """Trust all that a project or a stored session would run. `target`: its folder; a session's is
-    known by its head. `variants`: answers to a task, which are variants of the project made of it."""
+    """Trust all that a project or a stored session (a folder with a head) runs. `variants`: answers to a task."""
     if target is not None and (target / sessions.HEAD).is_file():
         session = SessionFolder(target.resolve())
         trusted_folder, trusted_commands = session.path, trust.session_commands(session.head())

@@ -77,8 +77,7 @@ def list_sessions(target: Path | None) -> SessionList:
 
 
 def _list_line(entry: IndexEntry, root: Path) -> SessionLine:
-    """The row of one session folder. `root`: the folder of all sessions. Results are known of a session
-    that has ended, and of one that was imported (`recorded`)."""
+    """The row of one session folder, with results of one that has ended. `root`: of all sessions."""
     row = entry.row
     line: SessionLine = {
         "id": entry.folder,
@@ -94,8 +93,7 @@ def _list_line(entry: IndexEntry, root: Path) -> SessionLine:
     if row is not None and row.recorded:
         line["status"], line["recorded"] = "recorded", True
     elif row is not None:
-        is_running = row.status is None and is_locked(root / entry.folder / LOCK)
-        line["status"] = row.status or ("running" if is_running else "open")
+        line["status"] = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
     if row is not None and (row.recorded or row.status is not None):
         line["grade"], line["seconds"], line["fastest"] = row.grade or None, row.seconds, row.fastest_text
         # The report of an imported session may state no cost.
@@ -130,8 +128,7 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
 
 
 def _compared_session(root: Path, name: str) -> ComparedSession:
-    """What a comparison shows of a session: facts of its environment, and its verdicts against the
-    baseline. `name`: id, prefix, `last` or `last~1`. Raises LoopError for a damaged session."""
+    """What a comparison reads of a session (id, prefix, `last`). Raises LoopError for a damaged one."""
     folder = find_own_session(root, name)
     row, problem = compute_row(folder.path)
     if row is None:

@@ -46,15 +46,13 @@ class Running:
     since: datetime.datetime | None
     """When the step began, UTC; None between two steps."""
     step_s: float
-    """Seconds since the step began; 0 between two steps."""
     step_budget_s: float
     note: str
-    """What the step is doing, from its last tick."""
+    """What the step is doing now."""
     done: int
     of: int
     """Number of steps in the plan, of which `done` have ended."""
     seconds: float
-    """Seconds that the session has run, without pauses."""
     budget_s: float
     usd: float
     """The session's cost so far; AI is added only at the session's end."""
@@ -67,8 +65,7 @@ class Running:
         last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
         since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
         seconds = sessions.running_seconds(lines) + max(0.0, since_s)
-        ticks = read_ticks(folder.path / TICKS)
-        notes = [tick.note for tick in ticks if step and tick.step == step.step]
+        notes = [tick.note for tick in read_ticks(folder.path / TICKS) if step and tick.step == step.step]
         return cls(
             id=head.id,
             plan=plan.plan.name,
@@ -110,8 +107,7 @@ class WaitingSession:
 
     @classmethod
     def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
-        """Read why a session waits, and what it cost so far. Unreadable files become the reason.
-        `root`: the folder of all sessions; `card`: prices."""
+        """Read why a session waits, and its cost. Unreadable files become the reason. `root`: all sessions."""
         folder, status = SessionFolder(root / row.id), row.status or "open"
         try:
             head, record, lines = folder.head(), folder.record(), folder.lines()

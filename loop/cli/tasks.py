@@ -109,8 +109,7 @@ class TwoVerdicts(Printed):
 
 
 def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
-    """Judge each answer by loop and by the format's evaluator. Returns both verdicts on each, and the
-    exit code of loop's verdict."""
+    """Judge each answer by loop and by the format's evaluator. The exit code is that of loop's verdict."""
     if not request.answers:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load_task(request.path.absolute(), request.format_name)
@@ -196,8 +195,7 @@ class Audited(Printed):
 
 
 def audit(request: TaskRequest, screen: Screen) -> Audited:
-    """Have both judges judge controls, answers known to be right or wrong, and look for weak points of
-    the task. Raises UsageError for a task without floating-point inputs and outputs."""
+    """Have both judges judge controls (answers known to be right or wrong); find weak points of the task."""
     task = table.load_task(request.path.absolute(), request.format_name)
     folder, _ = write_as_target(request.path, (), request.format_name)
     task_audit = Audit(request, task, trusted_setting(folder, screen))
@@ -206,7 +204,13 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
     controls = list(choose_controls(interface["inputs"], interface["outputs"][0], task_audit.device))
-    rows, no_evaluator = task_audit.judge_controls(select_controls(controls, request.controls), screen)
+    makes = [control.make for control in controls]
+    if unknown := [name for name in request.controls if name not in makes]:
+        hint = did_you_mean(unknown[0], makes) or f"there are {', '.join(makes)}"
+        raise UsageError(f"no control {unknown[0]!r} for this task", hint=hint)
+    if request.controls:  # An honest one shows whether the judges work at all.
+        controls = [item for item in controls if item.make in request.controls or item.theme == "honest"]
+    rows, no_evaluator = task_audit.judge_controls(controls, screen)
     # FlashInfer's evaluator is slow, so it judges only some cases.
     is_partial = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
     part = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_partial else ""
@@ -218,17 +222,6 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
         findings.append({"kind": "timing", "what": CACHED_ANSWERS})
     findings += [{"kind": "text", "what": hint} for hint in task.hints]
     return Audited(task=task.name, format=task.format, theirs=judge_text, findings=tuple(findings), controls=rows)
-
-
-def select_controls(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
-    """The controls with these short names (none: all), and the honest ones. Raises UsageError for
-    a name that no control of this task has."""
-    makes = [control.make for control in chosen]
-    for name in names:
-        if name not in makes:
-            hint = did_you_mean(name, makes) or f"there are {', '.join(makes)}"
-            raise UsageError(f"no control {name!r} for this task", hint=hint)
-    return [control for control in chosen if not names or control.make in names or control.theme == "honest"]
 
 
 def choose_controls(
@@ -282,8 +275,7 @@ class Audit:
         return replace(self, setting=with_answers), dict(zip(names, pairs, strict=True))
 
     def judge_controls(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
-        """Both verdicts on each control. Second: why the format's evaluator could not be asked, so that
-        its stated rule gave the verdicts; empty if it was asked."""
+        """Both verdicts on each control; and why the format's evaluator gave none, empty if it did."""
         with_answers, answers = self.with_answers(controls)
         screen.status("our verification")
         our_verdicts = with_answers.judge_by_loop("verify", [*answers])
@@ -302,15 +294,10 @@ class Audit:
         rule_verdicts = with_answers.apply_stated_rule(names)["verdicts"] if names else {}
         rows = []
         for name, (control, path) in answers.items():
-            our_verdict, by_rule = our_verdicts[name], rule_verdicts.get(name, {})
-            if no_evaluator:
-                their_verdict = Verdict(status=by_rule["status"], why=by_rule["why"])
-            else:
-                their_verdict = their_verdicts[name]
-            kind: Literal["honest", "idle", "mistake"] = "mistake"
-            if control.theme == "honest":
-                kind = "honest"
-            elif our_verdict.is_right and by_rule.get("same", False):
+            our_verdict, rule = our_verdicts[name], rule_verdicts.get(name, {})
+            their_verdict = their_verdicts.get(name) or Verdict(status=rule["status"], why=rule["why"])
+            kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
+            if kind == "mistake" and our_verdict.is_right and rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
             rows.append(
                 JudgedControl(
@@ -329,8 +316,7 @@ class Audit:
         return tuple(rows), no_evaluator
 
     def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
-        """loop's verdict on each answer, by `subcommand`: `verify`, or `measure`, which also checks timed
-        calls. At most `MOST_CASES` workloads are judged."""
+        """loop's verdict on each answer, on `MOST_CASES` workloads at most; `measure` also judges timed calls."""
         request, target = self.request, self.setting.target
         sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])
@@ -365,20 +351,6 @@ class Audit:
         Without names: shapes of `inputs` and `outputs`, and `findings` on the task. With names of
         answers: `verdicts` by name, each with `status`, `why` and `same` (no value differs from the
         reference's). Raises WorkFailed if the program gives no result."""
-        variants = {name: self.setting.target.variants[name] for name in names}
-        python_variants = {name: v for name, v in variants.items() if isinstance(v, PythonVariant)}
-        functions = {name: f"{variant.module}:{variant.function}" for name, variant in python_variants.items()}
-        limit_s = self.request.terms.limit_s * max(len(names), 1)
-        terms = json.dumps(self._rule_terms(functions))
-        try:
-            text = run_untimed("loop.workers.stated", terms, limit_s=limit_s, device=self.device)
-        except WorkFailed as error:
-            message = f"{self.task.path}: its inputs or its reference: {error.message}"
-            raise WorkFailed(message) from error
-        return json.loads(text)  # type: ignore[no-any-return]
-
-    def _rule_terms(self, functions: Mapping[str, str]) -> dict[str, Any]:
-        """The input of `loop.workers.stated`. `functions`: name of an answer to its `module:function`."""
         target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
@@ -387,11 +359,14 @@ class Audit:
             checked = [case for case in spread_evenly(runnable, MOST_CASES) if "check" in case.use]
             cases = [{"name": case.name, "given": case.arguments} for case in checked]
         else:
-            workloads = spread_evenly(
-                expand_sets(target, target.workloads, target.dtypes[self.device]), MOST_CASES
-            )
-            cases = [{"name": load.name, "given": {**load.sizes, **load.attributes}} for load in workloads]
-        return {
+            workloads = expand_sets(target, target.workloads, target.dtypes[self.device])
+            chosen = spread_evenly(workloads, MOST_CASES)
+            cases = [{"name": load.name, "given": {**load.sizes, **load.attributes}} for load in chosen]
+        functions: dict[str, str] = {}
+        for name in names:
+            if isinstance(variant := target.variants[name], PythonVariant):
+                functions[name] = f"{variant.module}:{variant.function}"
+        terms = {
             "folder": str(self.setting.project.target),
             "device": self.device,
             "threads": choose_threads(self.request.threads),
@@ -410,5 +385,12 @@ class Audit:
             "finite": task.format in (flashinfer.SOL, flashinfer.TRACE),
             "nan": task.format == gpumode.NAME,
             "limit_s": self.request.terms.limit_s,
-            "answers": dict(functions),
+            "answers": functions,
         }
+        limit_s, program = self.request.terms.limit_s * max(len(names), 1), "loop.workers.stated"
+        try:
+            text = run_untimed(program, json.dumps(terms), limit_s=limit_s, device=self.device)
+        except WorkFailed as error:
+            message = f"{task.path}: its inputs or its reference: {error.message}"
+            raise WorkFailed(message) from error
+        return json.loads(text)  # type: ignore[no-any-return]

@@ -111,8 +111,7 @@ def name_hint(name: str, known_names: Collection[str]) -> str | None:
 
 
 def choose(definitions: dict[str, ParsedFile[T]], name: str, kind: str) -> ParsedFile[T]:
-    """The definition with a name. Raises UsageError, which names the nearest ones. `kind`: `pattern` or
-    `plan`, for the message."""
+    """The definition with this name. Raises UsageError with the nearest names. `kind`: `pattern` or `plan`."""
     if name in definitions:
         return definitions[name]
     raise UsageError(f"no {kind} {name!r}", hint=name_hint(name, definitions))

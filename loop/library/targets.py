@@ -55,8 +55,7 @@ def sources_hash(project: Project) -> str:
 
 
 def source_files(project: Project) -> list[Path]:
-    """Definitions, kernels and scripts below the target's folder, sorted, with the programs that
-    command variants run. Their hash is the target's `ground`."""
+    """Definitions, kernels, scripts and programs that variants run, sorted. Their hash is the `ground`."""
     target_folder, paths = project.target, set[Path]()
     for variant in read_file(project.manifest, Target).value.variants.values():
         words = variant.run if isinstance(variant, CommandVariant) else ()
@@ -121,8 +120,7 @@ class _ManifestChecker:
             self.check_inputs()
 
     def check_inputs(self) -> None:
-        """For a target without a generator: complain about inputs that `loop` cannot fill itself, and
-        about fields that only a generator reads."""
+        """Without a generator: complain about inputs nothing fills, and fields that only a generator reads."""
         signature = self.target.signature
         if not signature.inputs:
             self.complain(("signature", "inputs"), "inputs with their dimensions, or a `generator`", "none")
@@ -165,8 +163,7 @@ class _ManifestChecker:
             self.check_tolerances(dtypes if isinstance(dtypes, tuple) else (dtypes,), (*place, index, "dtype"))
 
     def check_values(self, target: Target, place: Place) -> None:
-        """Complain about entries of `values` (named ways to fill the inputs) whose name is taken, or that
-        name an unknown input or dimension."""
+        """Complain about `values` (ways to fill inputs) with a reserved name, or unknown input or dimension."""
         inputs = target.signature.inputs
         for name, fill_by_tensor in target.values.items():
             if name in VALUE_KINDS:

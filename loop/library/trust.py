@@ -99,8 +99,7 @@ _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 def definition_hash(project: Project) -> str:
-    """Hash of the lines of `what_runs`: each command and piece of code that a project can run. The user
-    allows a hash; an edit of anything else does not change it."""
+    """Hash of the lines of `what_runs`: of all commands and code that the user is asked to allow."""
     return digest_of(what_runs(project))
 
 
@@ -150,8 +149,7 @@ def grant_session(folder: Path, head: SessionHead) -> None:
 
 
 def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-    """Commands of a stored session that these patterns lack; empty if the user allowed the session.
-    `folder`: the session's; `patterns`: those of the project, which the user has allowed."""
+    """Commands of a stored session that the project's patterns lack; empty if the user allowed the session."""
     lines = session_commands(head)
     defined_lines = {*_command_lines(patterns)}
     undefined_lines = tuple(line for line in lines if line not in defined_lines)
@@ -161,8 +159,7 @@ def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Patte
 
 
 def session_commands(head: SessionHead) -> tuple[str, ...]:
-    """One line per command that a session runs besides its target: commands of steps, and the program
-    that proposes changes (`proposer`), if there is one."""
+    """One line per command that a session runs besides its target: those of steps, and the proposer."""
     lines = tuple(_command_lines(planned.pattern for planned in head.plan.patterns))
     if not head.campaign.is_unattended:
         return lines
@@ -176,8 +173,7 @@ def digest_of(lines: Iterable[str]) -> str:
 
 
 def _store_grant(folder: Path, digest: str) -> None:
-    """Store the hash that the user allowed for a target, a session or a hosts.yaml (`folder`: its path).
-    Raises LoopError when the file cannot be written."""
+    """Store the hash that the user allowed for a folder or a file. Raises LoopError if it cannot be written."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -264,8 +260,7 @@ def what_runs(project: Project) -> Iterator[str]:
 
 
 def _component_lines(target: Target) -> Iterator[str]:
-    """One line per component and variant: the exported function and the Python functions that a check
-    of the component calls."""
+    """One line per component and variant: the exported function and the Python functions that its check calls."""
     for name, component in target.components.items():
         functions = filter(None, (component.reference, component.plain, component.inputs, component.form))
         python = ", ".join(function.python for function in functions)

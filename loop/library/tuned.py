@@ -42,8 +42,7 @@ def _flow_mapping(values: Values) -> str:
 
 
 def _end_index(node: yaml.Node) -> int:
-    """Index of the first character after a node's text. Of a block, that is the end of its last value:
-    the parser's own mark would include comments that follow."""
+    """Index after a node's text. A block ends with its last value: the parser's mark is after comments."""
     if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
         return _end_index(node.value[-1][1])
     return int(node.end_mark.index)

@@ -72,8 +72,7 @@ class Trial(Hypothesis):
     """A hypothesis on how to call the user's function, which can be called."""
 
     def __init__(self, subject: Subject, choices: Mapping[str, Choice], *, has_outputs: bool = True) -> None:
-        """Execute the source that the target would get: the reference, and `make`, which makes its
-        inputs."""
+        """Execute the source that the target would get: the reference, and `make`, which makes its inputs."""
         super().__init__(subject, choices, has_outputs)
         names = executed_names(self.wrapper(""), "reference")
         self.function = names[subject.function]
@@ -91,10 +90,8 @@ class Trial(Hypothesis):
         attributes: Mapping[str, Scalar] = {},
         as_float64: bool = False,
     ) -> Outcome:
-        """Make one call. Raises UsageError for an output that is no tensor of real numbers.
-        `drawn`: the values of the inputs: `normal`, `negative`, `far` or `ends`.
-        `attributes`: those that differ from the hypothesis. `as_float64`: floating-point inputs in
-        float64, to see what float32 loses."""
+        """Make one call. Raises UsageError for an output that is no tensor of real numbers. `drawn`: values of
+        the inputs (`normal`, `negative`, `far`, `ends`); `attributes`: those that differ from the choices."""
         attributes = {**self.attributes, **attributes}
         inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
         arguments = [_copy(value, as_float64=as_float64) for value in inputs]
@@ -116,8 +113,7 @@ class Trial(Hypothesis):
         return Outcome(returned, changed)
 
     def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
-        """Whether a call runs, is as finite as earlier ones and has their outputs. If so, its results
-        go into `outcomes`."""
+        """Whether a call runs, is as finite as earlier ones and has their outputs. `outcomes` keeps those."""
         try:
             outcome = self.run(sizes, attributes=attributes)
         except Exception:
@@ -130,8 +126,7 @@ class Trial(Hypothesis):
         return True
 
     def confirm_repeats(self, sizes: Mapping[str, int]) -> "Trial":
-        """A trial that knows whether the function returns outputs, or only changes its inputs. Raises
-        UsageError if a second call gives other results, or if there are none."""
+        """The trial with `has_outputs` set. Raises UsageError if calls give different results, or none."""
         outcome, name = self.run(sizes), self.subject.full_name
         torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
         if not outcome.results:
@@ -149,8 +144,7 @@ class Trial(Hypothesis):
         return Trial(self.subject, self.choices, has_outputs=bool(outcome.outputs))
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:
-        """Largest error of float32 against float64 results, relative to 1 + |float64|. Errors that
-        are not finite count as 0. `drawn`: the values of the inputs, as for `run`."""
+        """Largest error of float32 results, relative to 1 + |float64 result|; errors not finite count as 0."""
         exact_results, largest = self.run(sizes, drawn=drawn, as_float64=True).results, 0.0
         for name, result in self.run(sizes, drawn=drawn).results.items():
             exact = exact_results.get(name)
@@ -171,9 +165,8 @@ def _copy(value: Any, *, as_float64: bool) -> Any:
 
 
 def gather_facts(trial: Trial, base_sizes: Dims, sizes: Sizes, choices: Choices) -> TargetFacts:
-    """The facts for target.yaml, from a few dozen calls, but with empty `files`.
-    `base_sizes`: sizes at which the function runs. `choices`: all that `trial` chose from; each
-    choice becomes a note."""
+    """The facts for target.yaml, from a few dozen calls, without `files`. `base_sizes`: sizes that run.
+    `choices`: all choices; a note tells each that was made."""
     notes = list(choices.notes)
     for path, choice in trial.choices.items():  # Note each choice among several.
         notes += choice.notes
@@ -211,8 +204,7 @@ def gather_facts(trial: Trial, base_sizes: Dims, sizes: Sizes, choices: Choices)
 
 
 def _tolerance(trial: Trial, sizes: Dims, notes: list[str]) -> float:
-    """The tolerance of an element, absolute and relative. A function that is less exact in float32
-    than the default allows gets a larger one, and a note in `notes`."""
+    """The tolerance: larger than the default if the function's own float32 error is, which a note says."""
     try:
         error = trial.float32_error(sizes, "normal")
     except Exception as problem:
@@ -261,8 +253,7 @@ def _workloads(
 
 
 def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
-    """The largest timed sizes within the limits of memory and time; the smallest that run, where
-    these exceed them; `base` if none run."""
+    """The largest timed sizes within the limits of memory and time; else the smallest that run; else `base`."""
     largest: Dims | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free_dims else (1,):
         candidate = sizes.timed(divisor)
@@ -280,9 +271,8 @@ def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
 
 
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
-    """Workloads with other values of the inputs, as far as the results are finite. `negative`;
-    `ends`: the maximum is last in each row; `far` below zero: it shows, for example, a softmax
-    whose maximum starts at 0. `far` is left out where float32 is too inexact for it."""
+    """Workloads with other values, where results are finite: `negative`, `far` below zero, `ends` (each row ends
+    in its maximum). `far` shows a softmax whose maximum starts at 0; float32 has to be exact enough for it."""
     if not any(tensor.values == "normal" for tensor in trial.inputs):
         return
     for drawn in ("negative", "far", "ends"):
@@ -293,9 +283,8 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
 
 
 def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """Workloads with another value of each attribute, so that a kernel that ignores an attribute
-    fails. The value has to change the outputs, if possible without their shapes; if none does, that
-    becomes a note. Results of the calls go into `trial.outcomes`."""
+    """Workloads with another value of each attribute. It has to change the outputs, if possible not their shapes;
+    a note names an attribute without such a value. Results go into `trial.outcomes`."""
     usual = trial.run(sizes)
     usual_shapes = [tensor.shape for tensor in usual.outputs.values()]
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
@@ -324,9 +313,7 @@ def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[d
 
 
 def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpec], dict[str, str]]:
-    """The outputs, with dimensions as far as all calls agree; and `updates`: output to the input
-    that becomes it in place. A note names each such input. `base`: sizes of a call to make if there
-    was none."""
+    """The outputs; and output to the input that it updates in place, with a note. `base`: sizes that run."""
     outcomes, inputs = trial.outcomes or [(base, trial.run(base))], trial.inputs
     _, first = outcomes[0]
     names = {*(tensor.name for tensor in inputs), *trial.attributes, *trial.dims}
@@ -349,8 +336,7 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
 
 
 def _dims_of(shapes: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> tuple[str, ...]:
-    """Names of an output's dimensions. `shapes`: sizes of each call, with the shape that the output
-    had; `names`: of all dimensions. Empty if an axis does not always equal exactly one of them."""
+    """Names of an output's dimensions; empty if unclear. `shapes`: sizes of each call, and the shape."""
     ranks = {len(shape) for _, shape in shapes}
     if len(ranks) != 1:
         return ()

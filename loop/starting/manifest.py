@@ -82,8 +82,7 @@ class Sizes:
         return name in unshared_dims and (has_second or bool(FILTER_NAME.fullmatch(name)))
 
     def candidates(self) -> Iterator[dict[str, int]]:
-        """Size of each dimension, for one trial after the other. Sizes given by number stay; with
-        these alone there is one candidate."""
+        """Sizes to try, in order; those that the user gave by number stay."""
         set_sizes = {**self.fixed_sizes, **dict.fromkeys(self.filter_dims, FILTER_SIZE)}
         for tried_sizes in TRIED_SIZES if self.free_dims else ((),):
             sizes = itertools.cycle(tried_sizes)
@@ -103,8 +102,7 @@ class Sizes:
         return timed_sizes
 
     def varied(self, *, vary_fixed: bool) -> list[str]:
-        """Dimensions that checks may vary: free ones, except a filter's. With `vary_fixed` also those
-        that the user gave by a large number."""
+        """Dimensions that checks may vary: free ones except a filter's; `vary_fixed`: also large fixed ones."""
         names = {*self.free_dims} - self.filter_dims
         if vary_fixed:
             names |= {name for name, size in self.fixed_sizes.items() if size > LARGEST_UNVARIED}
@@ -146,8 +144,7 @@ def manifest(
 
 
 def _value_lines(facts: TargetFacts) -> list[str]:
-    """The lines of `values` in target.yaml: the distributions from which `loop` draws inputs, by name.
-    None with a generator, which draws them itself."""
+    """Lines of `values` in target.yaml: by name, distributions from which loop draws; none with a generator."""
     if facts.needs_generator:
         return []
     positive = [tensor.name for tensor in facts.inputs if tensor.values == "positive"]
@@ -197,8 +194,7 @@ def _signature_lines(facts: TargetFacts) -> Iterator[str]:
 
 
 def _workload_lines(facts: TargetFacts, workloads: Iterable[Mapping[str, Scalar | str]]) -> Iterator[str]:
-    """A line for each workload. `drawn` names other values than usual: a generator takes it as
-    a parameter; without a generator it becomes a name in `values`."""
+    """A line for each workload. `drawn` is a generator's parameter; without one it becomes one of `values`."""
     has_positive = any(tensor.values == "positive" for tensor in facts.inputs)
     for workload in workloads:
         entry = {name: _yaml_scalar(value) for name, value in workload.items()}

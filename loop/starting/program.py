@@ -78,8 +78,7 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
 
 
 def _check_names(terms: TrialTerms, choices: Choices) -> None:
-    """Raise UsageError for a parameter without shape or value, and for an option without parameter.
-    A parameter without annotation may be either, so that the hint names both options."""
+    """Raise UsageError for a parameter without shape or value, and for an option without parameter."""
     function, names = f"{terms.module}:{terms.name}", {*choices.used, *(terms.attributes or ())}
     for option, paths in (("--like", choices.likes), ("--set", choices.values)):
         if unknown := [path for path in paths if path not in names]:
@@ -100,8 +99,7 @@ def _check_names(terms: TrialTerms, choices: Choices) -> None:
 
 
 def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iterator[tuple[Choice, ...]]:
-    """Combinations of one choice per list whose indices sum to `rank`. Index 0 is the likeliest
-    choice, so combinations of low rank are tried first."""
+    """Combinations of a choice per list whose indices sum to `rank`; low ranks are likely, as index 0 is."""
     if not choices:
         yield from [()] if rank == 0 else []
         return
@@ -111,9 +109,8 @@ def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iter
 
 
 def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
-    """Search a call that runs, and its sizes, if possible with finite outputs. Raises UsageError.
-    Likely choices come first, each on all different sizes. Equal sizes come last, because wrong
-    calls run with them, too."""
+    """Search a call that runs, and its sizes, if possible with finite outputs. Raises UsageError. Likely choices
+    come first, each on all different sizes; equal sizes come last, because wrong calls run with them, too."""
     began, candidates = time.monotonic(), list(sizes.candidates())
     choice_lists = list(choices.by_path.values())
     different: list[dict[str, int]] = []
@@ -168,8 +165,7 @@ def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> Us
 
 
 def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) -> Trial:
-    """The trial with each index tensor bounded by the largest size with which the call runs. With
-    a lower bound, no check would reach the last rows that an index may name."""
+    """The trial with each index tensor bounded by the largest size that runs, so that all rows are reached."""
     for path, choice in trial.choices.items():
         if not any(tensor.values in ("index", "distinct") for tensor in choice.inputs):
             continue

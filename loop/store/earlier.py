@@ -17,13 +17,11 @@ MAX_EARLIER = 50
 def earlier_sessions(
     root: Path, head: SessionHead, key_of: Callable[[SessionHead], object]
 ) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
-    """Sessions before `head` of which `key_of` says the same as of `head`, oldest first, with their heads
-    and steps. Later sessions do not count, so that a resumed session sees the same past. A damaged
-    session is skipped with a remark."""
+    """Sessions before `head` for which `key_of` gives the same, oldest first, with their heads and steps. Later
+    ones do not count: a resumed session then sees the same past. Damaged ones are skipped, with a remark."""
     key, folders = key_of(head), list_sessions(root)
     ids = [folder.id for folder in folders]
-    end = ids.index(head.id) if head.id in ids else len(ids)
-    for folder in folders[:end][-MAX_EARLIER:]:
+    for folder in folders[: ids.index(head.id) if head.id in ids else None][-MAX_EARLIER:]:
         try:
             earlier_head = folder.head()
             if key_of(earlier_head) == key:
@@ -35,13 +33,9 @@ def earlier_sessions(
 def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """Builds that earlier sessions of the same target and device verified, oldest first.
     One entry per session and variant, from the variant's last verification."""
-
-    def key_of(session: SessionHead) -> tuple[str, ...]:
-        """What has to be equal."""
-        return session.target, str(session.target_folder), session.device
-
     attempts = []
-    for folder, earlier_head, steps in earlier_sessions(root, head, key_of):
+    target_sessions = earlier_sessions(root, head, lambda other: (other.target, other.target_folder, other.device))
+    for folder, earlier_head, steps in target_sessions:
         smallest: dict[str, str] = {}  # Variant to the smallest workload on which it fails.
         for debugged in outputs_of(steps, DebugOutput):
             smallest |= {case.variant: case.check.workload.name for case in debugged.smallest}

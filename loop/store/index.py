@@ -45,9 +45,8 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> l
     """Index rows of the sessions below `root`, oldest first. Default: all.
     `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them."""
     lines = _read_lines(root)
-    problems = [line["problem"] for line in lines if line["problem"]]
-    for problem in problems[:MAX_NAMED]:
-        remark_once(f"left out: {problem}")
+    for line in [line for line in lines if line["problem"]][:MAX_NAMED]:
+        remark_once(f"left out: {line['problem']}")
     texts = [line["row"] for line in lines if line["row"] and target in (None, line["target"])]
     return _parse_rows(texts if last is None else texts[max(0, len(texts) - last) :])
 
@@ -57,8 +56,7 @@ def entries(root: Path) -> list[IndexEntry]:
     lines = _read_lines(root)
     parsed_rows = iter(_parse_rows([line["row"] for line in lines if line["row"]]))
     rows = [next(parsed_rows) if line["row"] else None for line in lines]
-    pairs = zip(lines, rows, strict=True)
-    return [IndexEntry(line["folder"], row, line["problem"]) for line, row in pairs]
+    return [IndexEntry(line["folder"], row, line["problem"]) for line, row in zip(lines, rows, strict=True)]
 
 
 def _parse_rows(texts: list[str]) -> list[SessionRow]:

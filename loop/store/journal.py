@@ -78,8 +78,7 @@ def read_intact_lines(path: Path) -> tuple[list[Line], str]:
 
 
 def _checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
-    """Each line with its checksum, which also covers the line before. Raises WorkFailed at the first
-    damaged line. No file counts as an empty one."""
+    """Each line with its checksum; none without a file. Raises WorkFailed where the checksum chain breaks."""
     checksum, content = "", b""
     try:
         content = sums.read_regular(path)
@@ -111,8 +110,7 @@ def _checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
 
 
 def finished_steps(lines: Iterable[Line]) -> tuple[Finished, ...]:
-    """The steps that have ended, in order. Steps before the last fresh start are excluded: a resume
-    on a changed target begins anew."""
+    """The steps that have ended, in order, since the last fresh start (a resume after the target has changed)."""
     ended: list[Finished] = []
     for line in lines:
         if isinstance(line.event, Opened) and line.event.fresh:

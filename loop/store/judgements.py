@@ -25,8 +25,7 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
 
 
 def _iterate_checks(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Judgement, str, bool]]:
-    """Each check of a session: a `Judgement` that says of which build and inputs, but without results;
-    the check's name; and whether it passed."""
+    """Each check of a session: a judgement without results, the check's name, and whether it passed."""
     # Debugging steps store `builds` in another form.
     build_steps = (step for step in steps if not step.action.startswith("debug."))
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
@@ -71,8 +70,7 @@ def _iterate_checks(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tu
 
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
-    """Builds that failed any check of any session: (variant, build id, ""). A Python variant has no build
-    id: (variant, "", hash of the target's files)."""
+    """Builds that failed any check: (variant, build id, ""), or (variant, "", hash of files) of Python."""
     builds = set[tuple[str, str, str]]()
     for row in rows:
         for judgement in row.judged:

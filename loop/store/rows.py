@@ -131,8 +131,7 @@ def _promised_gains(steps: Sequence[Finished], builds: Mapping[str, str]) -> tup
     last_profile: dict[str, Any] = {}
     for step in steps:
         if step.action == "kernel.profile":
-            profiles = step.output.get("profiles", ())
-            last_profile |= {profile["variant"]: profile for profile in profiles}
+            last_profile |= {profile["variant"]: profile for profile in step.output.get("profiles", ())}
     promises = []
     for variant, profile in last_profile.items():
         if profile.get("promise") is not None and variant in builds:
@@ -162,9 +161,7 @@ def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     """The row's fields that exist only after the session has ended."""
     speeds: dict[str, dict[str, float]] = {}  # Variant to workload to its ratio to the baseline.
     for verdict in record.verdicts:
-        if verdict.against != "baseline" or verdict.verdict == "inconclusive":
-            continue
-        if verdict.ratio is not None:
+        if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
             speeds.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
     record_fields = ("status", "reason", "grade", "seconds", "own_seconds")
     bill_fields = ("charges", "savings", "usd", "unmeasured", "notes")
@@ -233,7 +230,6 @@ def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequenc
 
 
 def _is_conclusive(output: dict[str, Any]) -> bool:
-    """Whether a step's output has a conclusive verdict, a bisection's answer, or a decision on a change.
-    A comparison of a variant with itself is a noise check, and decides nothing."""
+    """Whether an output has a conclusive verdict against another build, a bisection's answer or a decision."""
     verdicts = {verdict["verdict"] for verdict in output.get("verdicts", ()) if verdict["against"] != "self"}
     return bool(verdicts - {"inconclusive"} or output.get("answer") or output.get("tried"))

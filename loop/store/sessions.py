@@ -113,8 +113,7 @@ class SessionFolder:
 
 
 def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
-    """A message that journal lines are missing: fewer than the record counted when the session ended.
-    Empty if none is missing, or without a record."""
+    """A message that the journal has fewer lines than its record counted; empty if not, or without record."""
     if record is None or len(lines) >= record.lines:
         return ""
     first_missing, path = len(lines) + 1, folder / journal.NAME
@@ -160,15 +159,13 @@ def list_sessions(root: Path) -> list[SessionFolder]:
 
 
 def find_session(root: Path, name: str) -> SessionFolder:
-    """The session with this id, unique beginning of an id, `last`, or `last~1` (the one before). Raises
-    UsageError for no session or several."""
+    """The session with this id, beginning of an id, `last` or `last~1`. Raises UsageError for none or several."""
     folders = list_sessions(root)
-    if last_match := re.fullmatch(r"last(?:~(\d{1,6}))?", name):
-        newer_count = int(last_match[1] or 0)
-        if newer_count < len(folders):
-            return folders[-1 - newer_count]
-    matches = [folder for folder in folders if folder.id == name]
-    matches = matches or [folder for folder in folders if folder.id.startswith(name)]
+    last_match = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
+    if last_match and int(last_match[1] or 0) < len(folders):
+        return folders[-1 - int(last_match[1] or 0)]
+    same_ids = [folder for folder in folders if folder.id == name]
+    matches = same_ids or [folder for folder in folders if folder.id.startswith(name)]
     if len(matches) == 1:
         return matches[0]
     suggestions = ", ".join(folder.id for folder in matches or folders[-5:])
@@ -186,9 +183,6 @@ def read_stored(model: type[T], path: Path) -> T:
 
 
 def running_seconds(lines: Sequence[Line]) -> float:
-    """Wall seconds in which the session ran. Before an `Opened` line it was paused, or not yet begun."""
-    seconds = 0.0
-    for line, next_line in pairwise(lines):
-        if not isinstance(next_line.event, Opened):
-            seconds += max(0.0, (next_line.at - line.at).total_seconds())
-    return seconds
+    """Wall seconds in which the session ran. Before each `Opened` line it was paused."""
+    pairs = [(line, later) for line, later in pairwise(lines) if not isinstance(later.event, Opened)]
+    return sum(max(0.0, (later.at - line.at).total_seconds()) for line, later in pairs)
