@@ -21,10 +21,10 @@ from loop.base.errors import UsageError
 from loop.calls.callee import outputs_of
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, same_bits
-from loop.starting.choices import Choice, Choices
+from loop.starting.choices import Choices
 from loop.starting.manifest import EDGES, SINGLE_SIZES, Sizes
 from loop.starting.model import Scalar, TargetFacts, TensorSpec
-from loop.starting.texts import Hypothesis, Subject, executed_names
+from loop.starting.texts import Hypothesis, executed_names
 
 SEED = 7
 REFERENCE = "loop_starting_reference"
@@ -58,6 +58,11 @@ class Outcome:
         return self.outputs | {f"#{number}": tensor for number, tensor in self.changed.items()}
 
     @property
+    def shapes(self) -> list[torch.Size]:
+        """Shapes of the outputs."""
+        return [tensor.shape for tensor in self.outputs.values()]
+
+    @property
     def is_finite(self) -> bool:
         """Whether no result holds NaN or infinity."""
         return all(bool(tensor.isfinite().all()) for tensor in self.results.values())
@@ -68,14 +73,14 @@ class Outcome:
         return bool(pairs) and all(second is not None and same_bits(first, second) for first, second in pairs)
 
 
+@dataclass
 class Trial(Hypothesis):
     """A hypothesis on how to call the user's function, which can be called."""
 
-    def __init__(self, subject: Subject, choices: Mapping[str, Choice], *, has_outputs: bool = True) -> None:
+    def __post_init__(self) -> None:
         """Execute the source that the target would get: the reference, and `make`, which makes its inputs."""
-        super().__init__(subject, choices, has_outputs)
         names = executed_names(self.wrapper(""), "reference")
-        self.function = names[subject.function]
+        self.function = names[self.subject.function]
         module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)  # The source of `make` imports it.
         vars(module).update(names)
         self.make_inputs = executed_names(self.generator(REFERENCE), "inputs")["make"]
@@ -106,11 +111,9 @@ class Trial(Hypothesis):
         for number, (new, old) in enumerate(zip(arguments, before, strict=True)):
             if isinstance(new, Tensor) and not same_bits(new, old):
                 changed[number] = new
-        returned: dict[str, Tensor] = {}
-        for name, tensor in outputs.items():
-            if not any(tensor is changed_input for changed_input in changed.values()):
-                returned[name] = tensor.detach().clone()
-        return Outcome(returned, changed)
+        changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
+        returned = {name: tensor for name, tensor in outputs.items() if id(tensor) not in changed_ids}
+        return Outcome({name: tensor.detach().clone() for name, tensor in returned.items()}, changed)
 
     def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
         """Whether a call runs, is as finite as earlier ones and has their outputs. `outcomes` keeps those."""
@@ -125,13 +128,12 @@ class Trial(Hypothesis):
         self.outcomes.append((dict(sizes), outcome))
         return True
 
-    def confirm_repeats(self, sizes: Mapping[str, int]) -> "Trial":
-        """The trial with `has_outputs` set. Raises UsageError if calls give different results, or none."""
+    def check_results(self, sizes: Mapping[str, int]) -> None:
+        """Raise UsageError if calls give different results, or none. Sets `has_outputs`."""
         outcome, name = self.run(sizes), self.subject.full_name
         torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
         if not outcome.results:
-            hint = "name a function that gives tensors"
-            raise UsageError(f"{name} gives no tensor, and changes no input", hint)
+            raise UsageError(f"{name} gives no tensor, and changes no input", "name a function that gives tensors")
         repeats, module = [self.run(sizes)], sys.modules[self.subject.module]
         if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # A new import may draw other values.
             with suppress(Exception):
@@ -141,7 +143,7 @@ class Trial(Hypothesis):
             reason = "it keeps state, or draws numbers, also where it is imported"
             hint = "seed what it draws by an argument, or name a function that draws nothing"
             raise UsageError(f"{name} gives two results on the same inputs: {reason}", hint)
-        return Trial(self.subject, self.choices, has_outputs=bool(outcome.outputs))
+        self.has_outputs = bool(outcome.outputs)
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:
         """Largest error of float32 results, relative to 1 + |float64 result|; errors not finite count as 0."""
@@ -286,30 +288,26 @@ def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[d
     """Workloads with another value of each attribute. It has to change the outputs, if possible not their shapes;
     a note names an attribute without such a value. Results go into `trial.outcomes`."""
     usual = trial.run(sizes)
-    usual_shapes = [tensor.shape for tensor in usual.outputs.values()]
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
         candidates: list[Scalar] = [0.5 if abs(value) < 0.01 else value * 1.5, 0.25, value / 2]
         if isinstance(value, bool):
             candidates = [not value]
         elif isinstance(value, int):
             candidates = [value + 1, value * 2, value // 2, value - 1]
-        with_usual_shapes: list[tuple[Scalar, Outcome]] = []
-        with_other_shapes: list[tuple[Scalar, Outcome]] = []
+        effective: list[tuple[Scalar, Outcome]] = []
         for candidate in candidates:
             with suppress(Exception):
                 outcome = trial.run(sizes, attributes={name: candidate})
-                shapes = [tensor.shape for tensor in outcome.outputs.values()]
-                is_comparable = outcome.is_finite and len(shapes) == len(usual_shapes)
-                if is_comparable and not usual.equals(outcome):
-                    group = with_usual_shapes if shapes == usual_shapes else with_other_shapes
-                    group.append((candidate, outcome))
-        if effective := with_usual_shapes + with_other_shapes:
-            candidate, outcome = effective[0]
+                has_all_outputs = len(outcome.outputs) == len(usual.outputs)
+                if has_all_outputs and outcome.is_finite and not usual.equals(outcome):
+                    effective.append((candidate, outcome))
+        if effective:
+            same_shapes = [entry for entry in effective if entry[1].shapes == usual.shapes]
+            candidate, outcome = (same_shapes or effective)[0]
             trial.outcomes.append((sizes, outcome))
             yield {**sizes, name: candidate}
         else:
-            reason = "no other value that was tried runs and changes the outputs"
-            notes.append(f"{name} is always {value!r}: {reason}")
+            notes.append(f"{name} is always {value!r}: no other value that was tried runs and changes the outputs")
 
 
 def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpec], dict[str, str]]:
@@ -338,14 +336,10 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
 def _dims_of(shapes: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> tuple[str, ...]:
     """Names of an output's dimensions; empty if unclear. `shapes`: sizes of each call, and the shape."""
     ranks = {len(shape) for _, shape in shapes}
-    if len(ranks) != 1:
-        return ()
     dims: list[str] = []
-    for axis in range(ranks.pop()):
+    for axis in range(min(ranks)):
         equal_names = {*names}
         for sizes, shape in shapes:
             equal_names = {name for name in equal_names if sizes[name] == shape[axis]}
-        if len(equal_names) != 1:
-            return ()
-        dims += equal_names
-    return tuple(dims)
+        dims += equal_names if len(equal_names) == 1 else ()
+    return tuple(dims) if ranks == {len(dims)} else ()

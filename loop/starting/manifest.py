@@ -92,12 +92,10 @@ class Sizes:
         """The timed sizes. Those that the user did not fix are divided by `divisor`, to 8 at least."""
         timed_sizes = {name: self.fixed_sizes.get(name, 0) for name in self.names}
         for name in self.free_dims:
-            owners = [shape for shape in self.shapes if name in shape]
-            rank = max(map(len, owners))  # Of the tensors with this dimension, that of highest rank.
-            axis_from_last = rank - 1 - min(s.index(name) for s in owners if len(s) == rank)
+            owners = [(len(shape), len(shape) - 1 - shape.index(name)) for shape in self.shapes if name in shape]
+            rank, axis_from_last = max(owners)  # The tensor of highest rank decides.
             sizes = TIMED_SIZES.get(rank, MORE_DIMS)
-            size = sizes[min(axis_from_last, len(sizes) - 1)]
-            size = FILTER_SIZE if name in self.filter_dims else size
+            size = FILTER_SIZE if name in self.filter_dims else sizes[min(axis_from_last, len(sizes) - 1)]
             timed_sizes[name] = max(size // divisor, min(size, 8))
         return timed_sizes
 

@@ -73,8 +73,7 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
             for path in choices.likes:
                 call.append(("", choices.add(path, None, inspect.Parameter.empty, {}) or ""))
     _check_names(terms, choices)
-    imports = tuple(choices.imports)
-    return Subject(terms.module, name, terms.function, call, imports=imports, **class_fields)
+    return Subject(terms.module, name, terms.function, call, imports=tuple(choices.imports), **class_fields)
 
 
 def _check_names(terms: TrialTerms, choices: Choices) -> None:
@@ -83,12 +82,10 @@ def _check_names(terms: TrialTerms, choices: Choices) -> None:
     for option, paths in (("--like", choices.likes), ("--set", choices.values)):
         if unknown := [path for path in paths if path not in names]:
             message = f"{function} has no parameter `{unknown[0]}`: {', '.join(choices.names)}"
-            hint = did_you_mean(unknown[0], choices.names)
-            raise UsageError(f"{option} {unknown[0]}: {message}", hint)
-    if choices.missing:
-        kinds = choices.missing.items()
-        tensor_paths = [path for path, kind in kinds if kind in ("", "tensor", "tensors")]
-        value_paths = [path for path, kind in kinds if kind not in ("tensor", "tensors")]
+            raise UsageError(f"{option} {unknown[0]}: {message}", did_you_mean(unknown[0], choices.names))
+    if choices.missing:  # A parameter of no known kind may be a tensor or a value.
+        tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor", "tensors")]
+        value_paths = [path for path, kind in choices.missing.items() if kind not in ("tensor", "tensors")]
         values = " ".join(f"--set {path}=VALUE" for path in value_paths)
         message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {function} has no shape"
         message += " and no value" if values else ""
@@ -117,34 +114,30 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     for candidate in candidates[:DIFFERENT_COUNT]:
         different += [candidate] if candidate not in different else []
     equal = [candidate for candidate in candidates[DIFFERENT_COUNT:] if candidate not in different]
-    errors_by_group: list[list[Exception]] = []
+    ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
+    errors: list[tuple[bool, Exception]] = []  # (whether sizes were different, error)
     nonfinite_call = None
     for group in (different, equal):
-        errors_by_group.append([])
-        ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
-        groups_by_rank = (combinations_of_rank(choice_lists, rank) for rank in ranks)
-        combinations = itertools.chain.from_iterable(groups_by_rank)
+        combinations = itertools.chain.from_iterable(combinations_of_rank(choice_lists, rank) for rank in ranks)
         for combination in itertools.islice(combinations, MOST_TRIES):
             choice_by_path = dict(zip(choices.by_path, combination, strict=True))
             for candidate in group if time.monotonic() - began < LIMIT_S else ():
                 try:
                     trial = Trial(subject, choice_by_path)
                     is_finite = trial.run(candidate).is_finite
-                    has_mask = any(tensor.values.startswith("mask") for tensor in trial.inputs)
-                    if is_finite and has_mask:
-                        with contextlib.suppress(Exception):  # A row of one element, masked.
+                    if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
+                        with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
                             is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
                 except Exception as error:
-                    errors_by_group[-1].append(error)
+                    errors.append((group is different, error))
                     continue
                 if is_finite:
                     return with_largest_indices(trial, choices, candidate), candidate
                 nonfinite_call = nonfinite_call or (trial, candidate)
         if nonfinite_call:
             return nonfinite_call
-    # With equal sizes, an error says more: it is not about sizes that do not fit each other.
-    likeliest_errors = [errors[0] for errors in reversed(errors_by_group) if errors]
-    raise _explain_no_call(subject, choices, likeliest_errors[0])
+    # The first error with equal sizes says most: it is not about sizes that do not fit each other.
+    raise _explain_no_call(subject, choices, min(errors, key=lambda entry: entry[0])[1])
 
 
 def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> UsageError:
@@ -169,10 +162,8 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
     for path, choice in trial.choices.items():
         if not any(tensor.values in ("index", "distinct") for tensor in choice.inputs):
             continue
-        values, others = choice.inputs[0].values, []
-        for other in choices.by_path[path]:
-            if other.inputs and other.inputs[0].values == values:
-                others.append(other)
+        values = choice.inputs[0].values
+        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == values]
         for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
             candidate = Trial(trial.subject, {**trial.choices, path: other})
             with contextlib.suppress(Exception):
@@ -191,7 +182,7 @@ def try_function(terms: TrialTerms) -> TargetFacts:
         raise UsageError(f"no input of {subject.full_name} has a shape", f"{terms.command_line} --like x=N,M")
     sizes = Sizes(shapes, terms.fixed_sizes)
     trial, base_sizes = search_call(subject, choices, sizes)
-    trial = trial.confirm_repeats(base_sizes)
+    trial.check_results(base_sizes)
     facts = gather_facts(trial, base_sizes, sizes, choices)
     modules = terms.module_names
     files = {modules["reference"]: trial.wrapper("What is right")}

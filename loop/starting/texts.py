@@ -172,17 +172,17 @@ class Hypothesis:
         top_name, dot, inner_name = subject.name.partition(".")
         arguments = self.argument_text(subject.call)
         constructor_arguments, values = self.constructor_text()
-        instance, constructor_call = (
+        instance, new_instance = (
             f"_make_instance({', '.join(values.values())})",
             f"_given({constructor_arguments})",
         )
         if subject.kind == "function":
             call = f"_given{dot}{inner_name}({arguments})"
         elif subject.kind == "object":
-            make_instance = OBJECT_CODE.format(parameters=", ".join(values), new=constructor_call)
+            make_instance = OBJECT_CODE.format(parameters=", ".join(values), new=new_instance)
             call = f"_with_weights({instance}, weights).{subject.method}({arguments})"
         else:
-            make_instance = MODULE_CODE.format(parameters=", ".join(values), new=constructor_call)
+            make_instance = MODULE_CODE.format(parameters=", ".join(values), new=new_instance)
             positional = self.argument_text([argument for argument in subject.call if not argument[0]])
             keywords = self.argument_text([argument for argument in subject.call if argument[0]])
             call_arguments = f"({positional}{',' if positional else ''})"

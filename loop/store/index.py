@@ -84,7 +84,16 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
         if is_intact and stamp_by_folder.get(entry["folder"]) == entry["stamp"]:
             line_by_folder[entry["folder"]], fields_by_folder[entry["folder"]] = line, entry
     for name in sorted(stamp_by_folder.keys() - fields_by_folder.keys()):
-        fields_by_folder[name] = _make_line(root / name, stamp_by_folder[name])
+        row, problem = compute_row(root / name)
+        started = row.started.astimezone(datetime.UTC) if row and row.started else None
+        fields_by_folder[name] = {
+            "folder": name,
+            "stamp": stamp_by_folder[name],
+            "started": started.isoformat(timespec="microseconds") if started else "",  # Recorded sessions first.
+            "target": row.target if row else None,
+            "problem": problem,
+            "row": row.model_dump_json() if row else None,
+        }
         line_by_folder[name] = sums.with_checksum(json.dumps(fields_by_folder[name])).encode()
     new_content = b"".join(line + b"\n" for line in line_by_folder.values())
     if new_content != old_content:
@@ -109,17 +118,3 @@ def _folder_stamps(root: Path) -> dict[str, str]:
             if folder.name[0] != "." and parts[:2] != ["-", "-"]:
                 stamp_by_folder[folder.name] = " ".join([FORMAT, *parts])
     return stamp_by_folder
-
-
-def _make_line(folder: Path, stamp: str) -> dict[str, Any]:
-    """The line of one folder, as a JSON object. `stamp`: size and time of its files, to detect changes."""
-    row, problem = compute_row(folder)
-    started = row.started.astimezone(datetime.UTC) if row and row.started else None
-    return {
-        "folder": folder.name,
-        "stamp": stamp,
-        "started": started.isoformat(timespec="microseconds") if started else "",  # Recorded sessions first.
-        "target": row.target if row else None,
-        "problem": problem,
-        "row": row.model_dump_json() if row else None,
-    }
