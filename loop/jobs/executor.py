@@ -24,15 +24,7 @@ from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark
 from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
 from loop.jobs import folder as job_files
-from loop.jobs.folder import (
-    ENDED_STATES,
-    MOST_TRIES,
-    JobFolder,
-    content_hashes,
-    detect_devices,
-    group_devices,
-    last_line,
-)
+from loop.jobs.folder import MOST_TRIES, JobFolder, content_hashes, detect_devices, group_devices, last_line
 from loop.model.jobs import State, Where
 from loop.report.screen import MESSAGES_VARIABLE
 
@@ -65,11 +57,10 @@ EXECUTOR_NAMES = ("local", "ssh", "ray", "slurm")
 
 
 def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Where | None = None) -> int:
-    """Run a job's command unless it has ended before. Returns its exit code; negative for a signal.
-
-    `env` overrides variables of this process. `device`: where it runs; None: detect it. The exit
-    code is 75 if this machine cannot run the job, such as for a full disk; `stderr` says why.
-    Raises Held if another process runs the job, UsageError without a job."""
+    """Run a job's command unless it has ended before. Returns its exit code; negative for a signal; 75 if this
+    machine cannot run the job, such as for a full disk; `stderr` says why. `env` overrides variables of this
+    process. `device`: where it runs; None: detect it. Raises Held if another process runs the job, UsageError
+    without a job."""
     with locked(folder.path / job_files.LOCK):
         if (earlier_code := folder.exit_code) is not None:
             return earlier_code
@@ -93,8 +84,7 @@ def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Whe
 
 
 def _find_obstacle(folder: JobFolder) -> str:
-    """Why this machine cannot begin a job: a damaged input file, a missing program or a full disk;
-    empty if it can."""
+    """Why this machine cannot begin a job: a damaged input, a missing program or a full disk; empty if it can."""
     source = folder.path / job_files.SOURCES
     digests = content_hashes(source)
     for name, digest in sorted(folder.task.files.items()):
@@ -111,8 +101,8 @@ def _find_obstacle(folder: JobFolder) -> str:
 
 
 def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
-    """Run a job's command until it ends, exceeds its time limit, or the job is cancelled; write a
-    heartbeat each second. Returns the exit code; 124 after the time limit."""
+    """Run a job's command to its end, its time limit or a cancellation, with a heartbeat each second. Returns the
+    exit code; 124 after the time limit."""
     task, sessions = folder.task, folder.path / job_files.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     variables = {**os.environ, **env, MESSAGES_VARIABLE: "1", "PYTHONPATH": python_path()}
@@ -148,8 +138,7 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
 
 
 def _end_command(command: "subprocess.Popen[bytes]") -> None:
-    """End a command with all that it started: SIGTERM to its process group, SIGKILL if it does not
-    end."""
+    """End a command with all that it started: SIGTERM to its process group, SIGKILL if it does not end."""
     for number, wait_s in ((signal.SIGTERM, COMMAND_END_LIMIT_S), (signal.SIGKILL, None)):
         if command.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -224,8 +213,7 @@ class Executor:
             self._change.notify_all()
 
     def state(self, job: JobFolder) -> State:
-        """State of a submitted job; `running` also while it waits in the queue. Raises LoopError if
-        every slot has trouble, because then nothing would end the wait."""
+        """State of a submitted job; `running` also while it waits. Raises LoopError if every slot has trouble."""
         with self._change:
             if job in self._queue or job.id in self._running:
                 troubles = [slot.trouble for slot in self.slots if slot.trouble]
@@ -281,12 +269,12 @@ class Executor:
             slot.close()
 
     def _run_job(self, slot: Slot, job: JobFolder) -> None:
-        """Run a job in a slot. A failure is written to the job's folder; if that fails too, as on a
-        full disk, the executor remembers it. Counts the jobs that the slot lost in a row."""
+        """Run a job in a slot; write a failure to its folder, or remember it here if that fails too (a full
+        disk)."""
         tries = job.tries
         try:
             slot.run_in_slot(job)
-            if job.state not in ENDED_STATES:
+            if job.state not in job_files.ENDED_STATES:
                 raise WorkFailed("the process that ran it died")
             if job.exit_code is not None:
                 job.verify_results()  # They may have come from another machine.
@@ -306,9 +294,8 @@ class Executor:
                 self._unnoted_failures.add(job.id)
 
     def _take_job(self, slot: Slot) -> JobFolder | None:
-        """Wait for the next job for a slot. None: the executor is closed, or the slot lost too many
-        jobs and is removed. A job with `alone` set waits until its host is idle, and no other job
-        starts beside it."""
+        """Wait for the next job for a slot. None: the executor is closed, or the slot lost too many jobs and is
+        removed. A job with `alone` set waits until its host is idle, and no other job starts beside it."""
         with self._change:
             while not self._is_closed.is_set():
                 others = [other for other in self.slots if other.uuid != slot.uuid]
@@ -334,8 +321,7 @@ class Executor:
 
 
 def load_executor(name: str) -> Any:
-    """The module of the executor of this name. Raises UsageError for an unknown name, or if the
-    executor cannot work here."""
+    """The module of the executor of this name. Raises UsageError if there is none, or if it cannot work here."""
     if name not in EXECUTOR_NAMES:
         hint = did_you_mean(name, EXECUTOR_NAMES) or f"there are {', '.join(EXECUTOR_NAMES)}"
         raise UsageError(f"no executor {name!r}", hint=hint)
@@ -350,11 +336,9 @@ def open_executor(name: str, width: int) -> Executor:
 
 
 def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """Run all jobs that are not done yet, and wait until each has ended; its state tells how.
-
-    A job that another process already runs is only awaited. A job whose machine failed, or that
-    hung, runs again while it has tries left. Closing the generator cancels the remaining jobs.
-    """
+    """Run all jobs that are not done yet, and wait until each has ended; its state tells how. A job that another
+    process runs is only awaited. A job runs again if its machine or a hang made it fail, and it has tries left.
+    Closing the generator cancels the rest."""
     pending = {job.id: job for job in jobs if job.state != "done"}
     submitted: set[str] = set()
     try:
@@ -364,7 +348,10 @@ def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, No
                 state = executor.state(job) if is_submitted else job.state
                 if state == "running":
                     continue
-                if state == "done" or (is_submitted and not _may_repeat(job, state)):
+                code = job.exit_code
+                # The machine failed, a signal ended the job, or it hung.
+                may_repeat = state == "failed" and code is not None and (code in REPEATED_EXIT_CODES or code < 0)
+                if state == "done" or (is_submitted and not (may_repeat and job.tries < MOST_TRIES)):
                     del pending[job.id]
                     continue
                 if is_submitted:
@@ -385,20 +372,11 @@ def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, No
             executor.cancel(job)
 
 
-def _may_repeat(job: JobFolder, state: State) -> bool:
-    """True if a job failed by its machine or a signal, or hung, and it has tries left."""
-    code = job.exit_code
-    if state != "failed" or code is None or job.tries >= MOST_TRIES:
-        return False
-    return code in REPEATED_EXIT_CODES or code < 0
-
-
 def run_all_comparable(
     executor: Executor, jobs: Sequence[JobFolder], group: str = ""
 ) -> Generator[Tick, None, None]:
-    """Run all jobs, with all timings from one group of devices: `group`, or if that is empty the
-    group of most jobs. A timing from another group is repeated elsewhere; if it comes from another
-    group again, the job is refused."""
+    """Run all jobs, with timings from one group of devices only: `group`; if empty, the group of most jobs. A
+    timing from another group is repeated elsewhere; if that happens twice, the job is refused."""
     yield from run_all(executor, jobs)
     incomparable = find_incomparable(jobs, group)
     for job, why in incomparable:
@@ -413,8 +391,7 @@ def run_all_comparable(
 
 
 def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
-    """Jobs that timed something on a device outside `group`, each with the reason. `group`: empty:
-    the group of most jobs."""
+    """Jobs that timed on a device outside `group` (if empty: the group of most jobs), each with the reason."""
     device_by_job = {job: job.device for job in jobs if job.task.times}
     devices = group_devices(device for device in device_by_job.values() if device)
     chosen = group or max(devices, key=lambda name: len(devices[name]), default="")

@@ -16,6 +16,7 @@ sent.json       exists if a command sent the job to another machine (`loop.jobs.
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import platform
@@ -163,14 +164,13 @@ class JobFolder:
 
     @property
     def run_record(self) -> JobRun:
-        """State, tries, device and times of the job so far, for reports. Until the job has ended,
-        its start and its last heartbeat give the times."""
+        """State, tries, device and times of the job so far, for reports; a running job's times from its
+        heartbeat."""
         task, device = self.task, self.device
         fields = device.model_dump() if device else {}
         began = modified_at(self.path / RUNNER)
         if device is None and began:
-            seconds = modified_at(self.path / HEARTBEAT) - began
-            fields = {"began": began, "seconds": max(0.0, seconds)}
+            fields = {"began": began, "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began)}
         title = task.title or " ".join(task.words)
         return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **fields)
 
@@ -189,8 +189,7 @@ class JobFolder:
         (self.path / CANCEL).touch()
 
     def write_runner(self, pid: int) -> None:
-        """Note the process that runs the job: number, start time, boot id, pid namespace. They tell
-        later whether it still runs."""
+        """Note which process runs the job: number, start time, boot id, pid namespace."""
         write_atomic(self.path / RUNNER, f"{process_name(pid)} {_system_id()}", durable=False)
 
     def write_tries(self, tries: int) -> None:
@@ -198,15 +197,14 @@ class JobFolder:
         write_atomic(self.path / TRIES, str(tries))
 
     def write_end(self, code: int) -> int:
-        """End the job: write the hashes of its results, then the exit code `code`. Returns the exit
-        code."""
+        """End the job: write the hashes of its results, then the exit code `code`. Returns the exit code."""
         write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), durable=False)
         write_atomic(self.path / EXIT_CODE, str(int(code)))
         return int(code)
 
     def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
-        """End the job with the reason `why` in place of its command's errors. Returns the exit
-        code; 75 means that the machine failed."""
+        """End the job without its command, with the reason `why`. Returns the exit code; 75: the machine
+        failed."""
         (self.path / STDERR).write_text(f"{why}\n")
         return self.write_end(code)
 
@@ -226,14 +224,11 @@ class JobFolder:
             raise WorkFailed(message, hint="run the job again") from None
         digests = content_hashes(self.path / RESULTS)
         skipped = tuple(f"{folder}/" for folder in earlier)
-        wrong: list[str] = []
-        for name, digest in sorted(digest_by_name.items()):
-            if digests.get(name) != digest and not name.startswith(skipped):
-                wrong.append(name)
+        differing = sorted(name for name, digest in digest_by_name.items() if digests.get(name) != digest)
+        wrong = [name for name in differing if not name.startswith(skipped)]
         if wrong:
             message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
-            hint = "copy it again, or run the job again"
-            raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint=hint)
+            raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")
 
     def _is_running(self, runner: str) -> bool:
         """True if a process still runs: ask this system, or read another system's heartbeat.
@@ -241,9 +236,8 @@ class JobFolder:
         process, _, system = runner.partition(" ")
         if system == _system_id():
             return bool(process) and process_name(int(process.partition("-")[0])) == process
-        # The clocks of machines differ: a new file shows the time by the shared disk's clock.
         now_file = self.path / ".now"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # Use the shared disk's clock: machines' clocks differ.
             now_file.touch()
         last_sign = max(modified_at(self.path / HEARTBEAT), modified_at(self.path / RUNNER))
         return modified_at(now_file) - last_sign < HEARTBEAT_LIMIT_S
@@ -281,12 +275,10 @@ def create_job(
 
 
 def compute_job_id(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
-    """Hash of a job's arguments and files (name to hash), so that equal work has one id. `within`:
-    the only session that may reuse its result; empty: any."""
-    parts = [*words, ""]
-    for name, digest in sorted(files.items()):
-        parts += [name, digest]
-    return content_hash([*parts, within])[:24]
+    """A job's id: hash of its arguments and files. `within`: the only session that may reuse its result; empty:
+    any."""
+    names_and_hashes = itertools.chain.from_iterable(sorted(files.items()))
+    return content_hash([*words, "", *names_and_hashes, within])[:24]
 
 
 def list_jobs() -> list[JobFolder]:
@@ -296,8 +288,7 @@ def list_jobs() -> list[JobFolder]:
 
 
 def remove_old_jobs(newest: int, prefix: str = "") -> None:
-    """Remove the folders of ended jobs, except the `newest` ones. `prefix`: only jobs whose id
-    begins so."""
+    """Remove the folders of ended jobs, except the `newest` ones. `prefix`: only jobs whose id begins so."""
     jobs = [job for job in list_jobs() if job.id.startswith(prefix)]
     ended = [job for job in jobs if job.state not in ("queued", "running")]
     for job in ended[:-newest]:
@@ -305,8 +296,8 @@ def remove_old_jobs(newest: int, prefix: str = "") -> None:
 
 
 def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
-    """Path below `folder` to the SHA-256 of the file's content. `files`: None: all in the folder,
-    without symbolic links, which may lead outside."""
+    """Path below `folder` to the SHA-256 of the file. `files`: None: all in it but links, which may lead
+    outside."""
     if files is None:
         files = [path for path in folder.rglob("*") if not path.is_symlink()]
     return {

@@ -29,9 +29,8 @@ def slots(width: int) -> list[Slot]:
 
 
 def split_cores(count: int) -> list[list[int]]:
-    """Split this process's cores into `count` equal lists of core numbers; empty lists if there are
-    fewer than two cores each. Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a
-    core stay together."""
+    """Split this process's cores into `count` equal lists of core numbers; empty lists if there are fewer than
+    two cores each. Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a core stay together."""
 
     def physical_core(number: int) -> tuple[int, int]:
         """Sort key: hyperthreads of a core share the first number of their list of siblings."""

@@ -34,9 +34,8 @@ NODES_HINT = "`ray status` shows the nodes; each needs this loop"
 
 
 def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
-    """Run a packed job on the node that Ray chose; Ray calls this there. Returns an archive of the
-    results. `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see
-    `pack`."""
+    """Run a packed job on the node that Ray chose; Ray calls this there. Returns an archive of the results.
+    `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see `pack`."""
     if version != loop.__version__:
         message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
@@ -94,9 +93,8 @@ class RaySlot(Slot):
         """Ray's resource for the model of most nodes; empty without a GPU."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run the job as a Ray task and unpack its results; a cancelled job has none. Raises
-        WorkFailed or UsageError if the job did not end, and sets `trouble` if the next job would
-        fail too."""
+        """Run the job as a Ray task and unpack its results, unless it is cancelled. Sets `trouble` if no job can
+        run."""
         ray, needs_gpu = self.ray, job.task.needs_gpu and self._has_gpu
         task = self._submit(job, gpu=needs_gpu)
         usable_at, is_cancelled = time.monotonic(), False
@@ -118,10 +116,9 @@ class RaySlot(Slot):
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, KeyboardInterrupt):  # Cancelled while it ran.
                 return
-            self.trouble = error.cause if isinstance(error.cause, UsageError) else None
-            if self.trouble is None:
-                message = f"no job can run on the Ray cluster: {error.cause}"[:300]
-                self.trouble = WorkFailed(message, hint=NODES_HINT)
+            message = f"no job can run on the Ray cluster: {error.cause}"[:300]
+            is_usage_error = isinstance(error.cause, UsageError)
+            self.trouble = error.cause if is_usage_error else WorkFailed(message, hint=NODES_HINT)
             raise self.trouble from None
         except ray.exceptions.RayError as error:
             raise WorkFailed(f"its node of the Ray cluster died: {type(error).__name__}") from error
@@ -138,8 +135,7 @@ class RaySlot(Slot):
 
 
 def task_variables() -> dict[str, str]:
-    """Environment variables that a task gets besides its node's own: the folders of `loop` and
-    where to import it from."""
+    """Environment variables that a task gets besides its node's own: the folders of `loop` and its package."""
     own = {name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ}
     return {**own, "PYTHONPATH": python_path()}
 

@@ -148,9 +148,8 @@ class Connection:
         return answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES]
 
     def send(self, root: Path, names: Iterable[str], remote_folder: str, *, link_folder: str = "") -> None:
-        """Copy files `names` of `root` to a folder that exists below the home there. Raises as
-        `_rsync`. `link_folder`: a folder relative to `remote_folder`; files that are the same there
-        are hard-linked and not sent."""
+        """Copy files `names` of `root` to an existing folder below the home there. Raises as `_rsync`.
+        `link_folder`: relative to `remote_folder`; files that are the same there are hard-linked and not sent."""
         # `./`: rsync skips names that begin with # or ; as comments.
         stdin = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         options = ["--files-from=-", "--from0"]
@@ -187,9 +186,8 @@ class Connection:
             raise self._make_error(errors, is_cut=code in CONNECTION_EXIT_CODES)
 
     def _run_program(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
-        """Run a local program that talks to the machine. Returns exit code, stdout and stderr.
-        Raises Unreachable after `limit_s`. Files take the output, because a pipe stays open while
-        any grandchild lives."""
+        """Run a local program that talks to the machine. Returns exit code, stdout and stderr. Raises Unreachable
+        after `limit_s`. Files take the output, because a pipe stays open while any grandchild lives."""
         self.connect()
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             child = _start_child(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
@@ -206,9 +204,8 @@ class Connection:
             return child.returncode, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
-        """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there,
-        WorkFailed for a command that failed there, UsageError for what a person has to fix, else
-        Unreachable. `is_cut`: the connection failed."""
+        """The error to raise for what ssh or rsync printed. `is_cut`: the connection failed, so a retry may
+        help."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()
@@ -230,7 +227,7 @@ class Connection:
 
     @property
     def _check_hint(self) -> str:
-        """Advice for the user: the command that shows whether the machine answers."""
+        """Advice for the user: how to see whether the machine answers."""
         return f"look whether it runs: {self.ssh_command} true"
 
     def disk_full_error(self) -> MachineFailure:
@@ -240,9 +237,8 @@ class Connection:
 
 
 def _start_child(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
-    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process.
-    `pipes`: its standard streams; none by default. Raises UsageError if the program is not
-    installed."""
+    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process. `pipes`: its
+    streams."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes}
     env = {**os.environ, "LC_ALL": "C"}
     try:
@@ -255,8 +251,7 @@ def _start_child(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes
 def retry_unreachable(
     call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None
 ) -> T:
-    """Repeat `call` for `seconds` while it raises Unreachable; then raise that. `report` gets the
-    reason of each failed attempt."""
+    """Repeat `call` for `seconds` while it raises Unreachable; then raise it. `report` gets each reason."""
     end, waits_s = time.monotonic() + seconds, list(BACK_OFF_S)
     while True:
         try:
@@ -311,10 +306,9 @@ def list_package_files() -> dict[str, Path]:
 
 
 def hash_package(files: Mapping[str, Path]) -> str:
-    """Hash of the package; two machines with equal hashes run the same `loop`. `files`: see
-    `list_package_files`. Of `kernels` only the headers count, because a checkout is sent with each
-    command. An installation has its data in `loop/_data`, a checkout beside `loop`: both hash
-    alike."""
+    """Hash of the package; two machines with equal hashes run the same `loop`. `files`: see `list_package_files`.
+    Of `kernels` only the headers count, because a checkout is sent with each command. An installation has its
+    data in `loop/_data`, a checkout beside `loop`: both hash alike."""
     digest = hashlib.sha256()
     path_by_name = {name.removeprefix("loop/_data/"): path for name, path in files.items()}
     for name, path in sorted(path_by_name.items()):
@@ -344,25 +338,21 @@ def _quote_python(connection: Connection) -> str:
 
 
 def refuse_unfit_machine(connection: Connection, facts: Mapping[str, str]) -> None:
-    """Raise UsageError for the first missing requirement without which `loop` cannot run there.
-    `facts`: see `ask_facts`."""
-    python, version = connection.entry.host.python, facts["python"]
-    setting = f"python: in {connection.entry.path}"
+    """Raise UsageError for the first missing requirement without which `loop` cannot run there."""
+    python, version, setting = connection.entry.host.python, facts["python"], f"python: in {connection.entry.path}"
     version_numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    free_gb = int(facts["free_kb"] or 0) / 1e6
-    needed_gb = NEEDED_GB_BY_TORCH[bool(facts["torch"])]
+    free_gb, needed_gb = int(facts["free_kb"] or 0) / 1e6, NEEDED_GB_BY_TORCH[bool(facts["torch"])]
     install = f"{connection.ssh_command} 'sudo apt-get install -y {{}}'"
     show_sizes = f"{connection.ssh_command} 'du -xh --max-depth=1 | sort -h'"
     oldest = ".".join(map(str, OLDEST_PYTHON))
     too_old = f"has Python {version} as `{python}`; loop needs {oldest} or newer"
-    no_venv = f"has a `{python}` that makes no environments"
     too_full = f"has {free_gb:.1f} GB free in its home; an installation needs {needed_gb:g}"
     for is_missing, why, hint in (
         (not version_numbers, f"has no `{python}`", f"name its interpreter: {setting}"),
         (version_numbers < OLDEST_PYTHON, too_old, f"name a newer one: {setting}"),
         (not facts["rsync"], "has no rsync", install.format("rsync")),
         (not facts["setsid"], "has no setsid", install.format("util-linux")),
-        (not facts["venv"], no_venv, install.format("python3-venv")),
+        (not facts["venv"], f"has a `{python}` that makes no environments", install.format("python3-venv")),
         (free_gb < needed_gb, too_full, f"free some: {show_sizes}"),
     ):
         if is_missing:
@@ -370,8 +360,7 @@ def refuse_unfit_machine(connection: Connection, facts: Mapping[str, str]) -> No
 
 
 def list_missing_tools(connection: Connection, facts: Mapping[str, str]) -> Iterator[str]:
-    """A line for each optional tool that is missing there: what does not work without it, and the
-    fix."""
+    """A line for each optional tool that is missing there: what does not work without it, and the fix."""
     if not facts["gcc"]:
         apt = f"{connection.ssh_command} 'sudo apt-get install -y g++'"
         yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
@@ -380,8 +369,7 @@ def list_missing_tools(connection: Connection, facts: Mapping[str, str]) -> Iter
     if connection.entry.host.gpus is not None and not facts["gpus"]:
         yield "no NVIDIA driver answers: nvidia-smi names no GPU; install the driver there"
     if not facts["torch"]:
-        python = connection.entry.host.python
-        yield f"no torch for `{python}`: it is downloaded into loop's own environment"
+        yield f"no torch for `{connection.entry.host.python}`: it is downloaded into loop's own environment"
 
 
 INSTALL_SCRIPT = """

@@ -60,8 +60,7 @@ class SentJob(Model):
     """Time until which the machine is needed, in seconds since 1970; None: not stated."""
 
     def make_local(self, text: str, job: str) -> str:
-        """A line that a job printed there, with local paths in place of remote ones. `job`: id of
-        the job."""
+        """A line that a job printed there, with local paths in place of remote ones. `job`: id of the job."""
         home_there = f"{self.home}/{LOOP_FOLDER}"
         text = text.replace(f"{home_there}/jobs/{job}/{SESSIONS}", self.sessions)
         return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
@@ -83,10 +82,9 @@ def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
 
 
 def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
-    """Copy the sessions that a job made into the local sessions folder; remove the job's results.
-    Returns the sessions' new folders. A session that an interrupted call copied stays. Raises
-    WorkFailed if another session has that name. Only the resumed session is replaced, and only if
-    it did not also continue here."""
+    """Copy a job's sessions into the local sessions folder; returns their new folders. A copy by an interrupted
+    call stays. Raises WorkFailed if another session has that name. Only the resumed session is replaced, and only
+    if it did not also continue here."""
     imported: list[Path] = []
     for session in sorted((folder.path / SESSIONS).glob("*")):
         name, destination = session.name, Path(sent.sessions) / session.name
@@ -252,9 +250,8 @@ class RemoteJobs(Connection):
         return text.decode(errors="replace").split("\n")
 
     def check_ready(self, tree: str = "-") -> tuple[str, int]:
-        """Home folder of the user there, and free disk space in KiB. `tree`: name of the project's
-        folder there; `-`: none. Raises UsageError if another `loop` is installed, TreeInUse if a
-        job uses `tree`."""
+        """Home folder of the user there, and free disk space in KiB. `tree`: name of the project's folder there;
+        `-`: none. Raises UsageError if another `loop` is installed, TreeInUse if a job uses `tree`."""
         home, digest, free_kb, *running = self._run(READY_SCRIPT, TREE=tree)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
@@ -264,9 +261,8 @@ class RemoteJobs(Connection):
         return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
-        """Make the project's folder there hold exactly the files `names` of `root`. `config`:
-        content of its `.git/config`; empty: unchanged. Raises WorkFailed if a job runs in the
-        folder."""
+        """Make the project's folder there hold exactly the files `names` of `root`. `config`: content of its
+        `.git/config`; empty: unchanged. Raises WorkFailed if a job runs in the folder."""
         new = f"trees/{tree}.new"
         self._run(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.send(root, names, f"{LOOP_FOLDER}/{new}", link_folder=f"../{tree}")
@@ -275,8 +271,7 @@ class RemoteJobs(Connection):
         self._run(SWAP_SCRIPT, TREE=tree)
 
     def send_past_sessions(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
-        """Make exactly these earlier sessions available to a project's jobs. `names`: their files
-        in `root`."""
+        """Make exactly these earlier sessions available to a project's jobs. `names`: their files in `root`."""
         self._run(REMOVE_PAST_SCRIPT, TREE=tree, KEPT=" ".join(sessions))
         if sessions:
             self.send(root, names, f"{LOOP_FOLDER}/trees/{tree}.past")
@@ -326,9 +321,8 @@ class RemoteJobs(Connection):
         self._run(BUNDLE_SCRIPT, ID=job, TREE=tree)
 
     def fetch_results(self, folder: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
-        """Fetch a job's results and the files in `more_files`. Then write the machine's local name and
-        its price of an hour into the job's folder. `past`: folders of sessions that were sent from
-        here, below the results, which are not fetched."""
+        """Fetch a job's results and `more_files`, without the sessions in `past`, which were sent from here. Also
+        records the machine's local name and its price of an hour."""
         files = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, TERMS_FILE, *more_files)
         excluded = [f"{job_files.RESULTS}/{name}" for name in past]
         source, limit = f"{LOOP_FOLDER}/jobs/{folder.id}", MAX_FILE_BYTES

@@ -53,8 +53,8 @@ class SlurmQueue:
         """Time of Slurm's last answer, in seconds on the monotonic clock."""
 
     def is_listed(self, job_id: str) -> bool:
-        """True if Slurm's list has this job. Asks at most once a second; while Slurm does not
-        answer, its last answer holds."""
+        """True if Slurm's last answer lists this job. Asks at most once a second; if Slurm is silent, its old
+        answer holds."""
         with self._lock:
             if time.monotonic() - self._asked_at > ASK_S:
                 with contextlib.suppress(WorkFailed):
@@ -73,8 +73,7 @@ class SlurmSlot(Slot):
         """Slurm's number of the current job."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses it, or
-        removes it from its list without an exit code."""
+        """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses or drops it."""
         tries = job.tries
         self.slurm_id = _run_slurm(_sbatch_command(job)).partition(";")[0].strip()
         listed_at, is_cancelled = time.monotonic(), False
@@ -92,7 +91,7 @@ class SlurmSlot(Slot):
 
 
 def _sbatch_command(job: JobFolder) -> list[str]:
-    """The command line that submits a job: `sbatch`, what the job needs, and the command to run."""
+    """The command line that submits a job to Slurm."""
     task = job.task
     options = ["--parsable", f"--output={job.path}/slurm.txt", "--job-name=loop"]
     if task.needs_gpu:

@@ -36,23 +36,20 @@ def check() -> None:
 
 
 def _choose_hosts() -> list[HostEntry]:
-    """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there
-    are none, or for an unknown name."""
+    """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
     entries = host_list.read_hosts(None)
     names_or_labels = filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))
     chosen: dict[str, HostEntry] = {}
     for name in [*names_or_labels] or entries:
         chosen |= {entry.name: entry for entry in host_list.choose_hosts(entries, name)}
     if not chosen:
-        message = f"--executor ssh: no hosts: there is no {HOSTS_FILE}"
-        raise UsageError(message, hint="loop hosts --help")
+        raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
     return [*chosen.values()]
 
 
 def slots(width: int) -> list[Slot]:
-    """Slots for at most `width` GPUs of the chosen machines (see `HOSTS_VARIABLE`). Skips a machine
-    that does not answer or has a full disk; raises MachineFailure if all are skipped. Warns of
-    machines that cost money after the last job."""
+    """Slots for at most `width` GPUs of the chosen machines (see `HOSTS_VARIABLE`). Skips a machine that does not
+    answer or has a full disk; raises MachineFailure if all are skipped."""
     usable: list[Slot] = []
     failures: list[MachineFailure] = []
     for entry in _choose_hosts():
@@ -90,8 +87,7 @@ class SshSlot(Slot):
         """Ids of jobs on the machine that nothing here waits for any longer."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Send a job, poll until it ends, and fetch its results. Errors of its machine also set
-        `trouble`."""
+        """Send a job, poll until it ends, and fetch its results. Errors of its machine also set `trouble`."""
         connection, variables, is_cancelled = self.connection, job_environment(self.entry, job), False
         if self.gpu_index is not None:
             variables[VISIBLE_VARIABLE] = str(self.gpu_index)
@@ -112,16 +108,14 @@ class SshSlot(Slot):
             files = (STDOUT, STDERR, EXIT_CODE, TRIES)
             retry_unreachable(lambda: connection.fetch_results(job, *files), AWAY_LIMIT_S)
         except (MachineFailure, UsageError) as error:  # A person has to fix it, or it is away.
-            is_away = isinstance(error, Unreachable)
-            reason = f"{self.host} stays away" if is_away else error.message
+            reason = f"{self.host} stays away" if isinstance(error, Unreachable) else error.message
             remark_once(f"{reason}: its jobs are done elsewhere")
             self.trouble = error
             raise
         self.uuid = job.device.uuid if job.device else ""
 
     def _remove_stale_jobs(self) -> None:
-        """End the stale jobs on the machine and remove their folders. Raises LoopError as
-        `RemoteJobs.remove`."""
+        """End the stale jobs on the machine and remove their folders."""
         if self.stale_jobs:
             self.connection.remove(*self.stale_jobs)
             self.stale_jobs.clear()

@@ -15,17 +15,10 @@ from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Fact, Occupancy, Profile, SeverityRule, TreeRule
 from loop.model.workloads import evaluate_work, tensor_bytes
 from loop.profile import bottleneck
+from loop.profile import profile as profiler
 from loop.profile.bottleneck import Notes
 from loop.profile.launch_limits import find_occupancy, gpu_at_hand
 from loop.profile.model import ProfileOutput
-from loop.profile.profile import (
-    REPORT_LIMIT_S,
-    SHARES,
-    compiler_report,
-    describe_source,
-    longest_kernel_facts,
-    profile_call,
-)
 from loop.profile.roof import PeakRates, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
@@ -38,13 +31,13 @@ MOST_KERNELS = 4
 """Most kernels of a call that the report shows."""
 ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")
 """Facts that need a peak rate of the device."""
-COUNTER_FACTS = (*SHARES, "stall")
+COUNTER_FACTS = (*profiler.SHARES, "stall")
 """Facts that only a GPU's hardware counters tell."""
 
 
 def describe_leaf(profile: Profile) -> tuple[Profile, str]:
-    """Texts on the leaf where a profile's decision tree ended: the profile with severity, bottleneck
-    and gain as display text, and its workload, as `N16 (1.2x, 3 us)` if speed and time are known."""
+    """Texts on the leaf where the decision tree ended: the profile with its texts for display, and its workload,
+    with speed and time if known."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
@@ -77,8 +70,7 @@ def fact_text(fact: Fact) -> str:
 
 
 def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
-    """Lines on where facts come from, as `plain, dram and sm: ncu`, and why facts are unknown.
-    Facts of a variant with the same source or reason share a line."""
+    """Where facts come from (`plain, dram and sm: ncu`), and why facts are unknown; equal notes share a line."""
     lines = []
     for profile in profiles:
         for note_by_fact, suffix in ((profile.sources, ""), (profile.unknown, " unknown")):
@@ -154,8 +146,7 @@ def total_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
             continue
         total_time = "" if call.us is None else f", {say.latency(call.us)} together"
         launches = "1 launch" if call.launches == 1 else f"{call.launches} launches"
-        kernels = say.count(len(call.kernels), "kernel")
-        parts = [f"{launches} of {kernels} in one call{total_time}"]
+        parts = [f"{launches} of {say.count(len(call.kernels), 'kernel')} in one call{total_time}"]
         parts += ["the first ones, for it may launch more"] if call.cut else []
         hidden = len(call.kernels) - MOST_KERNELS
         parts += [f"{say.count(hidden, 'more kernel')} not shown"] if hidden > 0 else []
@@ -184,8 +175,7 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
         chosen = main or [*worst.values()]
     if state.builds is None or not chosen:
         message = f"nothing to profile: {state.why_not or 'no variant has a speed'}"
-        measure_command = context.command("run", "pattern", "baseline-first")
-        hint = state.hint or f"measure first: {measure_command}"
+        hint = state.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
         return Result(ProfileOutput(ok=False, message=message, hint=hint))
     profiles = []
     roofs: dict[Dtype, PeakRates] = {}
@@ -203,8 +193,7 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
 def _collect_facts(
     context: Context, measured: Measurement, build: Build | None, variant_count: int, roof: PeakRates
 ) -> Generator[Tick, None, Notes]:
-    """Collect all facts about one variant on one workload: roofline, launch, compiler's report, and
-    a GPU's counters. `variant_count`: number of variants that share the step's time limit."""
+    """Collect all facts about one variant on one workload. `variant_count`: variants that share the time limit."""
     notes, bench = Notes(), context.bench
     notes.add({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     _add_roof_facts(context, measured, roof, notes)
@@ -222,15 +211,16 @@ def _collect_facts(
     if variant is None or build is None:
         notes.explain_unknown("nothing of it is compiled by loop", "vectorised", "vector_share")
     else:
-        limit_s = min(REPORT_LIMIT_S, context.kill_after_s / 2)
-        report, why = yield from compiler_report(bench, variant, limit_s)
+        limit_s = min(profiler.REPORT_LIMIT_S, context.kill_after_s / 2)
+        report, why = yield from profiler.compiler_report(bench, variant, limit_s)
         notes.add(report, "the compiler's report")
         notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
-        notes.device_profile, why = yield from profile_call(context, side, measured.workload, variant_count)
-        if notes.device_profile is not None:
-            notes.add(longest_kernel_facts(notes.device_profile), describe_source(notes.device_profile))
+        call_profile, why = yield from profiler.profile_call(context, side, measured.workload, variant_count)
+        notes.device_profile = call_profile
+        if call_profile is not None:
+            notes.add(profiler.longest_kernel_facts(call_profile), profiler.describe_source(call_profile))
         notes.explain_unknown(why or "ncu gave no such counter", *COUNTER_FACTS)
     else:
         notes.explain_unknown("there is no GPU", *COUNTER_FACTS)
@@ -239,8 +229,7 @@ def _collect_facts(
 
 def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, notes: Notes) -> None:
     """Note operations, bytes, and the shares of the device's roofs that the call reaches."""
-    target, workload = context.bench.target, measured.workload
-    seconds = measured.candidate_us * 1e-6
+    target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
     flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
     facts = roof.facts(flops, moved_bytes, seconds)
     notes.add(facts)
@@ -248,8 +237,7 @@ def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, no
     why = roof.source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
     exceeded = roof.explain_exceeded(flops, moved_bytes, seconds)
     if exceeded:
-        doubt = "that roof is wrong, or the manifest counts too much"
-        why = f"it came to {exceeded} ({roof.source}): {doubt}"
+        why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
     notes.explain_unknown(why, *ROOF_FACTS)
     for name in ("flops", "bytes"):
         notes.explain_unknown(f"the manifest declares no `{name}`", name)
@@ -259,8 +247,8 @@ def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, no
 def _find_peak_rates(
     context: Context, chosen: Sequence[Measurement], dtype: Dtype
 ) -> Generator[Tick, None, PeakRates]:
-    """Peak rates of the device for an element type: of a GPU from its datasheet, of a processor
-    measured on the largest working set of `chosen`. Unknown rates are None, with the reason."""
+    """Peak rates of the device for an element type: of a GPU from its datasheet; of a processor measured on the
+    largest working set of `chosen`."""
     bench = context.bench
     if bench.device == "cuda":
         device = gpu_at_hand(context)
@@ -281,12 +269,9 @@ def _profile_output(profiles: Sequence[Profile]) -> ProfileOutput:
     parts, learned = [], []
     for profile in profiles:
         if profile.facts.get("device") == "cuda":
-            unknown = profile.unknown
-            missing += [unknown[name] for name in COUNTER_FACTS if name in unknown]
-        # No rule of severity matched: the variant is fast enough.
-        severity = profile.severity or "stop"
-        bottleneck_name = profile.bottleneck or "undecided"
-        parts.append(f"{profile.variant} {severity}, {bottleneck_name} on {profile.workload}")
+            missing += [profile.unknown[name] for name in COUNTER_FACTS if name in profile.unknown]
+        severity = profile.severity or "stop"  # No rule of severity matched: it is fast enough.
+        parts.append(f"{profile.variant} {severity}, {profile.bottleneck or 'undecided'} on {profile.workload}")
         if profile.severity and profile.bottleneck:
             cause = f"{profile.variant} is held back by {profile.bottleneck}"
             learned.append(f"{cause} on {profile.workload}, where it does worst: {profile.fix}.")

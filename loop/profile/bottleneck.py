@@ -30,8 +30,7 @@ def list_outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
     for row in rows:
         outcomes += (gain.model_copy(update={"session": row.id}) for gain in row.gains)
         setting = (row.target, row.device, row.threads, row.environment)
-        judged_variants = {gain.variant for gain in row.gains}
-        judged_variants |= {change.variant for change in row.kept}
+        judged_variants = {gain.variant for gain in row.gains} | {change.variant for change in row.kept}
         for variant in judged_variants:
             open_promises.pop((*setting, variant), None)
         for variant, build in row.builds.items():
@@ -39,15 +38,9 @@ def list_outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
             ratios = row.speeds.get(variant, {})
             if promised and promised.build != build and promised.workload in ratios:
                 del open_promises[(*setting, variant)]
-                outcome = GainOutcome(
-                    promise=promised.promise,
-                    variant=variant,
-                    workload=promised.workload,
-                    actual=ratios[promised.workload] / promised.ratio,
-                    basis="later session",
-                    session=row.id,
-                )
-                outcomes.append(outcome)
+                fields = promised.model_dump(include={"promise", "variant", "workload"})
+                fields["actual"] = ratios[promised.workload] / promised.ratio
+                outcomes.append(GainOutcome(**fields, basis="later session", session=row.id))
         for promised in row.promises:
             if promised.variant not in judged_variants:
                 open_promises[(*setting, promised.variant)] = promised
@@ -62,10 +55,9 @@ def outcome_text(outcome: GainOutcome) -> str:
 def first_match(
     rules: Sequence[Rule], facts: Mapping[str, Fact]
 ) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
-    """The first rule that matches, or None, and the undecided rules before it: index to the unknown
-    facts that it reads. A rule is decided without a fact that its earlier parts make irrelevant: on
-    a CPU `device == 'cuda' and dram > 0.7` is false. Raises ExpressionError if a condition fails
-    although it reads only known facts."""
+    """The first rule that matches, or None, and the undecided rules before it: index to the unknown facts that it
+    reads. A rule is decided without a fact that its earlier parts make irrelevant: on a CPU `device == 'cuda' and
+    dram > 0.7` is false. Raises ExpressionError if a condition fails although it reads only known facts."""
     known = {name: value for name, value in facts.items() if value is not None}
     undecided: dict[int, tuple[str, ...]] = {}
     for index, rule in enumerate(rules):
@@ -82,21 +74,16 @@ def first_match(
 
 
 def saved_time_share(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
-    """The part of `weight` (a call's time, in any unit) that is saved if it becomes `gain` times as
-    fast. `gain` None: as fast as `SUFFICIENT_RATIO` times the baseline; 0 if it is already.
-    `ratio`: its speed against the baseline."""
+    """The part of `weight` (a call's time) saved if it becomes `gain` times as fast; None: until it is
+    `SUFFICIENT_RATIO` times as fast as the baseline. `ratio`: its speed against the baseline."""
     return weight * (1 - 1 / (gain or max(1.0, SUFFICIENT_RATIO / ratio)))
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
-    """For each timed variant of `names` the measurement against the baseline with the most time to
-    save; variants with most time to save come first. A variant's inconclusive workloads count only
-    if it has no other: their lowest ratio is noise."""
-    verdicts = {
-        (judged.variant, judged.workload): judged.verdict
-        for judged in output.verdicts
-        if isinstance(judged, SpeedVerdict)
-    }
+    """For each timed variant of `names` its measurement with the most time to save; the variant with most of it
+    first. A variant's inconclusive workloads count only if it has no other: their lowest ratio is noise."""
+    speeds = [verdict for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
+    verdicts = {(speed.variant, speed.workload): speed.verdict for speed in speeds}
     timed_variants = {variant for variant, _ in verdicts} & {*names}
 
     def sort_key(measurement: Measurement) -> tuple[bool, float, float]:
@@ -139,15 +126,15 @@ class Notes:
 def make_profile(
     measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
 ) -> Profile:
-    """The profile with the advice of the first matching rule of `tree`, and the first matching
-    severity. Fields of a rule are None if no rule matches. Raises ExpressionError."""
+    """The profile with the first matching rules of `tree` and `severities`; their fields are None without a
+    match. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     unknown_facts = [name for name, value in facts.items() if value is None]
     leaf, unknown_by_rule = first_match(tree, facts)
     severity_rule, _ = first_match(severities, facts)
-    undecided = [
-        f"{tree[index].bottleneck}: {' and '.join(names)} unknown" for index, names in unknown_by_rule.items()
-    ]
+    undecided = []
+    for index, names in unknown_by_rule.items():
+        undecided.append(f"{tree[index].bottleneck}: {' and '.join(names)} unknown")
     return Profile(
         variant=measured.variant,
         workload=measured.workload.name,

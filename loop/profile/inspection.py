@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -42,7 +43,7 @@ class KernelFindings:
 
     architecture: str
     device: DeviceFacts | None
-    libraries: Sequence[CompiledLibrary] = ()
+    libraries: list[CompiledLibrary] = field(default_factory=list)
     """The compiler's report on each library."""
     launches: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
     """Variant to the launches of each workload."""
@@ -54,8 +55,7 @@ class KernelFindings:
     """Parts that were not inspected, each with reason and remedy."""
 
     def find_kernel(self, variant: str, symbol: str) -> KernelResources | None:
-        """Compiler's report on a kernel that `variant` launches, found by its symbol or its name;
-        None without one."""
+        """Compiler's report on a kernel that `variant` launches, by its symbol or its name; None without one."""
         name = self.names.get(symbol, symbol)
         for library in self.libraries:
             for kernel in library.kernels if variant in library.variants else ():
@@ -90,12 +90,9 @@ class KernelFindings:
     def note_unreported_kernels(self, placements: Sequence[Placement]) -> None:
         """Note in `missing` which launched kernels the compiler's report on their variant lacks."""
         compiled = {variant for library in self.libraries for variant in library.variants}
-        unreported: list[str] = []
-        for launch in placements:
-            if launch.variant in compiled and launch.registers is None:
-                unreported.append(launch.kernel)
+        unreported = [launch for launch in placements if launch.variant in compiled and launch.registers is None]
         if unreported:
-            names = ", ".join(dict.fromkeys(unreported))
+            names = ", ".join(dict.fromkeys(launch.kernel for launch in unreported))
             self.missing.append(f"registers of {names}: launched, and not in the compiler's report")
 
 
@@ -110,8 +107,7 @@ def runs_on(code: str, device: str) -> bool:
 
 
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
-    """The session's variants that nvcc compiles, also those emulated here, as the manifest has
-    them: placeholders in flags, such as `{arch}`, are not filled in."""
+    """The session's variants that nvcc compiles, also those emulated here; placeholders in their flags stay."""
     chosen: dict[str, CAbiVariant] = {}
     for name in variant_names(context):
         variant = context.bench.target.variants[name]
@@ -129,16 +125,16 @@ def variant_names(context: Context) -> tuple[str, ...]:
 def build_for_gpu(
     context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build each chosen variant for the GPU of `findings`. Returns the successful builds; notes in
-    `findings` failed builds, and variants that are made for another GPU."""
+    """Build each chosen variant for the GPU of `findings`. Returns the successful builds; others are noted
+    there."""
     variants: dict[str, CAbiVariant] = {}
     for name in chosen:
         variant = context.bench.target.compiled_variant(name, findings.architecture)
         if variant.architecture in (None, findings.architecture):
             variants[name] = variant
         else:
-            made_for = f"it is made for {variant.architecture}"
-            findings.missing.append(f"{name} on {findings.architecture}: {made_for}")
+            why = f"it is made for {variant.architecture}"
+            findings.missing.append(f"{name} on {findings.architecture}: {why}")
     purpose = f"compiler's report for {findings.architecture}"
     return (yield from _build_variants(context, variants, purpose, findings))
 
@@ -146,8 +142,8 @@ def build_for_gpu(
 def _build_variants(
     context: Context, variants: Mapping[str, CAbiVariant], purpose: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build these variants. Returns successful builds, and adds failures to `findings`. `purpose`:
-    what is missing without a compiler, for its message."""
+    """Build these variants. Returns successful builds; adds failures to `findings`. `purpose`: what the builds
+    are for."""
     built, failures = yield from compile_all(context, variants, will_run=False)
     for failed in failures:
         if failed.no_compiler:
@@ -158,55 +154,39 @@ def _build_variants(
 
 
 def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings) -> None:
-    """Read the compiler's report of each build. Builds with one build id share a library."""
-    builds_by_id: dict[str, list[Build]] = {}
+    """Add to `findings` the compiler's report on each library, or why there is none. Builds with one build id
+    share a library."""
+    architecture, builds_by_id = findings.architecture, dict[str, list[Build]]()
     for library in built:
         builds_by_id.setdefault(library.build_id, []).append(library)
-    reports = []
-    for builds in builds_by_id.values():
-        report = _read_library_report(builds, chosen[builds[0].variant], findings)
-        reports += [report] if report is not None else []
-    findings.libraries = reports
-
-
-def _read_library_report(
-    builds: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
-) -> CompiledLibrary | None:
-    """The compiler's report on one library; None without one, with the reason in `findings`.
-    `builds`: all have the library's build id; `variant`: that of the first."""
-    names, architecture = tuple(build.variant for build in builds), findings.architecture
-    label = ", ".join(names)
-    kernels, was_cut = resources.read_report(builds[0])
-    architectures = dict.fromkeys(kernel.architecture for kernel in kernels)
-    runnable = [code for code in architectures if runs_on(code, architecture)]
-    if runnable:
-        if was_cut:
-            findings.missing.append(f"some kernels of {label}: the compiler's log was too long to keep")
-        nearest = max(runnable)  # All have the GPU's major number.
-        return CompiledLibrary(
-            variants=names,
-            build_id=builds[0].build_id,
-            architecture=nearest,
-            kernels=tuple(kernel for kernel in kernels if kernel.architecture == nearest),
-        )
-    if kernels:
-        remedy = "let `-arch={arch}` stand in its `build.flags`"
-        why = f"its code is for {', '.join(architectures)} only; {remedy}"
-        findings.missing.append(f"{label} on {architecture}: {why}")
-    elif resources.requests_report(variant.build.flags):
-        report = f"compiler's report for {architecture}"
-        findings.missing.append(f"{report}: {label} has no kernel of its own")
-    else:
-        findings.problems[f"{label}: {NO_REPORT}"] = resources.REPORT_HINT
-    return None
+    for build_id, builds in builds_by_id.items():
+        names = tuple(library.variant for library in builds)
+        label = ", ".join(names)
+        kernels, was_cut = resources.read_report(builds[0])
+        architectures = dict.fromkeys(kernel.architecture for kernel in kernels)
+        runnable = [code for code in architectures if runs_on(code, architecture)]
+        if runnable:
+            if was_cut:
+                findings.missing.append(f"some kernels of {label}: the compiler's log was too long to keep")
+            nearest = max(runnable)  # All have the GPU's major number.
+            code = tuple(kernel for kernel in kernels if kernel.architecture == nearest)
+            fields = {"variants": names, "build_id": build_id, "architecture": nearest, "kernels": code}
+            findings.libraries.append(CompiledLibrary.model_validate(fields))
+        elif kernels:
+            why = f"its code is for {', '.join(architectures)} only"
+            remedy = "let `-arch={arch}` stand in its `build.flags`"
+            findings.missing.append(f"{label} on {architecture}: {why}; {remedy}")
+        elif resources.requests_report(chosen[names[0]].build.flags):
+            findings.missing.append(f"compiler's report for {architecture}: {label} has no kernel of its own")
+        else:
+            findings.problems[f"{label}: {NO_REPORT}"] = resources.REPORT_HINT
 
 
 def find_launches(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, only_built: bool
 ) -> Generator[Tick, None, None]:
-    """Ask the host code of each variant, in a dry run in the emulator, which kernels it launches;
-    note the answers in `findings`. `only_built`: True: skip a variant that is not yet built for the
-    emulator; False: build it, with the values that were tuned for the GPU."""
+    """Ask host code in a dry run which kernels it launches; adds answers to `findings`. `only_built`: True: only
+    variants already built for the emulator; False: build them, with the values that were tuned for the GPU."""
     target, bench = context.bench.target, context.bench
     places = {"cache": bench.cache, "include": bench.include}
     variants: dict[str, CAbiVariant] = {}
@@ -219,16 +199,12 @@ def find_launches(
         else:
             variants[name] = emulated
     builds = yield from _build_variants(context, variants, "launches", findings)
-    dry_runs = []
-    for library in builds:
-        workloads = _workloads_to_launch(context, chosen[library.variant])
-        dry_runs.append(ask_for_launches(bench, library, workloads))
-    answers = yield from run_side_by_side(dry_runs, cores())
+    workloads = [_workloads_to_launch(context, chosen[library.variant]) for library in builds]
+    dry_runs = (ask_for_launches(bench, *each) for each in zip(builds, workloads, strict=True))
+    answers, symbols = (yield from run_side_by_side(dry_runs, cores())), set[str]()
     for library, calls in zip(builds, answers, strict=True):
         _add_launches(library.variant, calls, findings)
-    symbols: set[str] = set()
-    for reported in findings.launches.values():
-        symbols |= {launch.kernel for call in reported for launch in call.launches}
+        symbols |= {launch.kernel for call in calls for launch in call.launches}
     findings.names = demangle_symbols(sorted(symbols))
 
 
@@ -260,9 +236,9 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """The launches of each workload, as the host code reports them in a dry run. `build`: the
-    variant built for the emulator. A workload is `told`; `declined` if the host code returned an
-    error; or `lost` after a crash or hang, and then it is the last of the result."""
+    """The launches of each workload, as the host code (`build`: for the emulator) reports them in a dry run. An
+    error that it returns makes one workload `declined`. After a crash or hang the result ends with that workload,
+    as `lost`."""
     calls: list[WorkloadLaunches] = []
     terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"
@@ -271,8 +247,7 @@ def ask_for_launches(
         for workload in workloads:
             request = ListLaunches(terms, str(path), bench.make_call(workload, "dry"))
             try:
-                note = f"launches of {workload.name}"
-                reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
+                reply = yield from worker.ask(request, limit_s=LIMIT_S, note=f"launches of {workload.name}")
                 launches = []
                 for record in reply.launches:
                     if "remark" not in record:  # Else the record is no launch.
@@ -282,17 +257,12 @@ def ask_for_launches(
             except (Refusal, WorkerLost, ValidationError) as error:
                 why = str(error)
                 if isinstance(error, ValidationError):
-                    reason = error.errors()[0]["msg"]
-                    why = f"what it tells of a launch cannot be read: {reason}"
+                    why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
                 calls.append(WorkloadLaunches(workload=workload, status="lost", why=why))
                 break
-            answer = WorkloadLaunches(
-                workload=workload,
-                status="declined" if reply.entry_error else "told",
-                why=reply.entry_error,
-                launches=tuple(launches),
-            )
-            calls.append(answer)
+            status: Literal["declined", "told"] = "declined" if reply.entry_error else "told"
+            answer = {"status": status, "why": reply.entry_error, "launches": tuple(launches)}
+            calls.append(WorkloadLaunches(workload=workload, **answer))
     return tuple(calls)
 
 
@@ -305,8 +275,7 @@ def _add_launches(name: str, calls: tuple[WorkloadLaunches, ...], findings: Kern
             findings.problems[problem] = DRY_RUN_HINT
     if declined:
         more = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
-        workloads = f"{declined[0].workload.name}{more}"
-        findings.missing.append(f"launches of {name} on {workloads}: {declined[0].why}")
+        findings.missing.append(f"launches of {name} on {declined[0].workload.name}{more}: {declined[0].why}")
     if any(call.launches for call in calls):
         findings.launches[name] = calls
     elif not declined and all(call.status == "told" for call in calls):

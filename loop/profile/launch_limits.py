@@ -84,51 +84,30 @@ def make_occupancy(
     if items <= 0:
         return None
     resident, limited_by = residency
-    slots = units * resident
-    waves = items / slots if slots else 0.0
-    return Occupancy.model_validate(
-        {
-            "variant": variant,
-            "workload": workload,
-            "on": on,
-            "items": items,
-            "units": units,
-            "resident": resident,
-            "limited_by": limited_by,
-            "share": min(1.0, waves),
-            "waves": waves,
-            "used": waves / math.ceil(waves) if waves else 0.0,
-            **fields,
-        }
-    )
+    waves = items / (units * resident) if units * resident else 0.0
+    labels = {"variant": variant, "workload": workload, "on": on, "items": items, "units": units}
+    figures = {"share": min(1.0, waves), "waves": waves, "used": waves / math.ceil(waves) if waves else 0.0}
+    limits = {"resident": resident, "limited_by": limited_by}
+    return Occupancy.model_validate({**labels, **limits, **figures, **fields})
 
 
 def declared_occupancy(
     name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
 ) -> Occupancy | None:
-    """How the launch that the manifest declares fills a device: a GPU, or a processor with `device`
-    threads; None: no work. `name`: the variant. Raises ExpressionError for a formula without a
-    value."""
+    """How the launch that the manifest declares fills a device: a GPU, or a processor with `device` threads;
+    None: no work. `name`: the variant. Raises ExpressionError for a formula without a value."""
     values = workload.formula_values
     if isinstance(device, int):
         values = {**values, "cores": device, "lanes": vector_lanes()}
         items = evaluate_rounded_up(launch.blocks, values)
         on, residency = say.count(device, "thread"), (1, "one piece a thread")
         return make_occupancy(name, workload.name, on, items, device, residency, at_hand=at_hand)
-    unknown: list[str] = []
-    registers = shared_bytes = None
-    if launch.registers is None:
-        unknown.append("registers")
-    else:
-        registers = evaluate_rounded_up(launch.registers, values)
-    if launch.shared_bytes is None:
-        unknown.append("shared memory")
-    else:
-        shared_bytes = evaluate_rounded_up(launch.shared_bytes, values)
-    threads = evaluate_rounded_up(launch.threads, values)
-    residency = count_resident_blocks(device, threads, registers, shared_bytes)
-    items = evaluate_rounded_up(launch.blocks, values)
-    fields = {"at_hand": at_hand, "unknown": tuple(unknown)}
+    formulas = {"registers": launch.registers, "shared memory": launch.shared_bytes}
+    declared = {name: formula for name, formula in formulas.items() if formula is not None}
+    amounts = {name: evaluate_rounded_up(formula, values) for name, formula in declared.items()}
+    threads, items = evaluate_rounded_up(launch.threads, values), evaluate_rounded_up(launch.blocks, values)
+    residency = count_resident_blocks(device, threads, amounts.get("registers"), amounts.get("shared memory"))
+    fields = {"at_hand": at_hand, "unknown": tuple(name for name in formulas if name not in declared)}
     return make_occupancy(name, workload.name, device.name, items, device.sms, residency, **fields)
 
 
@@ -140,8 +119,7 @@ def evaluate_rounded_up(formula: int | str, values: Mapping[str, object]) -> int
 
 
 def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
-    """For each variant and workload: how its largest launch (by threads) fills the GPU. Other
-    launches of the call are left out."""
+    """For each variant and workload: how its largest launch (by threads) fills the GPU."""
     largest: dict[tuple[str, str], Placement] = {}
     """Variant and workload to the placement of the largest launch."""
     for placement in placed:
@@ -192,9 +170,8 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[
 def find_occupancy(
     context: Context, name: str, workload: Workload, default_gpu: str = "sm_89"
 ) -> Occupancy | None:
-    """How a variant's launch fills its device; None without a launch, a known device, or work. A
-    launch that `kernel.resources` reported earlier takes precedence over the manifest's.
-    `default_gpu`: key of the manifest's `devices`, used if no GPU is at hand."""
+    """How a variant's launch fills its device; None without a launch, a known device, or work. A launch that
+    `kernel.resources` reported takes precedence over the manifest. `default_gpu`: GPU if none is at hand."""
     bench, variant = context.bench, context.bench.target.variants[name]
     # Variants of Python and commands have no field `launch`.
     launch, device = getattr(variant, "launch", None), _gpu_for(context, variant, default_gpu)
@@ -219,8 +196,7 @@ def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
 
 
 def _gpu_for(context: Context, variant: Variant, default_gpu: str) -> DeviceFacts | None:
-    """Facts of the GPU to compute a variant's occupancy for: the one at hand, else `default_gpu` of
-    the manifest. None if the variant runs on the processor, or if neither GPU is known."""
+    """Facts of the GPU for a variant: the one at hand, else the manifest's `default_gpu`; None on a processor."""
     if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
         return gpu_at_hand(context) or context.bench.target.devices.get(default_gpu)
     return None
@@ -246,8 +222,7 @@ def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]
             parts.append(f"{where}: filled on all of {len(of_variant)} workloads")
             continue
         least_on = f"least on {least.workload} ({least.share:.0%})"
-        count = f"{not_filled} of {len(of_variant)}"
-        parts.append(f"{where}: not filled on {count} workloads, {least_on}")
+        parts.append(f"{where}: not filled on {not_filled} of {len(of_variant)} workloads, {least_on}")
         pieces, places = say.count(least.items, "piece"), least.units * least.resident
         learned.append(
             f"{name} has {pieces} of work for {places} places of {least.on} on {least.workload}: "

@@ -48,26 +48,22 @@ def compiler_report(
             command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
             command += [source, "-o", str(listing)]
             note = f"reading what the compiler makes of {source}"
-            settings: dict[str, Any] = {"cwd": bench.folder, "env": ENGLISH_MESSAGES}
-            completed = yield from run(command, limit_s=limit_s, note=note, **settings)
+            completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note)
             if not completed.succeeded:
                 why = first_error(completed.errors) or completed.ending
                 return {}, f"the compiler's report on {source}: {why}"
             listings += listing.read_text(errors="replace")
             remarks += completed.errors
-    vectorised_loops = len(VECTORISED.findall(remarks))
-    return {"vectorised": vectorised_loops, "vector_share": vector_share(listings)}, ""
+    return {"vectorised": len(VECTORISED.findall(remarks)), "vector_share": vector_share(listings)}, ""
 
 
 def is_gcc(version: str) -> bool:
     """True if this is the first line of gcc's version text."""
-    begins_like_gcc = re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version)
-    return "Free Software Foundation" in version or begins_like_gcc is not None
+    return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
 
 
 def vector_share(listing: str) -> float | None:
-    """Share of vector instructions in the floating-point arithmetic of x86 assembly; None if the
-    listing has no such arithmetic."""
+    """Share of vector instructions in the floating-point arithmetic of x86 assembly; None if it has none."""
     kinds = [match["kind"] for match in ARITHMETIC.finditer(listing)]
     return kinds.count("p") / len(kinds) if kinds else None
 
@@ -79,9 +75,9 @@ KernelRuns = tuple[tuple[KernelRun, ...], str]
 def observe_call(
     bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, profiler: Sequence[str] = ()
 ) -> Generator[Tick, None, tuple[tuple[Kernel, ...], str]]:
-    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw and no
-    text; or no kernels, and why the call failed. `mode`: see `Observe`. `profiler`: command line of
-    a profiler that starts the worker; empty for none."""
+    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw; or none, and why
+    the call failed. `mode`: see `Observe`. `profiler`: command line of a profiler that starts the worker, if
+    any."""
     note = f"watching {side.name} on {workload.name}"
     try:
         yield from bench.prepare_answer(workload, with_windows=True)
@@ -107,10 +103,7 @@ def trace_kernels(
         return (), f"torch's profiler: {call_error}"
     if not kernels:
         return (), "torch's profiler saw no kernel in the call"
-    runs = []
-    for kernel in kernels:
-        name = short_name(kernel.name)
-        runs.append(KernelRun(kernel=name, us=kernel.us, registers=kernel.registers))
+    runs = [KernelRun(kernel=short_name(run.name), us=run.us, registers=run.registers) for run in kernels]
     return tuple(runs), ""
 
 
@@ -155,11 +148,9 @@ NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
 """Stall reasons that some GPUs have no counter for."""
 ISSUE_REASON = "selected"
 """The same counter for warps that issue; needed for the total."""
-METRICS = (
-    *(TIME_COUNTER, REGISTER_COUNTER, CONFLICT_COUNTER, WAVEFRONT_COUNTER),
-    *(*PERCENT_COUNTERS.values(), *map(STALL_COUNTER.format, (*WAITS, ISSUE_REASON))),
-)
-"""Counters that ncu measures."""
+STALL_COUNTERS = {reason: STALL_COUNTER.format(reason) for reason in (*WAITS, ISSUE_REASON)}
+OTHER_COUNTERS = (TIME_COUNTER, REGISTER_COUNTER, CONFLICT_COUNTER, WAVEFRONT_COUNTER)
+METRICS = (*OTHER_COUNTERS, *PERCENT_COUNTERS.values(), *STALL_COUNTERS.values())
 UNIT_NS = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}
 """Unit prefix of seconds to nanoseconds."""
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
@@ -187,17 +178,11 @@ def read_counters(
     runs = read_log(text)
     if runs and not call_error:
         return runs, ""
-    return (), explain_failure(text, call_error)
-
-
-def explain_failure(log: str, call_error: str) -> str:
-    """Why ncu gave no result, and the remedy. `log`: what ncu wrote; `call_error`: why the call
-    failed, or empty."""
-    if NO_PERMISSION in log or NO_PERMISSION in call_error:
-        return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {PERMISSION_HINT}"
-    errors = [line.partition("==ERROR==")[2].strip() for line in log.splitlines() if "==ERROR==" in line]
+    if NO_PERMISSION in text or NO_PERMISSION in call_error:
+        return (), f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {PERMISSION_HINT}"
+    errors = [line.partition("==ERROR==")[2].strip() for line in text.splitlines() if "==ERROR==" in line]
     reasons = [*errors[:1], *([call_error] if call_error else [])]
-    return f"{NCU}: {'; '.join(reasons)}" if reasons else f"{NCU} saw no kernel in the call"
+    return (), f"{NCU}: {'; '.join(reasons)}" if reasons else f"{NCU} saw no kernel in the call"
 
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
@@ -235,10 +220,9 @@ def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
 
 def stall_shares(counters: dict[str, float]) -> dict[str, float]:
     """What warps wait for, to its share of their time; empty if a needed counter is missing."""
-    names = {reason: STALL_COUNTER.format(reason) for reason in (*WAITS, ISSUE_REASON)}
-    warps = {reason: counters[name] for reason, name in names.items() if name in counters}
+    warps = {reason: counters[name] for reason, name in STALL_COUNTERS.items() if name in counters}
     total = sum(warps.values())
-    if not total or names.keys() - warps.keys() - NOT_EVERYWHERE:
+    if not total or STALL_COUNTERS.keys() - warps.keys() - NOT_EVERYWHERE:
         return {}
     stalled = [reason for reason, count in warps.items() if count and reason in WAITS]
     return {WAITS[reason]: warps[reason] / total for reason in stalled}
@@ -255,8 +239,8 @@ SHORTEST_LIMIT_S = 10.0
 def profile_call(
     context: Context, side: Side, workload: Workload, variant_count: int
 ) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
-    """Profile of one call, by ncu, else by torch's profiler, else None; and why counters are unknown,
-    empty with ncu. `variant_count`: number of variants that share the step's time limit."""
+    """Profile of one call, by ncu, else by torch's profiler; and why counters are unknown. `variant_count`:
+    number of variants that share the step's time limit."""
     if side.kind == "command":
         return None, "a program of its own is not profiled"
     # At most two profilers run for each variant.
@@ -277,10 +261,7 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
     for name in dict.fromkeys(launch.kernel for launch in runs):
         launches = [launch for launch in runs if launch.kernel == name]
         weights = [launch.us or 0.0 for launch in launches]
-        registers = [launch.registers for launch in launches if launch.registers is not None]
-        shares: dict[str, float | None] = {}
-        for fact in SHARES:
-            shares[fact] = _mean([getattr(launch, fact) for launch in launches], weights)
+        shares = {fact: _mean([getattr(run, fact) for run in launches], weights) for fact in SHARES}
         share_by_stall: dict[str, float] = {}
         for reason in dict.fromkeys(reason for launch in launches for reason in launch.stalls):
             share = _mean([launch.stalls.get(reason) for launch in launches], weights)
@@ -291,7 +272,7 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
             kernel=name,
             launches=len(launches),
             us=sum_if_all_known([launch.us for launch in launches]),
-            registers=max(registers, default=None),
+            registers=max((run.registers for run in launches if run.registers is not None), default=None),
             stalls=dict(longest_stalls),
             **shares,
         )
@@ -316,9 +297,7 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 def longest_kernel_facts(profile: DeviceProfile) -> dict[str, float | str | None]:
     """Facts about the longest kernel of a call, for the decision tree."""
     longest = profile.kernels[0]
-    facts: dict[str, float | str | None] = {fact: getattr(longest, fact) for fact in SHARES}
-    facts["stall"] = next(iter(longest.stalls), None)
-    return facts
+    return {**{fact: getattr(longest, fact) for fact in SHARES}, "stall": next(iter(longest.stalls), None)}
 
 
 def describe_source(profile: DeviceProfile) -> str:

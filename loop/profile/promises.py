@@ -23,9 +23,8 @@ INDENTED = re.compile(r"^\s")
 
 
 def _variants_with_promises(context: Context, field: str, label: str) -> tuple[dict[str, CAbiVariant], list[str]]:
-    """Variants with promises in `field` of the manifest, and messages on missing compilers. Without
-    its compiler a variant uses the emulator's build recipe, or is left out if that has none either.
-    `label`: the promises in words, for messages."""
+    """Variants with promises in `field` of the manifest, and messages on missing compilers. Without its compiler a
+    variant uses the emulator's build recipe, if it has one. `label`: the promises in words, for messages."""
     target, missing = context.bench.target, list[str]()
     variants: dict[str, CAbiVariant] = {}
     for name, variant in context.bench.compiled_variants(variant_names(context)).items():
@@ -46,8 +45,7 @@ def _variants_with_promises(context: Context, field: str, label: str) -> tuple[d
 
 def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Compile every source that must be refused, and check the compiler's message."""
-    field, label = "must_not_compile", "what must not compile"
-    variants, missing = _variants_with_promises(context, field, label)
+    variants, missing = _variants_with_promises(context, "must_not_compile", label="what must not compile")
     compilations = [
         _compile_source(context, name, variant.build, source)
         for name, variant in variants.items()
@@ -55,12 +53,9 @@ def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[
     ]
     checks = yield from run_side_by_side(compilations, cores())
     failures, hint = [check for check in checks if check.status != "refused"], None
-    count = f"{len(checks)} of {len(checks)}"
-    message = f"{count} bad configurations are refused, each in its own words"
-    if not checks and missing:
-        message = "nothing was compiled"
-    elif not checks:
-        message = "the manifest names nothing that must not compile"
+    message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
+    if not checks:
+        message = "nothing was compiled" if missing else "the manifest names nothing that must not compile"
     if failures:
         first, more = failures[0], f"; and {len(failures) - 1} more" if len(failures) > 1 else ""
         result, hint = "it compiles", "assert it at compile time: static_assert(condition, message)"
@@ -68,10 +63,8 @@ def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[
             result = f"refused for another reason: {first.message}"
             hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
         message = f"{first.variant}, {first.title}: {result}{more}"
-    output = PromisesOutput(
-        ok=not failures, message=message, hint=hint, not_exercised=tuple(missing), checks=tuple(checks)
-    )
-    return Result(output)
+    fields = {"not_exercised": tuple(missing), "checks": tuple(checks)}
+    return Result(PromisesOutput(ok=not failures, message=message, hint=hint, **fields))
 
 
 def _compile_source(
@@ -83,12 +76,9 @@ def _compile_source(
         flags = [flag for flag in recipe.flags if flag not in linked_libraries(recipe)]
         paths = [f"-I{context.bench.include}", "-c", source.source, "-o", f"{folder}/refused.o"]
         command = [recipe.compiler, *flags, *source.flags, *paths]
+        note, limit_s = f"refusing {source.source}", context.kill_after_s
         compiled = yield from run(
-            command,
-            cwd=context.task.folder,
-            limit_s=context.kill_after_s,
-            env=ENGLISH_MESSAGES,
-            note=f"refusing {source.source}",
+            command, cwd=context.task.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note
         )
     printed = (compiled.errors + compiled.output).splitlines()
     lines = [line.strip() for line in printed if not INDENTED.match(line)]
@@ -114,8 +104,7 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     for build in built:
         names = read_defined_names(Path(build.library))
         if names is None:
-            why = "there is no nm to read the library with"
-            skipped.append(f"instances of {build.variant}: {why}; {BINUTILS}")
+            skipped.append(f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}")
             continue
         defined = {_canonical(short_name(name)) for name in names}
         for instance in variants[build.variant].instances:
@@ -134,15 +123,8 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
         hint = "; ".join(dict.fromkeys(lines))
     if failures:
         message, hint = failures[0].message, failures[0].hint
-    output = PromisesOutput(
-        ok=not missing and not failures,
-        message=message,
-        hint=hint,
-        promised=count,
-        not_exercised=tuple(skipped),
-        missing=tuple(missing),
-    )
-    return Result(output)
+    fields = {"promised": count, "not_exercised": tuple(skipped), "missing": tuple(missing)}
+    return Result(PromisesOutput(ok=not missing and not failures, message=message, hint=hint, **fields))
 
 
 def _canonical(name: str) -> str:

@@ -67,8 +67,7 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
             return Result(earlier)
     read_reports(variants, builds, findings)
     yield from find_launches(context, variants, findings, only_built=arguments.built)
-    may_spill = arguments.spills == "tell"
-    output = _check_findings(context, variants, findings, may_spill=may_spill)
+    output = _check_findings(context, variants, findings, may_spill=arguments.spills == "tell")
     return Result(output.model_copy(update={"rests_on": digest}))
 
 
@@ -97,18 +96,13 @@ def _check_findings(
     findings.note_unreported_kernels(launches)
     gpu_name = device.name if device else architecture
     refused = [_refusal_text(launch, gpu_name) for launch in launches if launch.resident == 0]
-    for occupancy in occupancies:
-        # With a kernel it is one of `launches`; without, it comes from the manifest.
-        if occupancy.resident == 0 and not occupancy.kernel:
-            refused.append(explain_impossible_launch(occupancy))
+    # With a kernel it is one of `launches`; without, it comes from the manifest.
+    declared = [occupancy for occupancy in occupancies if not occupancy.kernel]
+    refused += [explain_impossible_launch(occupancy) for occupancy in declared if occupancy.resident == 0]
     impossible = tuple(dict.fromkeys(refused))
     over_budget = broken if may_spill else [*spilled, *broken]
     problems = [*findings.problems, *over_budget, *impossible]
-    hint = next(iter(findings.problems.values()), None)
-    if hint is None and over_budget:
-        hint = BUDGET_HINT
-    elif hint is None and impossible:
-        hint = FEWER_RESOURCES_HINT
+    hints = [*findings.problems.values(), *([BUDGET_HINT] if over_budget else [FEWER_RESOURCES_HINT])]
     if problems:
         message = f"{problems[0]}{f'; and {len(problems) - 1} more' if len(problems) > 1 else ''}"
     elif not chosen:
@@ -117,12 +111,11 @@ def _check_findings(
         message = _compiled_line(architecture, findings.libraries)
         residents = [launch.resident for launch in launches]
         if residents:
-            blocks = f"{min(residents)} to {max(residents)} blocks"
-            message = f"{message}; {blocks} a multiprocessor of {gpu_name}"
+            message += f"; {min(residents)} to {max(residents)} blocks a multiprocessor of {gpu_name}"
     return ResourcesOutput(
         ok=not problems,
         message=message,
-        hint=hint,
+        hint=hints[0] if problems else None,
         not_exercised=tuple(dict.fromkeys(findings.missing)),
         learned=tuple(f"On {architecture}, {text}." for text in (*spilled, *impossible)),
         device=architecture,
@@ -153,10 +146,9 @@ def merge_launches(placed: Sequence[Placement], timed: set[str]) -> tuple[Placem
 def check_budgets(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Check one library. Returns three lists: texts on excessive spills, texts on other exceeded
-    budgets, and names of kernels whose budget needs a launch that no workload makes. Without a
-    budget a kernel must not spill. A budget that matches no kernel counts as exceeded: otherwise a
-    renamed kernel would silently lose its budget."""
+    """Check one library: spills beyond the budget, other exceeded budgets, and kernels whose budget needs a
+    launch that no workload makes. Without a budget a kernel must not spill. A budget that matches no kernel
+    counts as exceeded: otherwise a renamed kernel would silently lose its budget."""
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for kernel in library.kernels:
         budget = next((budget for budget in budgets if budget.kernel in kernel.name), None)
@@ -178,15 +170,12 @@ def check_budgets(
         ):
             if limit is not None and amount is not None and amount > limit:
                 broken.append(f"{kernel.short_name}: {amount} {unit}, budget {limit}")
-        fewest = min((launch.resident for launch in launches), default=None)
-        least = budget.blocks_per_sm
+        fewest, least = min((launch.resident for launch in launches), default=None), budget.blocks_per_sm
         if least is not None and fewest is not None and fewest < least:
-            blocks = f"{fewest} blocks a multiprocessor, budget {least} at least"
-            broken.append(f"{kernel.short_name}: {blocks}")
+            broken.append(f"{kernel.short_name}: {fewest} blocks a multiprocessor, budget {least} at least")
     for budget in budgets:
         if not any(budget.kernel in kernel.name for kernel in library.kernels):
-            names = ", ".join(library.variants)
-            broken.append(f"the budget for {budget.kernel!r} fits no kernel of {names}")
+            broken.append(f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}")
     return spilled, broken, unchecked
 
 
@@ -195,17 +184,15 @@ def _refusal_text(launch: Placement, gpu_name: str) -> str:
     needs = ""
     if launch.limited_by in ("threads", "registers", "shared memory"):
         registers = "" if launch.registers is None else f" {launch.registers} registers each,"
-        shared = f"{launch.shared_bytes} bytes of shared memory"
-        needs = f" ({launch.threads} threads,{registers} {shared})"
-    what = f"{launch.kernel} cannot be launched on {gpu_name} for {launch.workload}"
-    return f"{what}: {launch.limited_by}{needs}"
+        needs = f" ({launch.threads} threads,{registers} {launch.shared_bytes} bytes of shared memory)"
+    return f"{launch.kernel} cannot be launched on {gpu_name} for {launch.workload}: {launch.limited_by}{needs}"
 
 
 def _timed_occupancies(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placements: Sequence[Placement]
 ) -> Iterator[Occupancy]:
-    """How each timed call fills the GPU: by the launches that host code reported, else by the
-    manifest's. Nothing for a GPU without facts. Notes in `findings` variants without a launch."""
+    """How each timed call fills the GPU: by the launches that host code reported, else by the manifest's; notes in
+    `findings` variants that have neither. Nothing for a GPU without facts."""
     device = findings.device
     if device is None:
         return
@@ -214,15 +201,13 @@ def _timed_occupancies(
         timed = timed_workloads(context, variant)
         names = {workload.name for workload in timed}
         if name in findings.launches:
-            reported = [launch for launch in placements if launch.variant == name]
-            reported = [launch for launch in reported if launch.workload in names]
+            reported = [launch for launch in placements if launch.variant == name and launch.workload in names]
             yield from largest_occupancies(reported, device, at_hand=at_hand)
         elif variant.launch is not None:
             limit = "static arithmetic only, on the launch that the manifest declares"
             findings.missing.append(f"launches of {name}: {limit}")
             for workload in timed:
-                launch = variant.launch
-                occupancy = declared_occupancy(name, launch, workload, device, at_hand=at_hand)
+                occupancy = declared_occupancy(name, variant.launch, workload, device, at_hand=at_hand)
                 if occupancy is not None:
                     yield occupancy
         elif variant.emulation is None:  # Else the dry run in the emulator noted why it told none.
@@ -230,8 +215,7 @@ def _timed_occupancies(
 
 
 def section(output: ResourcesOutput) -> Section | None:
-    """Section of the report on one GPU: the kernels of timed calls, and those with problems. None
-    if there is neither a compiler's report nor a launch."""
+    """Section of the report on one GPU: kernels of timed calls, and those with problems; None without any."""
     if not (output.libraries or output.placements or output.fillings):
         return None
     rows = kernel_rows(output)
@@ -253,8 +237,9 @@ def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
     most_registers = max((kernel.registers or 0 for kernel in entries), default=0)
     spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)
     spills = f"{spilling} of them {'spills' if spilling == 1 else 'spill'}" if spilling else "none spills"
-    limits = f"at most {most_registers} registers, {spills}"
-    return f"compiled for {device}: {say.count(len(entries), 'kernel')}, {limits}"
+    return (
+        f"compiled for {device}: {say.count(len(entries), 'kernel')}, at most {most_registers} registers, {spills}"
+    )
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
@@ -266,24 +251,23 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
         waves = [occupancy.waves for occupancy in occupancies]
         waves_text = _join_ends(say.significant(min(waves), 2), say.significant(max(waves), 2))
         source = "" if occupancies[0].kernel else ", by the launch that the manifest declares"
-        workloads = say.count(len(occupancies), "workload")
-        lines.append(f"{name}: {waves_text} waves, filled on {full} of {workloads}{source}")
+        filled = f"{full} of {say.count(len(occupancies), 'workload')}"
+        lines.append(f"{name}: {waves_text} waves, filled on {filled}{source}")
     return tuple(lines)
 
 
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
-    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels. Kernels
-    with problems come first, then those of timed calls; others have no row. A kernel in several
-    libraries has one row; launches without a compiler's report come last of their kind."""
+    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels with problems, then of
+    others in timed calls. A kernel in several libraries has one row; launches without a compiler's report come
+    last."""
     unmatched = list(output.placements)
     launches_by_kernel: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:
         for kernel in library.kernels:
-            launches = launches_by_kernel.setdefault((kernel.short_name, kernel), [])
-            for launch in tuple(unmatched):
-                if launch.symbol == kernel.symbol and launch.variant in library.variants:
-                    launches.append(launch)
-                    unmatched.remove(launch)
+            of_kernel = [launch for launch in unmatched if launch.symbol == kernel.symbol]
+            launches = [launch for launch in of_kernel if launch.variant in library.variants]
+            unmatched = [launch for launch in unmatched if launch not in launches]
+            launches_by_kernel.setdefault((kernel.short_name, kernel), []).extend(launches)
     for launch in unmatched:
         launches_by_kernel.setdefault((launch.kernel, None), []).append(launch)
     namespaces = {"".join(NAMESPACE.findall(name)) for name, _ in launches_by_kernel}
@@ -291,8 +275,7 @@ def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]
     common = namespaces.pop() if len(namespaces) == 1 else ""
     problem_rows, timed_rows = [], []
     for (name, report), launches in launches_by_kernel.items():
-        shared = [launch.shared_bytes for launch in launches]
-        shared = shared or [report.shared_bytes if report else 0]
+        shared = [launch.shared_bytes for launch in launches] or [report.shared_bytes if report else 0]
         shared_kib = _join_ends(f"{min(shared) / 1024:.3g}", f"{max(shared) / 1024:.3g}")
         residents = [launch.resident for launch in launches]
         row = (
