@@ -91,8 +91,7 @@ class LoopError(Exception):
         return ERROR_CODE_BY_EXIT_CODE.get(self.exit_code, "failed")
 
     def as_json(self, command: str) -> dict[str, object]:
-        """The JSON of a failed command: partial results, and `error`, whose `next` says what to do:
-        the error's hint, else that of its class, else `command --help`. `command`: as typed."""
+        """The JSON of a failed command. `next`: the error's hint, else its class's, else `command --help`."""
         error = {
             "code": self.code,
             "message": self.message,
@@ -176,8 +175,7 @@ class DefinitionError(UsageError):
 
 
 class Stopped(BaseException):
-    """The session must end now: interrupted by user or system, or out of time. Steps never catch it.
-    It is no `Exception`, as KeyboardInterrupt is none, so that libraries do not swallow it."""
+    """The session must end now. It is no `Exception`, as KeyboardInterrupt is none: so nothing swallows it."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -192,10 +190,7 @@ _UNPRINTABLE = re.compile(rf"{ESCAPE_SEQUENCES}|{CONTROL_CHARACTERS}|\r(?!\n)|[\
 
 
 def remove_escapes(text: str) -> str:
-    """`text` without escape sequences; each other control character becomes a space.
-
-    Bytes that are no UTF-8, as in some file names, become U+FFFD, so that output is valid UTF-8.
-    """
+    """`text` as a terminal may print it: no escape sequences or control characters, and valid UTF-8."""
     if text.isprintable():  # Fast path for most texts.
         return text
 

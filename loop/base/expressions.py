@@ -111,8 +111,7 @@ class Expression:
         return self._evaluate(values, _require_finite)
 
     def _evaluate(self, values: Values, convert: Callable[[object], T]) -> T:
-        """The value, as `convert` returns it: it raises ExpressionError for a value of another type.
-        Raises ExpressionError, with the whole expression, for every error of the evaluation."""
+        """The value, checked by `convert`, which raises ExpressionError; so does each arithmetic error."""
         try:
             return convert(_evaluate_node(self.tree, values))
         except ExpressionError as error:
@@ -123,8 +122,7 @@ class Expression:
 
 
 def _parse_tree(text: str) -> ast.expr:
-    """The syntax tree of a text. Raises ExpressionError, with the column, for a text that Python
-    cannot parse or that has a node outside the language."""
+    """The syntax tree of an expression. Raises ExpressionError, with the column, for what the language forbids."""
     if not text.strip():
         raise ExpressionError("an expression", "nothing")
     if len(text) > MAX_LENGTH:
@@ -234,8 +232,7 @@ def _evaluate_node(node: ast.expr, values: Values) -> Any:
 
 
 def _read_field(name: str, node: ast.expr, owner: object) -> Any:
-    """Value of the key `name` of a mapping, or of a model's field; no other attribute can be read.
-    A tuple becomes a list. `node`: the dotted name, for the ExpressionError if nothing has that name."""
+    """The value `name` of a mapping or model (a list for a tuple). `node`: the dotted name, for the error."""
     if owner is None and isinstance(node, ast.Attribute):
         expected = f"{_dotted_name(node.value)} to have a field {name!r}"
         raise ExpressionError(expected, _quote_value(owner))

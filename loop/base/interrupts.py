@@ -27,8 +27,7 @@ def store_signal_number(number: int) -> None:
 
 
 def _store_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: store the first signal. Another one, later than `SAME_SIGNAL_S`, kills this
-    process and its children at once; the journal stays readable."""
+    """Signal handler: store the first signal. A second one, a second later, kills this process and children."""
     if not _signal_state.number:
         _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
     elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
@@ -40,11 +39,8 @@ def _store_signal(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def signals_as_flags() -> Iterator[None]:
-    """Store Ctrl-C, SIGTERM and SIGHUP as flags inside this block.
-
-    Raises Stopped at the block's start for an earlier signal, and at its end for one that no
-    `raise_if_signalled` has reported. A block inside another does nothing.
-    """
+    """Store signals as flags inside this block, for `raise_if_signalled`. Raises Stopped at its start for an
+    earlier signal, and at its end for one that is not reported yet. A nested block does nothing."""
     if _signal_state.is_active:
         yield
         return
@@ -65,5 +61,4 @@ def raise_if_signalled() -> None:
     """Raise Stopped if a signal has come. Call it only where no work is half done."""
     if _signal_state.number:
         _signal_state.is_reported = True
-        name = signal.Signals(_signal_state.number).name
-        raise Stopped(f"interrupted by {name}", ExitCode.INTERRUPTED)
+        raise Stopped(f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED)

@@ -31,9 +31,8 @@ class LockHeld(UsageError):
 
 @contextmanager
 def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
-    """Lock the file `path` inside this block, and write this process's number into it.
-    Yields the file descriptor: a child that inherits it shares the lock, until both have closed it.
-    Raises LockHeld if another process keeps the lock for `wait_s`; LoopError for a failed write."""
+    """Lock file `path` in this block; yields its descriptor, with which a child shares the lock. Raises LockHeld
+    if another process keeps the lock for `wait_s`; LoopError for a failed write."""
     deadline = time.monotonic() + wait_s
     with contextlib.ExitStack() as files:
         try:
@@ -77,8 +76,7 @@ def _try_lock(file: IO[bytes] | IO[str], mode: int) -> bool:
 
 @contextmanager
 def locked_temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in `parent`, removed after this block. Raises OSError when it cannot be made.
-    Also removes folders that killed processes left there; a lock tells those from folders in use."""
+    """A new folder in `parent`, removed after this block. Also removes those left by killed processes."""
     for old_folder in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # Locked, of another user, or already gone.
             handle = os.open(old_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

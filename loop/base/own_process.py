@@ -22,8 +22,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 
 def limit_memory() -> None:
-    """Let this process allocate only LOOP_MEMORY further bytes, if that variable is set: so it fails
-    by itself before the machine runs out of memory."""
+    """Let this process allocate only LOOP_MEMORY further bytes, if set, so that the machine keeps some."""
     extra_bytes = os.environ.get(MEMORY_VARIABLE)
     if extra_bytes:
         with open("/proc/self/statm") as file:

@@ -14,18 +14,15 @@ from loop.base.errors import UsageError, remark_once
 
 
 def explain_foreign_access(path: Path) -> str:
-    """Why another user could change `path`, in words; empty if only this user, a group and root can.
-    A parent folder that others cannot enter protects what is below it, whatever its modes are."""
+    """Why another user could change `path`; empty if only this user, a group and root can."""
     private_parent: Path | None = None
-    # In a user namespace, the owner of `/` is root, whatever its number is.
-    trusted_users = (0, os.geteuid(), os.stat("/").st_uid)
+    trusted_users = (0, os.geteuid(), os.stat("/").st_uid)  # Also root of a user namespace.
     for entry, status, is_path_itself in _walk_down_to(path):
         if status.st_uid not in trusted_users:
             return f"{entry} belongs to user {status.st_uid}"
         if private_parent is not None and entry.is_relative_to(private_parent):
             continue
         is_world_writable = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
-        # In a sticky parent such as /tmp, others cannot replace what they do not own.
         if is_world_writable and (is_path_itself or not status.st_mode & stat.S_ISVTX):
             return f"everybody can write {entry} (mode {stat.S_IMODE(status.st_mode):04o})"
         if stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o011:
@@ -34,8 +31,7 @@ def explain_foreign_access(path: Path) -> str:
 
 
 def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Yield (entry, stat, whether it is the path itself) for each parent folder, top first, and the
-    path; then the same for the path with its links resolved. Missing entries are left out."""
+    """(entry, stat, is it the path?) of existing parents and the path, top first; again with links resolved."""
     for path_form in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
         for entry in (*reversed(path_form.parents), path_form):
             with contextlib.suppress(OSError):
@@ -52,8 +48,7 @@ def make_private(folder: Path) -> None:
 
 @functools.cache
 def private_folder(name: str) -> Path:
-    """The temporary folder `loop-UID/NAME`, which lasts. If another user could write it: a folder
-    with a random name, removed when this process ends."""
+    """The temporary folder `loop-UID/NAME`; if others can write it, a new one that ends with this process."""
     import tempfile
 
     folder = Path(tempfile.gettempdir()) / f"loop-{os.geteuid()}" / name
@@ -75,8 +70,7 @@ JOBS = "jobs"
 
 
 def shipped(name: str) -> Path:
-    """Path of a folder or file that ships with loop, such as `patterns`: in the installed package,
-    else in the checkout."""
+    """Path of a folder or file that ships with loop, such as `patterns`: in the package, else in the checkout."""
     packaged = PACKAGE / "_data" / name
     return packaged if packaged.exists() else PACKAGE.parent / name
 
@@ -114,12 +108,11 @@ def make_folder_variables_absolute() -> None:
 
 
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
-    """The folder that environment variable `variable` names; else `loop` in the folder that
-    `xdg_variable` names; else `loop` in `home_subfolder` of the user's home.
+    """The folder that environment variable `variable` names; else `loop` in the folder that `xdg_variable` names;
+    else `loop` in `home_subfolder` of the user's home.
 
-    If other users could write it: the one below home, else a temporary private one, with a remark.
-    Resolved (no `..`, no links), because paths below it are compared as text.
-    """
+    If other users could write it: the one below home, else a temporary private one, with a remark. Resolved (no
+    `..`, no links), because paths below it are compared as text."""
     default = Path.home() / home_subfolder / "loop"
     xdg_folder = os.environ.get(xdg_variable)
     chosen = Path(xdg_folder).absolute() / "loop" if xdg_folder else default
@@ -138,8 +131,7 @@ def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
 
 
 def shared_locks() -> Path | None:
-    """Folder of the locks that all `loop` processes of this user share; None if none can be made
-    that is private."""
+    """Folder of the locks that all `loop` processes of this user share; None if no private one can be made."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     for folder in (Path(runtime) / "loop", Path(f"/tmp/loop-{os.getuid()}")):
         with contextlib.suppress(OSError):
@@ -164,15 +156,13 @@ class Project:
         return self.target / MANIFEST
 
     def definitions_folder(self, kind: str) -> Path | None:
-        """The project's own folder `patterns`, `plans` or `templates` (`kind`); None if it has none.
-        The bundled target has none: those in its place are the shipped ones."""
+        """The project's own `patterns`, `plans` or `templates` (`kind`); None if it has none, or is bundled."""
         folder = self.target / kind
         return folder if not self.bundled and folder.is_dir() else None
 
 
 def find_project(target: Path | None, current_folder: Path) -> Project:
-    """The project to work on: the one of `target` (a folder or its manifest), else of
-    `current_folder`, else the bundled target. Raises UsageError if `target` has no manifest."""
+    """The project of `target` (folder or manifest), else `current_folder`, else the bundled. UsageError: none."""
     is_in_checkout = _is_in_checkout(current_folder)
     sessions_parent = PACKAGE.parent if is_in_checkout else current_folder.absolute()
     default_sessions = _sessions_folder(sessions_parent)
@@ -191,8 +181,7 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
 
 
 def require_named_target(target: Path | None, current_folder: Path, verb: str) -> None:
-    """Raise UsageError if no target is named and a command would work on the bundled one, although
-    it runs outside loop's checkout. `verb`: what it would do to the target, for the message."""
+    """Raise UsageError if no target is named or here: outside the checkout, the bundled one is no default."""
     is_bundled = target is None and find_project(None, current_folder).bundled
     if is_bundled and not _is_in_checkout(current_folder):
         own_target = f"loop's own is --target {shipped(BUNDLED_TARGET)}"

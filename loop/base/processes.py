@@ -153,8 +153,7 @@ class Child:
     def _start(
         self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
     ) -> Any:
-        """Start the process; returns a `subprocess.Popen`. A subclass (`loop.workers.nursery`) forks it
-        from another process instead, and returns an object with the same methods."""
+        """Start the process; returns a `subprocess.Popen`. `loop.workers.nursery` overrides this."""
         adopt_orphans()
         try:
             return subprocess.Popen(
@@ -252,8 +251,7 @@ def run(
     env: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Generator[Tick, None, Completed]:
-    """Run a command to its end, or kill it after `limit_s`. Yields ticks with `note` while it runs.
-    Raises CannotStart if it cannot be started; the result says whether the command itself failed."""
+    """Run a command with ticks; kill it after `limit_s`. It may fail: see the result. Raises CannotStart."""
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])
@@ -291,8 +289,7 @@ def run_to_end(task: Generator[Tick, None, Any]) -> Any:
 def run_side_by_side(
     tasks: Iterable[Generator[Tick, None, Result]], max_running: int
 ) -> Generator[Tick, None, list[Result]]:
-    """Run several generators of ticks in turns, `max_running` of them at a time. Returns their results
-    in order. An error in one closes the others."""
+    """Run generators of ticks in turns, `max_running` at a time; return their results in order."""
     not_started = enumerate(tasks)
     running = dict(itertools.islice(not_started, max_running))  # Number of a task to the task.
     results: dict[int, Result] = {}
@@ -327,8 +324,7 @@ def kill_trees(pids: Sequence[int]) -> None:
 
 
 def _processes_below(pids: Collection[int]) -> list[psutil.Process]:
-    """The processes with these pids, the adopted orphans of their sessions, and all descendants.
-    An orphan, as a daemon, is known by its session: its parent is this process now."""
+    """The processes with these pids, orphans that were adopted from their sessions, and all descendants."""
     family, family_pids = list[psutil.Process](), {*pids}
     for process in psutil.Process().children(recursive=True):  # A parent comes before its children.
         with contextlib.suppress(psutil.Error, OSError):
@@ -352,8 +348,7 @@ def end_children_at_exit() -> None:
 
 
 def kill_all_children(expected_pid: int | None = None) -> None:
-    """Kill all descendants of this process, and wait for them. `expected_pid`: do nothing in another
-    process, as in a fork that inherited the call; None: in any."""
+    """Kill all descendants of this process. `expected_pid`: do nothing in a fork, whose pid differs."""
     deadline = time.monotonic() + END_CHILDREN_S
     while expected_pid in (None, os.getpid()) and time.monotonic() < deadline:
         children = psutil.Process().children(recursive=True)
@@ -369,8 +364,7 @@ def kill_all_children(expected_pid: int | None = None) -> None:
 
 
 def process_name(pid: int) -> str:
-    """`PID-TICKS`, with the start time in clock ticks since boot: unlike a pid, unique since boot.
-    Empty if the process has ended or is unknown."""
+    """`PID-TICKS`, with the start in ticks since boot: unlike a pid, never used again. Empty if it has ended."""
     try:  # The fields behind the program's name, which may contain anything (proc(5)).
         state_and_more = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except OSError:

@@ -59,12 +59,11 @@ class Clipped:
 
 
 def winsorise(values: Sequence[float]) -> Clipped:
-    """Clip (winsorise) log ratios that lie more than `CLIP_DEVIATIONS` deviations from their median.
-    A deviation is 1.4826 times the median absolute deviation, as for normal values.
+    """Clip (winsorise) log ratios that lie more than `CLIP_DEVIATIONS` deviations from their median. A deviation
+    is 1.4826 times the median absolute deviation, as for normal values.
 
-    All values stay if there are fewer than `MIN_VALUES`, or if less than `MIN_SHARE_WITHIN` of them
-    lie within: then the median may be wrong. Tukey and McLaughlin 1963; Hampel 1974.
-    """
+    All values stay if there are fewer than `MIN_VALUES`, or if less than `MIN_SHARE_WITHIN` of them lie within:
+    then the median may be wrong. Tukey and McLaughlin 1963; Hampel 1974."""
     unchanged = Clipped(tuple(values), 0)
     if len(values) < MIN_VALUES:
         return unchanged
@@ -83,11 +82,10 @@ def ratio_interval(
 ) -> tuple[float, float, float]:
     """Ratio and confidence interval, as (ratio, low, high), from log ratios of two or more rounds.
 
-    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty:
-    with h of n values unclipped it has h - 1 degrees of freedom and the standard error
-    s n / (h sqrt(n)) (Yuen 1974, "The two-sample trimmed t"). Without outliers it is the usual one.
-    `shared_variance`: variance of the mean that all rounds have in common; it widens the interval.
-    """
+    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty: with h of n
+    values unclipped it has h - 1 degrees of freedom and the standard error s n / (h sqrt(n)) (Yuen 1974, "The
+    two-sample trimmed t"). Without outliers it is the usual one. `shared_variance`: variance of the mean that all
+    rounds have in common; it widens the interval."""
     sample = winsorise(log_ratios)
     count, unclipped = len(log_ratios), len(log_ratios) - sample.clipped_count
     standard_error = stdev(sample.values) * math.sqrt(count) / unclipped
@@ -99,8 +97,7 @@ def ratio_interval(
 
 
 def t_cdf(t: float, freedom: float) -> float:
-    """Probability that Student's t with `freedom` degrees of freedom is below `t`.
-    Abramowitz and Stegun 26.7.1."""
+    """Probability that Student's t is below `t`, by its degrees of `freedom` (Abramowitz and Stegun 26.7.1)."""
     tail_probability = 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
     return 1 - tail_probability if t > 0 else tail_probability
 
@@ -131,8 +128,7 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction 1 + d1/(1 + d2/(1 + ...)) of `incomplete_beta`, from its last term on.
-    200 terms: exact to a double for the a and b of Student's t."""
+    """The first 200 terms of the continued fraction of `incomplete_beta`: exact to a double for Student's t."""
     value = 1.0
     for step in range(200, 0, -1):
         m, odd = divmod(step, 2)

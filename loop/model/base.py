@@ -8,9 +8,8 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Model(BaseModel):
-    """A frozen value that refuses unknown fields. `documents.parse` reads files that people write
-    strictly: text is no number, a boolean no integer. Files that `loop` wrote are read leniently: a
-    list counts as a tuple."""
+    """A frozen value that refuses unknown fields. `documents.parse` reads files that people write strictly: text
+    is no number, a boolean no integer. Files that `loop` wrote are read leniently: a list counts as a tuple."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -163,21 +163,19 @@ class Signature(Model):
 
 
 class Generator(PythonFunction):
-    """A Python function that makes the inputs of a call: tensors (also in containers) and other
-    values. It receives the workload's sizes, attributes and parameters by keyword, and `seed`,
-    `dtype` (a `torch.dtype`) and `device` if it declares them. `loop` seeds `random`, NumPy and
-    torch before each call: equal seeds must give equal values. If it makes GPU tensors, the
-    reference runs on the GPU."""
+    """A Python function that makes the inputs of a call: tensors (also in containers) and other values. It
+    receives the workload's sizes, attributes and parameters by keyword, and `seed`, `dtype` (a `torch.dtype`) and
+    `device` if it declares them. `loop` seeds `random`, NumPy and torch before each call: equal seeds must give
+    equal values. If it makes GPU tensors, the reference runs on the GPU."""
 
     passes: Literal["positional", "keywords", "one"] = "positional"
     """How the function receives the generated value: items by position, by keyword, or one argument."""
 
 
 class Modules(Model):
-    """The functions are classes such as `torch.nn.Module`. `loop` makes one object of each and
-    calls it. `loop` seeds with the same seed before each constructor, so that random weights are
-    equal. It then converts the reference's parameters to float64. Calls must not change parameters
-    and buffers."""
+    """The functions are classes such as `torch.nn.Module`. `loop` makes one object of each and calls it. `loop`
+    seeds with the same seed before each constructor, so that random weights are equal. It then converts the
+    reference's parameters to float64. Calls must not change parameters and buffers."""
 
     arguments: PythonFunction | None = None
     """Function that returns constructor arguments: a list, or a dict of keywords. Default: no arguments."""

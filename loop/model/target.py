@@ -36,9 +36,8 @@ DeviceKey = Annotated[str, StringConstraints(pattern=r"^(cpu|sm_\d{2,3})$")]
 
 
 class Tuning(Model):
-    """A set of values to tune together, such as the shape of a tile. The compiler receives them as
-    macros: field `rows` of macro `TILE` becomes `-DTILE_ROWS=64` and replaces `{tuned}` in a
-    variant's flags."""
+    """A set of values to tune together, such as the shape of a tile. The compiler receives them as macros: field
+    `rows` of macro `TILE` becomes `-DTILE_ROWS=64` and replaces `{tuned}` in a variant's flags."""
 
     title: Text
     variant: Identifier

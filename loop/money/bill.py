@@ -100,8 +100,7 @@ def make_bill(
 
 
 def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
-    """Compile time saved by the build cache, by pattern: the time that the cached build once took.
-    A build counts once a session, and not if an earlier attempt in this session compiled it."""
+    """Compile time saved by the build cache, by pattern. Each build counts once, if no attempt here made it."""
     seen_build_ids: set[str] = set()
     cached: dict[str, dict[str, float]] = {}  # Pattern to variant to seconds of compiling.
     for record in finished:

@@ -127,9 +127,7 @@ def current_restart_s(finished: Sequence[Finished]) -> float | None:
 
 
 def idle_advice(break_even_hours: float) -> str:
-    """A sentence: what to do while the idle time is unknown. Stopping after the break-even time
-    costs at most twice the best possible choice (rent or buy: Karlin, Manasse, Rudolph and Sleator
-    1988, "Competitive snoopy caching")."""
+    """What to do while the idle time is unknown: stopping at break-even costs at most twice the optimum."""
     within = say.hours(break_even_hours)
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
 
@@ -176,9 +174,8 @@ NOISE_MARGIN = 0.02
 
 
 def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:
-    """Expected value of an option: probability x value - cost, at both ends of its cost.
-    `value_usd`: value of success if the option states none. If an input is unknown, the note states
-    the value that it would need."""
+    """Expected value of an option: probability x value - cost, at both ends of its cost. `value_usd`: value of
+    success if the option states none. If an input is unknown, the note states the value that it would need."""
     (low, high), probability = option.usd, option.probability
     value = option.value_usd if option.value_usd is not None else value_usd
     expected = None

@@ -14,8 +14,7 @@ def money_line(bill: Bill, seconds: float) -> str:
 
 
 def cost_text(bill: Bill, seconds: float) -> str:
-    """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`; names what has no known price.
-    `seconds`: duration of the session, shown if nothing was billed."""
+    """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`. `seconds`: shown if nothing was billed."""
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for charge in bill.charges:
         sums[charge.resource, charge.basis] += charge.usd
@@ -23,8 +22,7 @@ def cost_text(bill: Bill, seconds: float) -> str:
     billed_text = f"{say.usd(bill.usd)} ({', '.join(parts)})" if parts else "nothing was billed"
     has_ai_tokens = bill.ai is not None and bool(bill.ai.models)
     used_resources = ("gpu", "ai") if has_ai_tokens else ("gpu",)
-    unmeasured = [missing.resource for missing in bill.unmeasured]
-    unpriced = [RESOURCE_NAMES[name] for name in unmeasured if name in used_resources]
+    unpriced = [RESOURCE_NAMES[m.resource] for m in bill.unmeasured if m.resource in used_resources]
     gaps = f"; {' and '.join(unpriced)}: price unknown" if unpriced else ""
     if bill.ai is not None and bill.ai.usd is None and not has_ai_tokens:
         gaps += "; no AI cost stated"

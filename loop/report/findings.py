@@ -72,8 +72,7 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
 
 
 def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
-    """The first failure on each workload and layout, as other seeds repeat it; of the first of all,
-    also a map of its errors. After `MANY_FAILURES`, only the names of the workloads."""
+    """The first failure on each workload and layout (other seeds repeat it), and the number of the rest."""
     first_failures: dict[tuple[str, str], Check] = {}
     for check in checks.checks:
         if not check.passed:
@@ -93,8 +92,7 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _error_map_lines(check: Check) -> Iterator[str]:
-    """The largest error along each dimension, as `0-31 right, 32-63 0.4`, or as one number if all its
-    parts have similar errors; then the values around the first wrong element."""
+    """Largest errors along each dimension (`0-31 right, 32-63 0.4`), and values around the first wrong one."""
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue
@@ -124,8 +122,7 @@ def speed_sections(
     """A table per timed variant, a row per workload; none if nothing was timed. `roof`: peak rates."""
     verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
-    # Variant to workload to the timing behind its verdict. Several may have been made; if none has
-    # the verdict's ratio, the first.
+    # Variant to workload to the timing behind its verdict, else to the first.
     by_variant: dict[str, dict[str, Measurement]] = {}
     for timing in (timing for output in outputs for timing in output.measurements):
         name = timing.workload.name
@@ -158,15 +155,11 @@ def speed_sections(
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
-    """The speed verdicts against the baseline. A variant that is incorrect or invalid on any workload
-    has no speed: its verdicts are left out."""
-    speeds, without_speed = list[SpeedVerdict](), set[str]()
-    for verdict in verdicts:
-        if isinstance(verdict, SpeedVerdict):
-            speeds.append(verdict)
-        else:
-            without_speed.add(verdict.variant)
-    return [v for v in speeds if v.against == "baseline" and v.variant not in without_speed]
+    """Speed verdicts against the baseline, of variants that are neither incorrect nor invalid on any workload."""
+    all_verdicts = list(verdicts)
+    speeds = [verdict for verdict in all_verdicts if isinstance(verdict, SpeedVerdict)]
+    incorrect = {verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)}
+    return [speed for speed in speeds if speed.against == "baseline" and speed.variant not in incorrect]
 
 
 def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
@@ -176,8 +169,7 @@ def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
 
 
 def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
-    """Geometric mean of the ratios. None if it would be noise: all verdicts are inconclusive, there
-    are none, or an interval is too wide."""
+    """Geometric mean of the ratios; None if it is noise: all are inconclusive, or an interval is too wide."""
     is_inconclusive = all(verdict.verdict == "inconclusive" for verdict in verdicts)
     if is_inconclusive or any(verdict.vague for verdict in verdicts):
         return None
@@ -204,8 +196,7 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
 
 
 def explain_undecided(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """A sentence for each reason why a variant is `same` or `inconclusive`, with its workload or the
-    number of its workloads."""
+    """A sentence for each reason why a variant is `same` or `inconclusive`, with its workloads."""
     workloads_by_reason: dict[tuple[str, str, str], list[str]] = {}
     for verdict in speed_verdicts(verdicts):
         if verdict.verdict in ("same", "inconclusive"):

@@ -124,9 +124,8 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
 
 
 def _mark_cells(tokens: Sequence[Token], start: int) -> None:
-    """Add attributes to a table's cells for the style sheet. `start`: index of the table's first token. Each cell
-    gets its column's title, because a narrow page shows rows as lists. A cell's first word is coloured if it is
-    an outcome, such as `faster`."""
+    """Add attributes to the cells of the table whose first token is at `start`: the column's title, for narrow
+    pages that show rows as lists; and the colour of a first word that is an outcome, such as `faster`."""
     heads: list[str] = []
     column = 0
     for position in range(start, len(tokens)):

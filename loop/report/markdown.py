@@ -17,11 +17,8 @@ def plain_text(text: object) -> str:
     shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if shown.isprintable():  # Most texts are, and this is quick.
         return shown
-    letters = []
-    for letter in shown:
-        is_removed = letter not in "\n\t" and unicodedata.category(letter) in _REMOVED_CATEGORIES
-        letters.append(" " if is_removed else letter)
-    return "".join(letters)
+    removed = {letter for letter in shown if unicodedata.category(letter) in _REMOVED_CATEGORIES}
+    return shown.translate({ord(letter): " " for letter in removed - {"\n", "\t"}})
 
 
 def one_line(text: object) -> str:
@@ -43,7 +40,6 @@ MIN_FIRST_COLUMN, FOLDED_FIRST_COLUMN = 12, 20
 """Least width of the first column on a terminal, and its width when it is folded, in characters."""
 MAX_PADDED = 48
 """Only cells up to this width are padded with spaces."""
-
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _SPECIAL = re.compile(r"[\\`*|~]")
@@ -83,8 +79,7 @@ def escape_literal(text: object) -> str:
 
 
 def escape_prose(text: object) -> str:
-    """Like `escape_literal`, but words between backticks stay code. Not for cells of a table, where
-    code may contain a border."""
+    """Like `escape_literal`, but words between backticks stay code. Not for tables: code may contain a border."""
     escaped = []
     for part in _SPAN.split(one_line(text)):
         is_code = _SPAN.fullmatch(part) is not None
@@ -94,11 +89,7 @@ def escape_prose(text: object) -> str:
 
 def escape_paragraph(text: object) -> str:
     """Like `escape_prose`, for text at the begin of a line: no heading, list or quotation."""
-
-    def escape_mark(mark: re.Match[str]) -> str:
-        return f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}"
-
-    return _BLOCK.sub(escape_mark, escape_prose(text))
+    return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", escape_prose(text))
 
 
 def _fence(text: str, min_length: int) -> str:
@@ -110,7 +101,6 @@ def _fence(text: str, min_length: int) -> str:
 def inline_code(text: object) -> str:
     """Text as inline code; new lines become spaces."""
     line = one_line(text)
-    # A space keeps a backtick at the text's end apart from the fence; Markdown drops it.
     fence, space = _fence(line, 1), " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
@@ -161,14 +151,12 @@ class Table:
         return "\n".join(lines)
 
     def split_to_width(self, max_width: int) -> Iterator["Table"]:
-        """Split the table into pieces at most `max_width` characters wide. Each repeats the first column,
-        which is folded; a column that alone is wider is a piece of its own."""
+        """Pieces of the table, `max_width` characters wide if columns allow; each repeats the first column."""
         widths = []
         for cells in zip(self.titles, *self.rows, strict=True):
             widths.append(COLUMN_GAP + max(map(len, cells)))
         first_width = min(max(widths[0] - COLUMN_GAP, MIN_FIRST_COLUMN), FOLDED_FIRST_COLUMN)
-        # Numbers of the columns of each piece. The first column of all opens the first piece.
-        used_width, groups = max_width, list[list[int]]()
+        used_width, groups = max_width, list[list[int]]()  # Numbers of the columns of each piece.
         for number in range(1, len(widths)):
             if used_width + widths[number] > max_width:
                 used_width = first_width
@@ -187,8 +175,7 @@ def drop_empty_columns(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) ->
         return None
     kept = [0]
     kept += [n for n in range(1, len(heads)) if any(row[n] not in EMPTY_CELLS for row in all_rows)]
-    kept_rows = [tuple(row[number] for number in kept) for row in all_rows]
-    return Table(tuple(heads[number] for number in kept), tuple(kept_rows))
+    return Table(tuple(heads[n] for n in kept), tuple(tuple(row[n] for n in kept) for row in all_rows))
 
 
 def image(title: str, description: str, path: str) -> str:

@@ -13,8 +13,6 @@ from typing import IO, Any, Literal
 from loop.base.errors import LoopError, MachineFailure, UsageError, remove_escapes
 
 ColourKind = Literal["good", "bad", "wait", "soft"]
-
-
 COLOURS: dict[ColourKind, dict[str, str]] = {
     "good": {"terminal": "32", "light": "#00705a", "dark": "#2cc295"},
     "bad": {"terminal": "31", "light": "#b34700", "dark": "#ff9b50"},
@@ -24,9 +22,8 @@ COLOURS: dict[ColourKind, dict[str, str]] = {
 """Colours of a kind (Okabe and Ito 2008): terminal code, and hex for a light and a dark page."""
 KIND_BY_WORD: dict[str, ColourKind] = {
     **dict.fromkeys(("passed", "faster", "kept", "right", "yes", "validated"), "good"),
-    **dict.fromkeys(
-        ("failed", "aborted", "slower", "incorrect", "invalid", "wrong", "doubtful", "retired"), "bad"
-    ),
+    **dict.fromkeys(("failed", "aborted", "slower", "incorrect", "invalid"), "bad"),
+    **dict.fromkeys(("wrong", "doubtful", "retired"), "bad"),
     **dict.fromkeys(("paused", "open", "inconclusive"), "wait"),
     **dict.fromkeys(("skipped", "same", "recorded"), "soft"),
 }
@@ -40,9 +37,8 @@ def colour_class(text: str) -> str:
 
 def style_sheet() -> str:
     """CSS with the colours as variables, for light, dark and printed pages."""
-    light, dark = (
-        "".join(f"--{name}:{colour[theme]};" for name, colour in COLOURS.items()) for theme in ("light", "dark")
-    )
+    light = "".join(f"--{name}:{colour['light']};" for name, colour in COLOURS.items())
+    dark = "".join(f"--{name}:{colour['dark']};" for name, colour in COLOURS.items())
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
 
@@ -53,7 +49,6 @@ TREE_PREFIX = " │├└─"
 """Characters before a line's text: spaces and tree branches."""
 _NO_BREAK = "\x00"
 """Replaces the spaces of a command while its line is folded."""
-
 MESSAGES_VARIABLE = "LOOP_TALK"
 """Environment variable: a parent `loop` stores this command's messages, so print them with `--json` too."""
 NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
@@ -61,10 +56,7 @@ NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 
 
 def write_and_flush(stream: IO[str], text: str) -> None:
-    """Write and flush. If the reader is gone, later output is discarded and the work goes on.
-
-    Raises MachineFailure if stdout cannot be written for another reason, such as a full disk.
-    """
+    """Write and flush; discard it if nobody reads. MachineFailure: stdout cannot be written, as on a full disk."""
     try:
         stream.write(text)
         stream.flush()
@@ -77,10 +69,7 @@ def write_and_flush(stream: IO[str], text: str) -> None:
 
 
 def open_streams() -> None:
-    """Open /dev/null for a closed stdin, stdout or stderr, before another file takes its descriptor.
-
-    Raises UsageError for a closed stdout, because results could not be written.
-    """
+    """Open /dev/null for closed standard streams, so that no file becomes one. UsageError for a closed stdout."""
     is_stdout_closed = sys.stdout is None
     for name in ("stdin", "stdout", "stderr"):  # In this order, each open returns the lowest free descriptor.
         if getattr(sys, name) is None:
@@ -170,10 +159,7 @@ class Screen:
 
 
 def fold(text: str, columns: int) -> str:
-    """Fold lines between words at `columns`; indent continuation lines below the text.
-
-    Does not break a command at the end of a line, nor a word longer than a line, such as a path.
-    """
+    """Fold lines at `columns`; further lines are indented. Keeps paths, and a command at a line's end."""
     import textwrap
 
     folded = []
@@ -187,10 +173,7 @@ def fold(text: str, columns: int) -> str:
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:
-    """Format a table as lines of at most `columns` characters: narrow column `wrap` first, then the widest.
-
-    Only column `wrap` may break long words. No column gets narrower than 12 characters.
-    """
+    """A table as lines of `columns` characters: narrow column `wrap`, which may break words, then the widest."""
     import textwrap
 
     wrap %= len(heads)

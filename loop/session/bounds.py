@@ -21,10 +21,8 @@ from loop.report.screen import seconds_text
 from loop.session.walk import StepBegan, StepDue, Ticked, WalkEvent
 from loop.store import journal, sessions
 
-REPORT_S = 2.0
-"""Seconds of a budget that are kept back to end running work and to write the report ..."""
-REPORT_SHARE = 0.1
-"""... but at most this share of the budget."""
+REPORT_S, REPORT_SHARE = 2.0, 0.1
+"""Seconds of a budget that are kept back to write the report; at most this share of the budget."""
 LONGEST_S = 1e7
 """Seconds, about four months: a budget that lasts longer than that is no limit."""
 
@@ -55,8 +53,7 @@ class Ending:
 
 
 def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
-    """The ending of a walk that a machine failure interrupted, or a stop: preemption (PAUSED), the
-    budget (OVER_BUDGET) or a signal."""
+    """The ending of a walk that preemption, the budget, a signal or a machine failure interrupted."""
     reason, code = str(stop), stop.exit_code
     if isinstance(stop, MachineFailure):
         why = "the machine failed before it was done"
@@ -83,7 +80,6 @@ class Bounds:
     expected_by_step: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     """(pattern, step) to its expected seconds and where they come from: `measured` or `prior`."""
     preemption_watch: Watch | None = None
-    """Asks the cloud whether it will take the machine away; None: no watch."""
     reserve: Path | None = None
     """A file that only occupies disk space. Deleting it makes room for the last journal lines."""
 
@@ -94,8 +90,7 @@ class Bounds:
                 self.reserve.unlink(missing_ok=True)
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
-        """Raise Stopped if the cloud takes the machine away, the limit is reached, or a step is due
-        that is expected to exceed it. `event`: the walk's last. `walked_s`: seconds of this walk."""
+        """Raise Stopped for preemption, a limit reached, or a due step that is expected to exceed it."""
         if self.preemption_watch is not None and self.preemption_watch.notice:
             raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
@@ -121,8 +116,7 @@ def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
 
 
 def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """(pattern, step) to (expected seconds, where they come from): `measured` in earlier sessions, or
-    `prior`, the step's share of the time that is expected of its pattern."""
+    """(pattern, step) to (expected seconds, `measured` or `prior`: a share of its pattern's estimate)."""
     expected: dict[tuple[str, str], tuple[float, str]] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
@@ -143,8 +137,7 @@ class SessionLimits:
     watched_cloud: str = field(default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raise UsageError for a limit that is not above 0, an unknown cloud, an unknown price of the
-        GPU, or fewer dollars than are charged at once."""
+        """Raise UsageError for a limit not above 0, an unknown cloud or GPU price, or too few dollars to begin."""
         for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
@@ -164,18 +157,13 @@ class SessionLimits:
             raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
-        """The bounds of a session, by its stricter limit. Starts the preemption watch. `lines`: the
-        session's journal. `ai`: AI use so far, measured or stated; None: unknown."""
+        """The bounds of a session by its stricter limit. Starts the watch. `ai`: AI use so far; None: unknown."""
         hosts = hosts_of(journal.finished_steps(lines))
-
-        def cost_usd(seconds: float) -> float:
-            return charges_so_far(seconds, card, head, ai, hosts).usd
-
         limits = [(math.inf, "")]  # (seconds, the limit in words)
         if self.minutes is not None:
             limits.append((self.minutes * 60, seconds_text(self.minutes * 60)))
         if self.usd is not None:
-            seconds = affordable_seconds(self.usd, cost_usd)
+            seconds = affordable_seconds(self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd)
             ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
             limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{ai_text}"))
         limit_s, limit_text = min(limits)

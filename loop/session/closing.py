@@ -43,8 +43,7 @@ TABLE_WIDTH = 110
 def make_record(
     setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float
 ) -> SessionRecord:
-    """The final record of a session, from its journal. `ending`: of its last walk; without a status
-    of its own, the steps decide. `seconds`: wall time of all walks, the first and each resume."""
+    """The record of a session, by its journal and its last walk's `ending`. `seconds`: wall time of all walks."""
     lines = folder.lines()
     finished = journal.finished_steps(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.
@@ -64,11 +63,9 @@ def make_record(
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]  # Not imported ones.
     ai, why_no_ai = proposing.read_session_use(folder)
-    hosts = hosts_of(finished)
-    used = SessionUse(duration_s, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts)
+    used = SessionUse(duration_s, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished))
     # A session that only repeats an earlier one saves nothing, nor does one that did not pass.
-    same_files = [row for row in earlier_rows if row.ground == head.ground]
-    is_repeat = any(row.status in ("passed", "failed") for row in same_files)
+    is_repeat = any(row.ground == head.ground and row.status in ("passed", "failed") for row in earlier_rows)
     saving_steps = attempts if status == "passed" and not is_repeat else ()
     today = datetime.datetime.now(datetime.UTC).date()
     record = SessionRecord(
@@ -96,8 +93,7 @@ def make_record(
 
 
 def sentences_on_missed_steps(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
-    """A sentence for each planned step that was not done. A paused step, which waits for the user,
-    counts as done, unless it was paused because the walk was interrupted."""
+    """A sentence for each planned step that was not done. One that waits for the user counts as done."""
     undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
     done = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
     done_steps = [(record.pattern, record.step) for record in done]
@@ -178,8 +174,7 @@ def print_outcome(
     for line in lines:
         screen.say(line.replace("`", ""))
     screen.say(f"Report: {folder.report}")
-    deciding_text = summary.deciding_text.replace("`", "")
-    screen.outcome(record.status, f": {record.head.target}: {deciding_text}.")
+    screen.outcome(record.status, f": {record.head.target}: {summary.deciding_text.replace('`', '')}.")
     for line in summary.cause:
         screen.say(f"  {line.replace('`', '')}")
     if record.status not in RESUMABLE:

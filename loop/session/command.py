@@ -29,8 +29,7 @@ def report(
     *,
     as_json: bool = False,
 ) -> int:
-    """Print a session's report, or write it to `output`. Returns the exit code. `form`: a value of
-    `--format`. For a summary: `limit`, its size in bytes; `link`, the address of the whole report."""
+    """Print a session's report, or write it to `output`. `limit` (bytes) and `link` are for a summary."""
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
@@ -69,8 +68,7 @@ def report(
 
 
 def find_own_session(root: Path, name: str) -> SessionFolder:
-    """A session that loop ran, by id, prefix or `last`. Raises LoopError if there is none, or only
-    an imported one, of which there is no report."""
+    """A session that loop ran, by id, prefix or `last`. LoopError: none, or an imported one without a report."""
     try:
         return sessions.find_session(root, name)
     except LoopError:

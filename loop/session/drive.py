@@ -28,7 +28,6 @@ class Show:
 
     screen: Screen
     as_events: bool = False
-    """Whether each event is also written to stdout as a line of JSON."""
     recall_lines: RecallLines = lambda record: ()
     last_begun: Started | None = None
     """The last step whose begin was printed when the output is no terminal."""
@@ -63,8 +62,7 @@ class Show:
             self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
 
     def _print_step_end(self, event: StepEnded) -> None:
-        """Print how a step ended, with its hint. Of a pattern's steps that are skipped for the same
-        reason, only the first is printed."""
+        """Print how a step ended, and its hint. Of steps skipped for one reason, only the first is printed."""
         record = event.finished
         skip_key = (record.pattern, record.skipped_because)
         if skip_key in self.printed_skips:
@@ -97,8 +95,7 @@ class Show:
 
 
 def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None) -> Ending:
-    """Run a walk to its end, or until a limit, a signal or a failure of the machine stops it. `store`
-    writes each event to disk, before it is shown. Returns how the walk ended."""
+    """Run a walk until it ends or something stops it; returns how it ended. `store` writes an event to disk."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with closing(walk.events()) as events:

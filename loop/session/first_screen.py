@@ -98,8 +98,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
 
 
 def _ending_phrase(record: SessionRecord) -> str:
-    """How the session ended, as in `passed`. If all gates passed: whether there is a verdict on
-    speed, and whether the objective was reached."""
+    """How the session ended, as in `passed`; of a passed one also whether it has a verdict and its objective."""
     if record.status != "passed":
         return ENDING_PHRASES.get(record.status, record.status)
     if {verdict.verdict for verdict in speed_verdicts(record.verdicts)} == {"inconclusive"}:
@@ -111,8 +110,7 @@ def _ending_phrase(record: SessionRecord) -> str:
 def _sections_on_wrong_variants(
     diagnoses: Sequence[Diagnosis], causes: Sequence[tuple[str, str, str]], command: str
 ) -> Iterator[Section]:
-    """A section on each diagnosed variant: those of `causes` that are about it, and the command that
-    repeats its failure. `causes`: (variant, label, text). `command`: is shown already."""
+    """A section on each diagnosed variant: its lines of `causes`, and how to repeat its failure."""
     for diagnosis in diagnoses:
         name = diagnosis.variant
         lines = [f"{label}: {text}" for variant, label, text in causes if variant == name]
@@ -124,8 +122,7 @@ def _sections_on_wrong_variants(
 
 
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
-    """The facts that decided the outcome, in one sentence: what is wrong, which changes were kept, how
-    fast the best variant is; or why nothing of that is known."""
+    """The facts that decided the outcome: what is wrong, changes that were kept, the best variant's speed."""
     speed_text, kept_text = _speed_sentence(record), _kept_changes_text(finished)
     wrong_sentences = list(_wrong_variant_sentences(record, finished))
     reason = shortened(record.reason.rstrip("."), LONGEST_SENTENCE)
@@ -154,14 +151,12 @@ def _kept_changes_text(finished: Sequence[Finished]) -> str:
 
 
 def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """`cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`, for each of the
-    first `MOST_WRONG_VARIANTS`; then how many more variants are wrong."""
+    """`cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`, and how many more are."""
     checked_workloads: dict[str, set[str]] = {}  # Variant to the workloads on which it was checked.
     for output in outputs_of(finished, VerifyOutput):
         for checks in output.variants:
             checked_workloads[checks.variant] = {check.workload.name for check in checks.checks}
-    # (variant, `incorrect` or `invalid`) to its workloads.
-    workloads_by_verdict: dict[tuple[str, str], list[str]] = {}
+    workloads_by_verdict: dict[tuple[str, str], list[str]] = {}  # (variant, verdict) to these.
     for verdict in record.verdicts:
         if not isinstance(verdict, SpeedVerdict):
             key = verdict.variant, verdict.verdict
@@ -180,8 +175,7 @@ def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]
 
 
 def _speed_sentence(record: SessionRecord) -> str:
-    """`cpu, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads`, with its other
-    verdicts and its mean; empty without speeds."""
+    """`cpu, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads`; empty without speeds."""
     speeds_by_variant: dict[str, list[SpeedVerdict]] = {}
     speeds = speed_verdicts(record.verdicts)
     # Examples and baselines count only if no main variant has a speed.
@@ -203,8 +197,7 @@ def _speed_sentence(record: SessionRecord) -> str:
 
 
 def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
-    """(variant, label, text) of all that is known to be wrong: first the main cause of each variant,
-    then the second line of each, and so on."""
+    """(variant, label, text) of all that is known to be wrong; first the main cause of each variant."""
     ranked: list[tuple[int, str, str, str]] = []  # First the line's rank within its variant.
     for diagnosis in diagnoses:
         for rank, (label, text) in enumerate(diagnosis.lines):
@@ -224,8 +217,7 @@ def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished])
 
 
 def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
-    """What was not run, and why, a sentence each. A skipped step that would judge a change does not
-    count if there was no change to judge."""
+    """What was not run, and why. A step that judges a change counts only if there was a change to judge."""
     sentences = list(record.not_exercised)
     for step in latest_attempts(finished):
         if step.status == "skipped" and not skips_judging(step, finished):
@@ -234,8 +226,7 @@ def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished])
 
 
 def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
-    """A row for each variant; None if nothing was judged. Wrong variants come first, examples and
-    baselines last, and among equals those that were compared with a known-good build."""
+    """A row for each variant: wrong ones first, examples and baselines last; None if nothing was judged."""
     head = record.head
     wrong_verdicts = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
     compared = {v.variant for v in record.verdicts if v.against == "known_good"}
@@ -259,8 +250,8 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
 
 
 def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
-    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`; a dash without a speed. Against the known
-    good it has the lowest ratio, not the mean, because one slower workload is a regression."""
+    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`; a dash without a speed. Against a known good the
+    lowest ratio, not the mean: one slower workload is a regression."""
     verdicts = [v for v in record.verdicts if (v.variant, v.against) == (name, against)]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
     if len(speeds) < len(verdicts):  # It is `incorrect` or `invalid`, which another column says.
@@ -278,8 +269,7 @@ def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
 def _correctness_cell(
     record: SessionRecord, finished: Sequence[Finished], name: str, wrong_verdict: str | None
 ) -> str:
-    """The cell `12 of 12 checks, emulated`, by the last verification; a dash without one.
-    `wrong_verdict`: `incorrect` or `invalid`; None for a variant that is not known to be wrong."""
+    """The cell `12 of 12 checks, emulated`. `wrong_verdict`: `incorrect`, `invalid`, or None if right."""
     variants = [checked for output in outputs_of(finished, VerifyOutput) for checked in output.variants]
     checks = {checked.variant: checked.checks for checked in variants}.get(name)
     if not checks:
@@ -307,8 +297,7 @@ def _verdict_counts_text(verdicts: Sequence[str]) -> str:
 
 
 def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """One sentence: `The known good is main at 0123456789ab (session ...).`, or why no variant was
-    compared with one; none if no step was to compare."""
+    """`The known good is main at 0123456789ab (session ...).`, or why no variant was compared with one."""
     outputs = outputs_of(finished, CompareOutput)
     texts = []
     for good in sorted((good for output in outputs for good in output.known_good), key=lambda good: good.session):
@@ -356,8 +345,7 @@ _MENTION = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<menti
 def markdown_summary(
     record: SessionRecord, finished: Sequence[Finished], limit: int = DEFAULT_LIMIT_BYTES, link: str = ""
 ) -> str:
-    """A session in at most `limit` bytes of Markdown, as for a comment on GitHub. `link`: address of
-    the whole report. Raises UsageError if that is no web address."""
+    """A session in at most `limit` bytes of Markdown. `link`: to the whole report; UsageError if it is none."""
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     summary, target = first_screen(record, finished), record.head.target

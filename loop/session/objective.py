@@ -26,9 +26,8 @@ from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, v
 def compute_session_values(
     card: RateCard, head: SessionHead, finished: Sequence[Finished]
 ) -> Mapping[str, object]:
-    """The values that a plan's expressions read as `session.*` after these steps, by name.
-    `overrun`: minutes / planned minutes; 0 for a campaign, which has limits of its own.
-    `speedup`: geometric mean of the ratios against the baseline; None without any."""
+    """The values that expressions read as `session.*`. `overrun`: minutes / planned minutes; 0 for a campaign,
+    which has its own limits. `speedup`: geometric mean of the ratios against the baseline."""
     minutes = sum(record.seconds for record in finished) / 60
     outputs = [output for record in finished if (output := read_output(record, Output))]
     verdicts = [verdict for output in outputs for verdict in output.verdicts]
@@ -60,8 +59,7 @@ FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained
 
 
 def readable_finding_names(variants: Collection[str]) -> set[str]:
-    """All names of findings that expressions may read: `FINDING_NAMES`, `<variant>.ratio` and
-    `<variant>.right`. A variant with the name of another value cannot be read."""
+    """Names of findings that expressions read; none of a variant with the name of another value."""
     other_names = {name.partition(".")[0] for name in FINDING_NAMES}
     other_names |= {"session", "plan", "target", "device"}
     names = set(FINDING_NAMES)
@@ -71,18 +69,16 @@ def readable_finding_names(variants: Collection[str]) -> set[str]:
 
 
 def readable_requirement_names() -> set[str]:
-    """Names that only `requires` may read: what is known of variants, machine and revision before
-    the first step."""
+    """Names that only `requires` reads: facts of variants, machine and revision, known before the first step."""
     machine = {f"machine.{name}" for name in Machine.model_fields}
     revision = {f"revision.{name}" for name in Revision.model_fields}
     return {"variants", "emulated", *machine, *revision}
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
-    """Findings by name, as `success` and `stop_if` read them (see `readable_finding_names`).
-    `ratio`: geometric mean of baseline time / variant time; None if it cannot be told, or is noise.
-    `gain`: product of the kept changes' ratios. `unexplained`: variants that are wrong or slower
-    than their known good, and no commit is blamed for it."""
+    """Findings by name, as expressions read them. `ratio`: geometric mean of baseline time / variant time; None:
+    unknown or noise. `gain`: product of kept ratios. `unexplained`: wrong or slower variants without a blamed
+    commit."""
     verdicts = learnings.session_verdicts(finished)
     right_by_variant: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
@@ -110,9 +106,8 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 def is_anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
     for output in outputs_of(finished, VerifyOutput):
-        for checks in output.variants:
-            if output.verdict_on(checks.variant).verdict != "not judged":
-                return True
+        if any(output.verdict_on(checks.variant).verdict != "not judged" for checks in output.variants):
+            return True
     has_decision = any(output.tried for output in outputs_of(finished, DecisionOutput))
     return has_decision or bool(learnings.session_verdicts(finished))
 
@@ -120,8 +115,7 @@ def is_anything_judged(finished: Sequence[Finished]) -> bool:
 def skipped_if_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
-    """Status and reason of a session, where `passed` becomes `skipped` if its steps or its objective
-    were to give a verdict, and nothing was judged. Others stay as they are."""
+    """Status and reason; `passed` becomes `skipped` if a verdict was asked for and nothing was judged."""
     if status != "passed" or is_anything_judged(finished):
         return status, reason
     steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
@@ -134,8 +128,7 @@ def skipped_if_nothing_judged(
 def judge_objective(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> Reached | None:
-    """Which parts of the plan's `success` are not true now; None for a plan without `success`.
-    `session_values`: of `compute_session_values`."""
+    """Which parts of the plan's `success` are not true now; None without one. `session_values`: `session.*`."""
     success = head.plan.plan.success
     if success is None:
         return None
@@ -218,7 +211,6 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
     if "gain" in objective.success:
         ratio = findings["gain"]
-    # Without a kept change the product is the integer 1, which says nothing.
     return f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
 
 

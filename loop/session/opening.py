@@ -45,9 +45,8 @@ def resolve_plan(
     plans: Collection[str] = (),
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
-    """The plan with every pattern that it can reach, each with its author's estimate of time.
-    `plans`: names that `otherwise` may have. `variants`: names that its expressions may read.
-    Raises DefinitionError with all mistakes of the plan and of these patterns."""
+    """The plan with every pattern that it can reach, with their authors' estimates of time. `plans`, `variants`:
+    names that it may use. Raises DefinitionError with all mistakes."""
     complaints = check_plan(plan, patterns, plans, variants)
     names = [*plan.value.patterns, *([plan.value.otherwise] if plan.value.otherwise else [])]
     reachable_names = list(dict.fromkeys(name for name in names if name in patterns))
@@ -69,8 +68,7 @@ def resolve_plan(
 def check_plan(
     definition: ParsedFile[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
 ) -> list[Complaint]:
-    """The mistakes of a plan that the types of its fields cannot detect: names of patterns, plans and
-    values that do not exist. `variants`: those of the target, whose results expressions may read."""
+    """Mistakes of a plan that the types of its fields cannot detect: unknown names of patterns, plans, values."""
     plan, document = definition.value, definition.document
     complaints = [*complain_unknown_patterns(definition, patterns)]
     readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
@@ -94,8 +92,7 @@ def check_plan(
 def check_pattern(
     definition: ParsedFile[Pattern], patterns: Mapping[str, ParsedFile[Pattern]], parameters: Mapping[str, object]
 ) -> list[Complaint]:
-    """The mistakes of a pattern that the types of its fields cannot detect, in ids, actions,
-    arguments and expressions. `parameters`: the plan's, which expressions read as `plan.<name>`."""
+    """Mistakes of a pattern that the types of its fields cannot detect. `parameters`: those of the plan."""
     readable = ALWAYS_READABLE | SESSION_NAMES | {f"plan.{name}" for name in parameters}
     document, complaints, ids = definition.document, list[Complaint](), set[str]()
     for index, step in enumerate(definition.value.steps):
@@ -183,8 +180,7 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
 
 
 def fit_plan_to_target(plan_file: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
-    """The plan with only those workload sets that the target has; if it has none of them, its first.
-    For a plan of the project itself a missing set is a mistake: raises DefinitionError."""
+    """The plan without workload sets that the target lacks. Of a project's own plan, that is a mistake."""
     target, own_folder = setting.target, setting.project.definitions_folder("plans")
     sets = plan_file.value.workloads
     missing = [name for name in sets if name not in target.workloads]
@@ -233,8 +229,7 @@ def has_change_step(head: SessionHead) -> bool:
 
 
 def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
-    """Raise UsageError for a campaign whose plan never calls the proposer, or whose variants have no
-    file that it may edit. A session without a proposer is no campaign."""
+    """Raise UsageError for a campaign that never calls its proposer, or that has no file which it may edit."""
     if not head.campaign.is_unattended:
         return
     if not has_change_step(head):

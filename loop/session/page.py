@@ -123,8 +123,7 @@ def known_good_section(view: View) -> Iterator[Section]:
 
 
 def sections_of_actions(view: View, *, modelled: bool = False) -> Iterator[Section]:
-    """The sections that actions themselves define (`section` in the table of actions), in step order.
-    `modelled`: only estimates for GPUs that are not here; else only the others."""
+    """Sections that actions define themselves, in step order: estimates for other GPUs, or the others."""
     for record in latest_attempts(view.finished):
         action = ACTIONS.get(record.action)
         if action is not None and action.section is not None:
@@ -163,8 +162,7 @@ def jobs_section(view: View) -> Iterator[Section]:
 
 
 def bottleneck_sections(view: View) -> Iterator[Section]:
-    """Each variant's worst workload, its bottleneck, and the profile behind that. The advice (`leaf`)
-    is of the rule in the decision tree that the profile matched."""
+    """Each variant's worst workload, the advice (`leaf`) of the rule that fits its profile, and the profile."""
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
     yield Section(figure=draw_roofline(profiles, view.head.baseline))

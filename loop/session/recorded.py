@@ -131,8 +131,7 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
 
 
 def import_sessions(name: str, target: Path | None, screen: Screen) -> Imported:
-    """Store each session of the histories `name` (see `read_histories`), anew if it was stored before.
-    A mistake in any file prevents all writing. Prints where each history is from."""
+    """Store the sessions of the histories `name`, also those stored before; none if any file has a mistake."""
     root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
     for history in histories:
         screen.say(", ".join(filter(None, (history.source, history.when))))

@@ -59,8 +59,7 @@ class Session:
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
-    """Path of the session's worktree. Its hash differs for sessions of two copies of a project, which
-    may have the same id."""
+    """Path of the session's worktree. Two copies of a project may have equal ids: so a hash is part of it."""
     digest = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
     return state_folder() / WORKTREES / Path(f"{head.id}-{digest[:8]}").name
 
@@ -123,9 +122,8 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
 
 
 def sources_hash_to_resume(session: Session) -> str:
-    """Hash of the target's files with which a resumed session goes on. If they changed, and the
-    session's worktree may hold an edit too, the two conflict: raises UsageError; or with `--decline`
-    returns the old hash, so that the session can end."""
+    """Hash of the target's files to resume with. If they and the worktree were edited, these conflict: UsageError,
+    or with `--decline` the old hash, so that the session can end."""
     head, target, workshop = session.head, session.setting.project.target, session.workshop
     present_hash = targets.sources_hash(session.setting.project)
     if present_hash == head.ground or worktree.find_worktree(target, workshop.worktree) is None:
@@ -139,8 +137,7 @@ def sources_hash_to_resume(session: Session) -> str:
 
 
 def run_to_end(session: Session, *, repeat_all: bool) -> int:
-    """Walk the steps that are not done yet, or all (`repeat_all`), and close the session. Returns the
-    exit code. A LoopError gets the resume command as its hint."""
+    """Walk the open steps, or all (`repeat_all`), and close. A LoopError gets the resume command as its hint."""
     try:
         with errors_as_machine_failures(session.setting, f"go on with: {session.head.resume_command}"):
             journal, ending = run_remaining_steps(session, repeat_all=repeat_all)
@@ -170,8 +167,7 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
 
 
 def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal, Ending]:
-    """Run the steps that are not done yet, or all (`repeat_all`). Returns the open journal, and how
-    the walk ended."""
+    """Run the open steps, or all (`repeat_all`). Returns the open journal, and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
     rows = index.rows(root, last=index.RECENT_SESSIONS)

@@ -22,8 +22,7 @@ LONGEST_CONTROL_LINE = 110
 
 
 def show_findings(finished: Sequence[Finished], repeat_options: Sequence[str], screen: Screen) -> None:
-    """Print tables and lines of the steps' results to stdout. `repeat_options`: options that repeat a
-    verification on the same inputs."""
+    """Print the steps' results to stdout. `repeat_options`: options that repeat a check on the same inputs."""
     # Type of an output to the function that prints its table and yields further lines.
     printers: dict[type[Output], Callable[..., Iterator[str]]] = {
         DebugOutput: _explanation_lines,
@@ -107,9 +106,8 @@ def _timing_lines(output: MeasureOutput, screen: Screen) -> Iterator[str]:
 
 
 def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:
-    """Yield what the gate said of each control: a variant (`base`) with an injected bug or cheat. It was
-    rejected (killed) or SURVIVED; or it is `alike`: no input tells it from a right variant. In an
-    `honest` control nothing is injected, so it has to pass."""
+    """Yield whether the gate rejected (killed) each control, a variant with an injected bug or cheat. `honest`:
+    without one. `alike`: no input tells it from a right variant."""
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):

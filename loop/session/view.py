@@ -86,8 +86,7 @@ def failed_step_sections(view: View) -> Iterator[Section]:
 
 
 def step_log(record: Finished) -> tuple[str, ...]:
-    """Lines for a block of code below a failed step: the end of what its command printed, or the
-    traceback of a bug of loop; then the step's message, if it is too long for a sentence."""
+    """Lines for a failed step's code block: its output's end, or a bug's traceback; and a long message."""
     command_output = read_output(record, CommandOutput)
     texts = [command_output.output if command_output else record.output.get("traceback", "")]
     has_several_lines = len(record.message.strip().splitlines()) > 1
@@ -143,8 +142,7 @@ def device_text(head: SessionHead) -> str:
 
 
 def seconds_between_steps(wall_s: float, steps_s: float) -> float:
-    """Seconds of a session outside its steps; 0 if `wall_s` contradicts `steps_s`, as when the clock
-    was set or the machine slept: more than 60 s plus a tenth of the steps' time is not plausible."""
+    """Seconds outside the steps; 0 if implausible: the clock was set, or the machine slept."""
     between_s = wall_s - steps_s
     is_plausible = -1.0 <= between_s <= 60.0 + 0.1 * steps_s
     return max(0.0, between_s) if is_plausible else 0.0
@@ -184,9 +182,7 @@ def grade_session(
         flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
     late_steps = [step for step in steps if step.is_over_budget]
     if late_steps:
-        texts = []
-        for step in late_steps:
-            texts.append(f"{step_name(step)} ({step.seconds:.1f} of {step.budget_s:g} s)")
+        texts = [f"{step_name(step)} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps]
         flaws.append(f"over budget: {', '.join(texts)}")
     if flaws:
         return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)

@@ -106,8 +106,7 @@ SKIP_REASONS = {
 
 
 def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
-    """Why a step is skipped, by the first part of its `when` that is false; empty if it is to run.
-    `values`: all that `when` may read, by name; a step that did not run has no fields."""
+    """Why a step is skipped: the first false part of its `when`, over `values`; empty if it is to run."""
     for part in Expression.parse(step.when).parts if step.when else ():
         try:
             if part.evaluate_bool(values):
@@ -146,8 +145,7 @@ class PatternState:
     """Whether the remaining steps of this pattern are left out."""
 
     def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
-        """Add a step's record. After a failure, `on_fail` says what ends: the whole walk (`stop`),
-        the pattern (`skip_pattern`) or nothing (`continue`)."""
+        """Add a step's record. If it failed, `on_fail` says what ends: the walk, the pattern or nothing."""
         self.outputs[step.id] = record.output
         self.seconds += record.seconds
         if record.status == "paused":
@@ -174,7 +172,6 @@ class Walk:
     """The session, whose plan has `stop_if` and `success`; None for commands without a session."""
     stop_reason: str | None = None
     is_stop_reached: bool = False
-    """Whether the plan's `stop_if` is true."""
     is_paused: bool = False
     """Whether the walk waits for a person, for example for a code change."""
     failure: MachineFailure | None = None
@@ -190,8 +187,7 @@ class Walk:
         self.reusable = reusable_records(self.earlier_records)
 
     def events(self) -> Generator[WalkEvent, None, None]:
-        """Run the plan's patterns in order, and yield what happens. A pattern that answers the outcome
-        of another runs next, and not again in its own place. At the end, `otherwise` may run."""
+        """Run the plan's patterns and yield what happens. A pattern that answers an outcome runs next, once."""
         pending_names, run = list(self.resolved.plan.patterns), 0
         while pending_names and self.stop_reason is None and not self.is_stop_reached:
             run += 1
@@ -217,8 +213,7 @@ class Walk:
                 pending_names = self._fallback_patterns()
 
     def _fallback_patterns(self) -> list[str]:
-        """[name of the plan's `otherwise`], to run at the end if the objective is missed; empty if it is
-        reached, there is none, it has run, or it names a plan: that is only proposed."""
+        """The plan's `otherwise` pattern, in a list, if the objective is missed and it has not run; else empty."""
         name = self.resolved.plan.otherwise
         is_pattern = any(planned.pattern.name == name for planned in self.resolved.patterns)
         has_run = any(record.pattern == name for record in self.finished)
@@ -234,8 +229,7 @@ class Walk:
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
-        # A step with an identity, as a build, runs again, to see whether the identity has changed.
-        if earlier_record is not None and identity_of(earlier_record) is None:
+        if earlier_record is not None and identity_of(earlier_record) is None:  # A build has one.
             yield StepEnded(earlier_record, replayed=True)
             return earlier_record
         skip_reason = reason_to_skip(step, self._values(state))
@@ -266,8 +260,7 @@ class Walk:
     def _act_and_judge(
         self, step: Step, started: Started, state: PatternState
     ) -> Generator[WalkEvent, None, tuple[Finished, Samples]]:
-        """Run a step's action and judge its result. Returns the step's record and its raw samples.
-        The step does not fail by a failure of the machine: it is paused then, without output."""
+        """Run a step; returns its record and samples. A failure of the machine pauses it, without output."""
         timer, folder_watch = StepTimer(self.clock), FolderWatch(self.folders)
         output: Output | None = None
         samples: Samples = {}
@@ -309,14 +302,13 @@ class Walk:
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
     ) -> Generator[Ticked, None, Result[Output]]:
-        """Run the step's action, and yield its progress. Raises LoopError past the step's time limit.
-        At the end its generator is closed, which ends every process that it started."""
+        """Run the step's action. Closing it ends its processes. Raises LoopError after its time limit."""
         bench, action = self.context.bench, ACTIONS[step.action]
         earlier_first_calls_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """The step's limit in seconds. The first call of a process may compile: the time of those
-            so far does not count, nor that of a few to come, each as slow as the slowest."""
+            """The step's limit. It grows with first calls, which may compile: those so far, and a few slow ones to
+            come."""
             slowest_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
             spent_s = bench.first_calls_s - earlier_first_calls_s
             return step.kill_after_s + spent_s + (1 + FIRST_CALLS) * slowest_s
@@ -341,8 +333,7 @@ class Walk:
             ticks.close()
 
     def _judge(self, step: Step, result: Result[Output], state: PatternState) -> tuple[Status, str]:
-        """Status and message of a step: its gate decides, without one the output's `ok`. A gate that
-        reads an unknown value is false."""
+        """Status and message of a step: by its gate (false for an unknown value), else by the output's `ok`."""
         output = result.output
         message, has_passed = output.message, output.ok
         if step.gate is not None:
@@ -370,8 +361,7 @@ class Walk:
         }
 
     def _answering_pattern(self, pattern: Pattern, state: PatternState) -> str | None:
-        """The pattern that `next` names for this outcome; None without one, or if it was chosen
-        as often as the rule allows (`visits`)."""
+        """The pattern that `next` names for this outcome, unless it was chosen as often as allowed; else None."""
         if state.status == "paused":
             return None
         for rule in pattern.next:
@@ -387,8 +377,7 @@ class Walk:
 
 
 def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
-    """The records that a resumed walk may reuse, by step: the last of each step, unless a step before
-    it was repeated since and made something else."""
+    """Last record of each step that a resume reuses: no step before it has another identity since."""
     records: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ENDED_STATUSES:
@@ -398,15 +387,13 @@ def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
 
 
 def identity_of(record: Finished) -> str | None:
-    """Key of what a step made, such as the hash of a build; None for a step that made nothing which
-    later steps use, so that a resume need not repeat it."""
+    """Key of what a step made, such as a build's hash; None if later steps do not use what it made."""
     output = read_output(record, Output)
     return output.identity if output else None
 
 
 def drop_later_records(records: dict[Key, Finished], repeated_record: Finished) -> None:
-    """Drop the records of all steps after a repeated step, if its identity has changed: they are
-    about what it made before."""
+    """Drop the records of all steps after a repeated step, if it made something else (another identity)."""
     earlier_record = records.get(repeated_record.key)
     if earlier_record is not None and identity_of(earlier_record) != identity_of(repeated_record):
         keys = list(records)

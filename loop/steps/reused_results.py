@@ -28,8 +28,7 @@ class ResultLifetime(Model):
 
 
 def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
-    """Hash of everything that a step's result depends on, but the seed; empty outside a session.
-    `build_ids`: ids of the builds that the step looks at, if any."""
+    """Hash of all that a step's result depends on but the seed, with `build_ids`; empty outside a session."""
     task, bench = context.task, context.bench
     if not task.uncompiled_hash:
         return ""

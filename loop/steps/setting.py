@@ -151,8 +151,7 @@ def choose_threads(threads: int | None) -> int:
 
 
 def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:
-    """The bench of a session, a context manager. `sanitize`: build emulated variants with sanitizers.
-    Raises LoopError if the device is absent: a resumed session may have begun on another machine."""
+    """The bench of a session. `sanitize`: build emulated variants with sanitizers. LoopError: no such device."""
     if device == "cuda" and not machine().gpus:
         raise _no_gpu_error(setting.target)
     return Bench(

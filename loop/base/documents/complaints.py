@@ -54,8 +54,7 @@ class Document:
     marks: Marks | Position = (1, 1)
 
     def position(self, place: Place, *, key: bool = False) -> Position:
-        """Line and column of the value at `place`, or with `key` of that value's key.
-        For a place that the file does not have: of the nearest list or mapping around it."""
+        """Line and column of the value at `place`, or of its `key`; if it is missing, of what encloses it."""
         marks = self.marks
         for depth, step in enumerate(place, start=1):
             if not isinstance(marks, Marks) or step not in marks.values:

@@ -36,10 +36,9 @@ ADVICE = {
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Write a file atomically: readers see the old or the new content. It is on disk at return.
 
-    Follows links; writes directly to devices and pipes; keeps the mode of an existing file.
-    `durable`: False skips the wait for the disk; the file may then be lost in a power failure.
-    Raises LoopError when the write fails; the old file is then unchanged.
-    """
+    Follows links; writes directly to devices and pipes; keeps the mode of an existing file. `durable`: False skips
+    the wait for the disk; the file may then be lost in a power failure. Raises LoopError when the write fails; the
+    old file is then unchanged."""
     # Only our JSON can contain lone surrogates. A backslash escape means the same in JSON.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     folder = folder_for_temporary(path)
@@ -73,8 +72,7 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 
 
 def folder_for_temporary(path: Path) -> Path | None:
-    """Folder in which to write a temporary file, to be renamed to `path`: that of the file which
-    `path` links to. None for a device or a pipe, into which one writes directly."""
+    """Folder in which to prepare the file that replaces `path`; None for a device or pipe: one writes into it."""
     if path.is_char_device() or path.is_fifo() or path.absolute().is_relative_to("/dev"):
         return None
     return Path(os.path.realpath(path)).parent
@@ -136,8 +134,7 @@ def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
 
 
 def hash_files(paths: Iterable[Path], root: Path) -> str:
-    """SHA-256 (hex) of the files' contents and of their names relative to `root`, in any order.
-    Raises LoopError for an unreadable file, ValueError for one that is not below `root`."""
+    """SHA-256 (hex) of contents and of names relative to `root`, in any order. LoopError: unreadable."""
     import hashlib
 
     parts: dict[str, bytes] = {}

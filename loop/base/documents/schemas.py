@@ -59,8 +59,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def schema_of_all(type_by_name: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object with one property for each name, of that type.
-    Unknown fields are allowed, because a later release may add some."""
+    """The JSON schema of an object with these properties, each of its type. Unknown fields are allowed."""
     adapters: list[Any] = []
     models: list[type[BaseModel]] = []
     for name, type_ in type_by_name.items():

@@ -24,10 +24,7 @@ def write_sealed(path: Path, value: Any) -> None:
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
-    """Read a file of `write_sealed` as a model. Ignores fields that the model does not have.
-
-    Raises OSError if the file is unreadable, LoopError (with `hint`) if it is damaged.
-    """
+    """A file of `write_sealed` as a model, without unknown fields. OSError: unreadable; LoopError: damaged."""
     try:
         body = without_checksum(path, read_regular(path), hint)
         return model.model_validate_json(body, strict=False, extra="ignore")
@@ -45,10 +42,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def with_checksum(text: str, previous_checksum: str = "") -> str:
-    """The text of a JSON object with a checksum added as its last field.
-
-    `previous_checksum`: that of the object before it, where objects form a chain, as in a journal.
-    """
+    """A JSON object's text with a checksum added, which also covers the `previous_checksum` in a chain."""
     body, line_end = text.rstrip().removesuffix("}").rstrip(), text[len(text.rstrip()) :]
     newline = "\n" if "\n" in body else ""
     return f'{body},{newline} "sum": "{_checksum(previous_checksum, body.encode())}"{newline}}}{line_end}'
@@ -65,8 +59,7 @@ def append_sealed(path: Path, text: str) -> None:
 
 
 def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
-    """Read the lines of `append_sealed` as models. A damaged line is left out, with a remark on
-    stderr; so is a partial last one. Raises OSError for an unreadable file."""
+    """Read lines of `append_sealed` as models; leave out damaged ones, with a remark on stderr. Raises OSError."""
     *lines, partial_line = read_regular(path).split(b"\n")
     if not lines and not partial_line:
         remark_once(f"{path}: damaged: empty, what it held is lost")
@@ -89,8 +82,7 @@ def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
 
 
 def split_checksum(data: bytes, previous_checksum: str = "") -> tuple[bytes, str, bool]:
-    """Split a JSON object into (object without checksum, checksum, whether the checksum is right).
-    Of an object that has none: "" and False. `previous_checksum`: see `with_checksum`."""
+    """Split a JSON object into (object without checksum, checksum or "", is it right): see `with_checksum`."""
     match = _CHECKSUM_AT_END.search(data)
     if match is None:
         return data, "", False

@@ -21,10 +21,8 @@ MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
 
 
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
-    """Convert the part of a document at `place` to `model`. A missing part counts as an empty mapping.
-
-    Raises DefinitionError with all mistakes.
-    """
+    """The part of a document at `place` as `model`; a missing part counts as an empty mapping. Raises
+    DefinitionError with all mistakes."""
     from pydantic import ValidationError
 
     data = document.data
@@ -47,19 +45,17 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
 def _make_complaints(
     model: type[T], document: Document, start: Place, data: Any, mistakes: list[Any]
 ) -> list[Complaint]:
-    """One complaint for each wrong value, in file order. `mistakes`: pydantic's errors.
-    `data`: the part of the document at `start`, which was read as `model`.
+    """One complaint for each wrong value, in file order. `mistakes`: pydantic's errors. `data`: the part of the
+    document at `start`, which was read as `model`.
 
-    pydantic reports one error for each branch of a union. Those that refuse a whole value become
-    one complaint; none, if some branch accepts the value and finds a mistake inside it.
-    """
+    pydantic reports one error for each branch of a union. Those that refuse a whole value become one complaint;
+    none, if some branch accepts the value and finds a mistake inside it."""
     groups: dict[tuple[Place, Any], list[Any]] = {}
     for mistake in mistakes:
         kind = mistake["type"]
         is_about_whole_value = kind.endswith("_type") or kind in WHOLE_VALUE_ERRORS
         location = None if is_about_whole_value else mistake["loc"]
         groups.setdefault((_place_of_mistake(data, mistake), location), []).append(mistake)
-    # Places of values that have a mistake inside them.
     enclosing_places = {place[:end] for place, _ in groups for end in range(len(place))}
     located = []
     for (place, location), same_place_mistakes in groups.items():
@@ -80,17 +76,14 @@ def _make_complaints(
 
 
 def _hint_at_name(word: str, choices: Mapping[str, list[str]]) -> str | None:
-    """Hint at what a wrong name should be: the fields to which it belongs, else the most similar
-    name; None if none is similar. `choices`: possible name to the fields that contain it."""
+    """Hint at a wrong name: the fields it belongs in (by `choices`), else the most similar name, else None."""
     if places := choices.get(word):
         return f"it belongs in {' or '.join(map(repr, dict.fromkeys(places)))}"
     return did_you_mean(word, list(choices))
 
 
 def _place_of_mistake(data: Any, mistake: Any) -> Place:
-    """The place of a pydantic error in the data: the keys and indices of its `loc`.
-    `loc` also has names of union branches, as in ("run", "tuple[str, ...]", 0); they are left out,
-    because the data has no such key."""
+    """Keys and indices in a pydantic error's `loc`, which also names union branches: ("run", "tuple", 0)."""
     place: list[str | int] = []
     # Of a missing field, the last part is its name.
     for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:

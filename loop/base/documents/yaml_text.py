@@ -134,8 +134,7 @@ class _Builder:
         return _definition_error(self.name, _position_of(event), expected, got, dotted_path(place))
 
     def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
-        """Read the value at `place`, whose first parser event is `event`, and all values inside it.
-        Returns it with its position, and with those of its parts."""
+        """The value at `place`, which starts with `event`, and the positions of it and all its parts."""
         self._refuse_references(event, place)
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, place), _position_of(event)

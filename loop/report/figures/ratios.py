@@ -11,12 +11,9 @@ from loop.report.markdown import one_line
 
 MOST_WORKLOADS = 40
 """Most workloads in the figure: those with the lowest ratios. The report's table has all."""
-LEFT, RIGHT = 12.0, svg.WIDTH - 24
-TOP = 66.0
-INTERVAL_HEIGHT, NAME_HEIGHT = 14.0, 16.0
-"""Height of one interval, and of the workload's name above its intervals."""
-LEGEND_HEIGHT = 18.0
-"""Height of a line of the legend."""
+LEFT, RIGHT, TOP = 12.0, svg.WIDTH - 24, 66.0
+INTERVAL_HEIGHT, NAME_HEIGHT, LEGEND_HEIGHT = 14.0, 16.0, 18.0
+"""Height of one interval, of the workload's name above its intervals, and of a line of the legend."""
 MAX_NAME_WIDTH = 150.0
 """Most width of a variant's name."""
 MAX_FACTOR_BEYOND = 4.0
@@ -24,8 +21,7 @@ MAX_FACTOR_BEYOND = 4.0
 
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
-    """The figure of all speeds against `baseline`, a row for each workload; None if no variant has a
-    speed. It shows the `MOST_WORKLOADS` with the lowest ratios; its description covers all."""
+    """The figure of all speeds; None without any. Shows workloads with the lowest ratios, describes all."""
     judged = speed_verdicts(verdicts)
     if not judged:
         return None
@@ -52,8 +48,7 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     for row_number, workload in enumerate(workloads):
         row_top = top + row_height * row_number
         name_width = min(svg.LETTER_WIDTH * len(one_line(workload)), RIGHT - LEFT) + 6
-        # A rectangle behind the name, so that no line of the scale crosses it.
-        parts.append(svg.rect(LEFT, row_top + 3, name_width, NAME_HEIGHT, "paper"))
+        parts.append(svg.rect(LEFT, row_top + 3, name_width, NAME_HEIGHT, "paper"))  # Hides lines behind it.
         parts.append(svg.text(LEFT, row_top + NAME_HEIGHT, workload, max_width=RIGHT - LEFT))
         parts.append(svg.line(12, row_top + row_height, RIGHT, row_top + row_height, "line", width=0.5))
         for variant_number, name in enumerate(variants):
@@ -61,27 +56,21 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
             for verdict in shown:
                 if (verdict.workload, verdict.variant) == (workload, name):
                     parts += _draw_interval(verdict, variant_number, y, scale)
-    hidden_count = len(all_workloads) - len(workloads)
-    if hidden_count:
-        hidden_text = f"and {say.count(hidden_count, 'workload')} with higher ratios"
-        parts.append(svg.text(12, bottom + 50, hidden_text, "soft"))
+    hidden = len(all_workloads) - len(workloads)
+    if hidden:
+        parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
     sentences = []  # The figure in words.
     for name in variants:
-        texts = []
-        for verdict in by_ratio:
-            if verdict.variant == name:
-                ratio = say.ratio(verdict.ratio, verdict.interval)
-                texts.append(f"{ratio} on {verdict.workload}")
-        range_text = f"from {texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
-        sentences.append(f"{name}: {range_text}")
+        own = [verdict for verdict in by_ratio if verdict.variant == name]
+        texts = [f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (own[0], own[-1])]
+        sentences.append(f"{name}: from {' to '.join(texts)}" if len(own) > 1 else f"{name}: {texts[0]}")
     meaning = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster"
-    title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden_count else 46)
+    title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden else 46)
     return svg.draw_figure("ratios", title, f"{meaning}. {'; '.join(sentences)}", height, parts)
 
 
 def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:
-    """SVG of a ratio and its interval at height `y`; an end beyond the scale becomes an arrow.
-    `variant_number`: number of its variant, which decides colour and shape."""
+    """SVG of a variant's ratio and interval at height `y`; an end beyond the scale becomes an arrow."""
     hue, (low, high) = svg.hue(variant_number), verdict.interval
     parts = [svg.line(scale(low), y, scale(high), y, hue, width=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):
@@ -100,7 +89,6 @@ def _draw_legend(variants: Sequence[str]) -> tuple[list[str], float]:
         name_width = min(svg.LETTER_WIDTH * len(one_line(name)), MAX_NAME_WIDTH)
         if x > 12 and x + 17 + name_width > svg.WIDTH - 12:
             x, y = 12.0, y + LEGEND_HEIGHT
-        parts.append(svg.mark(x + 6, y, variant_number))
-        parts.append(svg.text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH))
+        parts += [svg.mark(x + 6, y, variant_number), svg.text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH)]
         x += name_width + 40
     return parts, y - 42

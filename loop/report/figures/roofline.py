@@ -42,8 +42,7 @@ class Roof:
     bytes_per_s: float
 
     def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
-        """How much of the device a kernel uses, 0 to 1: the larger of its shares of the two peaks.
-        None if either of its rates is unknown."""
+        """The larger of the two rates' shares of their peaks, 0 to 1; None if a rate is unknown."""
         if not flops_per_s or not bytes_per_s:
             return None
         return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
@@ -71,8 +70,7 @@ def _positive_fact(profile: Profile, name: str) -> float | None:
 
 
 def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
-    """The roofline with each variant of `profiles` on it, and `baseline` as a hollow mark; None if no
-    profile has operations, bytes and time."""
+    """The roofline with each variant, `baseline` hollow; None if no profile has operations, bytes and time."""
     all_points = []
     for profile in profiles:
         flops, moved, time_us = (_positive_fact(profile, name) for name in ROOF_FACTS[:3])
@@ -97,8 +95,7 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     # Hidden variants are in the report's table.
     hidden_text = f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
     parts = [svg.text(12, 22, "Roofline", "big ink"), *_draw_axes(x, y, roof)]
-    # The baseline's marks first, so that none hides a variant.
-    for variant_number, point in enumerate(points):
+    for variant_number, point in enumerate(points):  # The baseline first, so that it hides no variant.
         if point.baseline_flops_per_s:
             column, baseline_y = x(point.intensity), y(point.baseline_flops_per_s)
             parts.append(svg.line(column, y(point.flops_per_s), column, baseline_y, "soft", dash="3 3"))
@@ -116,8 +113,7 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     parts.append(svg.text(34, text_y, f"{hollow}{hidden_text}".removeprefix("; "), "soft", max_width=room))
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
     sentences = "; ".join(point.describe(roof) for point in points)
-    caption = f"Each variant on the workload where it does worst, {baseline} hollow"
-    description = f"{caption}. {sentences}{hidden_text}"
+    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{hidden_text}"
     return svg.draw_figure("roofline", "Roofline with the variants on it", description, height, parts)
 
 

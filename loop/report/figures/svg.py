@@ -22,7 +22,6 @@ LETTER_WIDTH = 6.6
 MAX_TEXT = 4000
 """Most characters of a title, description or text."""
 SHAPES = ("circle", "square", "triangle", "diamond")
-
 _COLOURS = {
     "paper": ("#ffffff", "#0d1117"),
     "ink": ("#1f2328", "#f0f6fc"),
@@ -37,11 +36,9 @@ _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"),
 
 def _colour_rules(is_dark: bool) -> str:
     """CSS rules of all colours, for light or dark paper: `.ink` fills, `.s-ink` draws a line."""
-    rules = []
-    for name in ("paper", "ink", "soft", "box", "bad"):
-        rules.append(f".fig .{name}{{fill:{_COLOURS[name][is_dark]}}}")
-    for name in ("ink", "soft", "line", "bad"):
-        rules.append(f".fig .s-{name}{{stroke:{_COLOURS[name][is_dark]}}}")
+    fills, strokes = ("paper", "ink", "soft", "box", "bad"), ("ink", "soft", "line", "bad")
+    rules = [f".fig .{name}{{fill:{_COLOURS[name][is_dark]}}}" for name in fills]
+    rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][is_dark]}}}" for name in strokes]
     for number, hue in enumerate(_HUES):
         rules.append(f".fig .h{number}{{fill:{hue[is_dark]}}}.fig .s-h{number}{{stroke:{hue[is_dark]}}}")
     return "".join(rules)
@@ -115,8 +112,7 @@ def escaped_text(text: object) -> str:
 def text(
     x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", max_width: float = 0
 ) -> str:
-    """One line of text. `kind`: its CSS class. `anchor`: which part of it is at `x`. A text wider than
-    `max_width` (0: any width) loses its middle; its title, which a pointer shows, has all of it."""
+    """One line of text at (x, y), of CSS class `kind`. Wider than `max_width`, it loses its middle (0: never)."""
     shown, title = one_line(content), ""
     max_letters = max(4, int(max_width / LETTER_WIDTH)) if max_width else len(shown)
     if len(shown) > max_letters:
@@ -124,8 +120,7 @@ def text(
         shown = f"{shown[: max_letters - 1 - end_letters]}…{shown[-end_letters:]}"
         title = f"<title>{escaped_text(content)}</title>"
     anchor_attribute = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    attributes = f'class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}'
-    return f"<text {attributes}>{title}{escape(shown)}</text>"
+    return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}>{title}{escape(shown)}</text>'
 
 
 def line(
@@ -150,8 +145,7 @@ def path(points: Iterable[tuple[float, float]], kind: str) -> str:
 
 
 def hue(variant_number: int) -> str:
-    """Colour class of a variant by its number. Each turn through the shapes begins with another colour,
-    so that no two of sixteen variants share both."""
+    """Colour class of a variant by its number. After each turn of the shapes, colours start one later."""
     return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES)}"
 
 
@@ -161,8 +155,7 @@ def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> st
     kind = f"hollow s-{colour}" if hollow else f"{colour} s-{colour}"
     shape, r = SHAPES[variant_number % len(SHAPES)], 4.5
     if shape == "circle":
-        place = f'cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}"'
-        return f'<circle class="{kind}" {place} stroke-width="1.5"/>'
+        return f'<circle class="{kind}" cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}" stroke-width="1.5"/>'
     corners = {
         "square": ((-r, -r), (r, -r), (r, r), (-r, r)),
         "triangle": ((0, -r - 1), (r + 1, r), (-r - 1, r)),
@@ -172,9 +165,7 @@ def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> st
     return f'<path class="{kind}" d="M{points_text} Z" stroke-width="1.5"/>'
 
 
-_COARSE_STEPS = (1.0, 2.0, 5.0)
-_FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-_FINEST_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+_FINE_STEPS, _FINEST_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 _PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
 
@@ -198,7 +189,7 @@ class Scale:
     def round_values(self, max_marks: int = 8) -> list[float]:
         """At most `max_marks` round values along the axis: the finest steps of each decade that fit."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        for steps in (_FINEST_STEPS, _FINE_STEPS, _COARSE_STEPS, (1.0,)):
+        for steps in (_FINEST_STEPS, _FINE_STEPS, (1.0, 2.0, 5.0), (1.0,)):
             marks = [step * 10.0**decade for decade in decades for step in steps]
             inside = [value for value in marks if self.low * 0.999 <= value <= self.high * 1.001]
             if len(inside) <= max_marks:
@@ -207,8 +198,7 @@ class Scale:
 
 
 def logarithmic_scale(values: Sequence[float], start: float, end: float, *, margin_factor: float = 1.15) -> Scale:
-    """A scale from the lowest value / `margin_factor` to the highest x `margin_factor`, at least a factor
-    of two wide. Values are positive. `start`, `end`: coordinates of its ends."""
+    """A scale around positive values with a margin of this factor on both sides, a factor of two wide at least."""
     low, high = min(values) / margin_factor, max(values) * margin_factor
     if high / low < 2:
         middle = math.sqrt(low * high)
@@ -227,6 +217,5 @@ def plain_number(value: float) -> str:
 
 def with_prefix(value: float) -> str:
     """A number with an SI prefix, to which a unit is added: `100 G`, `2.5 T`."""
-    # 1e-9: log10(1000) may be a little below 3.
     power = min(15, max(-12, 3 * math.floor(math.log10(value) / 3 + 1e-9))) if value > 0 else 0
     return f"{value / 10.0**power:.3g} {_PREFIXES[power]}".strip()
