@@ -38,9 +38,16 @@ Since then a side is checked on eight workloads in a row while the next processe
 read through pinned memory. On one H200, `loop kernels verify` of four variants takes 21.3 and 23.2
 s in place of 23.6 and 23.9 (turn about). Later that day, on two other H200: 42.6 s at width 1, 25.8
 s at width 2 (1.65). Both made 936 checks, with the same verdicts. The very first run there, at
-width 2, took 66.5 s.
+width 2, took 66.5 s. On another pair, turn about: 41.9 and 51.0 s at width 1, 27.7 and 30.4 s at
+width 2; with py-spy, the GPU is busy 3 % of the time, and one processor core all of it.
 
-Never measured: 4 and 8 GPUs, Ray on GPUs, campaigns of 16.
+Ray on two H200, the same checks and verdicts: 60.6 s at width 1, 44.4 s at width 2 (1.36). It begins
+10 s later. Both jobs bound their workers to the same last cores; a job has its own since, not
+measured again. Before, a job did not find the builds of its sender: 88.4 s at width 2.
+
+A campaign of 6 candidates took 164 s at width 2. At width 1 it had not ended after 166 s.
+
+Never measured: 4 and 8 GPUs, campaigns of 16, a worker killed under Ray on GPUs.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
 MUST = {2: 1.9, 4: 3.5, 8: 6.0}
