@@ -434,10 +434,8 @@ class _Shipment:
         if root is None:
             return cls(project, resumed, None, None, ".", (), "none")
         session_folders = {head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")}
-        names = []
-        for name in list_files_to_send(root):
-            if session_folders.isdisjoint((root / name).parents):  # Sessions are sent separately.
-                names.append(name)
+        # Sessions are sent separately.
+        names = [name for name in list_files_to_send(root) if session_folders.isdisjoint((root / name).parents)]
         cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
         target = project.target.resolve().relative_to(root).as_posix() if is_sent else None
         safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"

@@ -87,8 +87,7 @@ def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTer
     if evaluator is None:
         return EvaluatorTerms(evaluator_python=python) if python and is_task else None
     if not is_task:
-        hint = "loop targets inspect PATH"
-        raise UsageError("--evaluator: the target is no task of another format", hint=hint)
+        raise UsageError("--evaluator: the target is no task of another format", hint="loop targets inspect PATH")
     if not evaluator.is_dir():
         hint = "--evaluator is a checkout of the format's evaluator"
         raise UsageError(f"{evaluator}: no such folder", hint=hint)

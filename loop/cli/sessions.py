@@ -23,7 +23,6 @@ from loop.store.rows import compute_row
 from loop.store.sessions import LOCK
 
 MOST_SESSIONS = len(LETTERS)
-"""Most sessions to compare: the table names each by a letter."""
 MOST_NAMED = 5
 """Most damaged folders that are named below the list; `--json` has all."""
 

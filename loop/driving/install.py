@@ -47,7 +47,7 @@ def skill_text() -> str:
         look=examples("status", "kernels list", "targets inspect", "plan next"),
         start=examples("init"),
         other=examples(
-            *("kernels verify", "kernels measure", "bisect", "sessions compare"), *("patterns list", "cost show")
+            "kernels verify", "kernels measure", "bisect", "sessions compare", "patterns list", "cost show"
         ),
         commands=rows,
         exit_codes={str(int(code or 0)): meaning for code, meaning in EXIT_CODES.items()},

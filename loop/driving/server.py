@@ -34,7 +34,7 @@ class ToolCalls:
 
     def __init__(self) -> None:
         self.tools = tools.tools()
-        self.read_lock = anyio.Lock()
+        self.read_lock = anyio.Lock()  # Calls that start no job run one at a time.
 
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
         """All tools with their schemas and hints (read-only, destructive). None acts beyond this machine."""

@@ -133,7 +133,6 @@ KEPT_JOBS = 100
 JOB_ID_PREFIX = "mcp-"
 """Prefix of ids of jobs that agents start. Only these job folders are deleted here."""
 UNENDED_STATES = ("queued", "running")
-"""States of a job that has not ended."""
 CANCEL_LIMIT_S = 20.0
 """Seconds for a job to end after it was cancelled."""
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
@@ -174,8 +173,8 @@ def read_state(job: JobFolder) -> JobState:
     if events and not is_running and event_names[-1] == "SessionEnded":  # Any other last event: it was killed.
         result = {name: value for name, value in events[-1].items() if name != "happening"}
     doing = folders.last_line(job.path / folders.STDERR)
-    for event, kind in zip(events, event_names, strict=True):
-        if kind in ("StepBegan", "Ticked", "StepEnded"):
+    for event, event_name in zip(events, event_names, strict=True):
+        if event_name in ("StepBegan", "Ticked", "StepEnded"):
             progress = event.get("message") or event.get("note") or event.get("title", "")
             doing = f"{event['pattern']}/{event['step']}: {progress}"
     end = time.time()
@@ -230,9 +229,9 @@ def find_job(name: str) -> JobFolder:
     return jobs[job_id]
 
 
-def wait_for_job(job: JobFolder, seconds: float) -> JobState:
-    """Wait until a job ends, at most the shorter of `seconds` and `LONGEST_WAIT_S`. Returns its state."""
-    end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
+def wait_for_job(job: JobFolder, limit_s: float) -> JobState:
+    """Wait until a job ends, at most the shorter of `limit_s` and `LONGEST_WAIT_S`. Returns its state."""
+    end = time.monotonic() + min(limit_s, LONGEST_WAIT_S)
     while job.state in UNENDED_STATES and time.monotonic() < end:
         time.sleep(0.05)
     return read_state(job)

@@ -69,7 +69,7 @@ def upgrade(model: type[Model], data: Any) -> Any:
 
 
 def _move_output(data: Any) -> Any:
-    """A target or component whose signature has its `output` moved into `outputs`."""
+    """A target or component of format 1, with the `output` of its signature moved into `outputs`."""
     signature = data.get("signature") if isinstance(data, Mapping) else None
     if not isinstance(signature, Mapping) or "output" not in signature:
         return data

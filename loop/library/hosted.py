@@ -31,14 +31,11 @@ class Sender(Model):
         return self.model_dump_json(exclude_none=True)  # An explicit null price is an error.
 
     def rate(self, terms: Terms | None, cloud: str | None) -> Rate | None:
-        """The hourly price of this whole machine; None if the sender names none. `terms`: on demand or
-        spot, as the `cloud` says; None: unknown, so that the higher price counts."""
+        """The hourly price of this whole machine; None without one. `terms`: None has the higher price count."""
         if self.prices is None:
             return None
         usd, used_terms = self.prices.usd_and_terms(terms)
-        reason = "nobody says whether it is a spot machine"
-        if terms:
-            reason = f"{cloud}'s metadata server says {terms}"
+        reason = f"{cloud}'s metadata server says {terms}" if terms else "nobody says whether it is a spot machine"
         return Rate(
             name=f"{self.name}/{used_terms}",
             resource="gpu",

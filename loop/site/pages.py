@@ -108,12 +108,11 @@ class StoredFigure(Figure):
 
 def report_page(templates: Path, report: Path, status: str) -> str:
     """HTML page of a report stored as Markdown, with its figures. Raises OSError if it cannot be read.
-    `templates`: the folder of report.html.j2. `report`: a path without links. `status`: of the
-    session."""
+    `templates`: the folder of report.html.j2. `report`: a path without links. `status`: of the session."""
     text = clean_text(report.read_text(encoding="utf-8", errors="replace"), LONGEST_REPORT)
     # The first description of a figure counts, so it comes last into the dict.
     description_by_path = {path: description for description, path in reversed(_FIGURE.findall(text))}
-    figures: list[Figure] = []  # A missing figure becomes its description.
+    figures: list[Figure] = []  # Sized by its file; a missing one becomes its description.
     for path, description in description_by_path.items():
         file = report.parent / path
         data = file.read_bytes() if file.is_file() else b""

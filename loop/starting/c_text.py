@@ -144,9 +144,9 @@ def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
     as_pointer = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())  # x[] to *x
     tokens = re.sub(r"\bconst\b|\*", " ", as_pointer).split()
     name = tokens.pop() if len(tokens) > 1 else ""
-    # What is passed by value cannot change the caller's data.
-    is_const = "*" not in as_pointer or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", as_pointer))
-    is_const = is_const or any("const" in types[token] for token in (*tokens, name) if token in types)
+    is_value = "*" not in as_pointer  # It cannot change the caller's data.
+    is_alias_const = any("const" in types[token] for token in (*tokens, name) if token in types)
+    is_const = is_value or is_alias_const or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", as_pointer))
     type_name = _resolve_type(" ".join(tokens), types)
     return CParameter(text, type_name, name, as_pointer.count("*"), is_const)
 

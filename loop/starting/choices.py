@@ -104,13 +104,12 @@ class Choices:
         self.dims = dict.fromkeys(dim for specs in likes.values() for spec in specs for dim in spec.dims)
         """Names of all sizes."""
 
-    def add_arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> Call:
-        """Add a function's parameters. Returns the arguments of a call, as (keyword or empty, text).
-        `bound`: skip the parameter `self`.
-        `owner`: the class whose methods read the parameters, if `function` is only its constructor."""
+    def add_arguments(self, function: Any, *, bound: bool = False) -> Call:
+        """Add the parameters of a function, or of a class's constructor. Returns the arguments of a call, as
+        (keyword or empty, text). `bound`: skip the parameter `self`."""
         call: Call = []
         is_default_skipped = False
-        reads = reads_of(owner or function)
+        reads = reads_of(function)
         for parameter in list(parameters(function))[1 if bound else 0 :]:
             name, is_list = parameter.name, parameter.kind is Parameter.VAR_POSITIONAL
             if parameter.kind is Parameter.VAR_KEYWORD or (is_list and name not in self.likes):
@@ -207,10 +206,11 @@ class Choices:
             self.imports[f"from {object_class.__module__} import {top_name}"] = None
             if issubclass(object_class, enum.Enum):
                 return f"{object_class.__qualname__}.{next(iter(object_class)).name}"
-            texts = {}
+            arguments = []
             for part in parameters(object_class):
-                texts[part.name] = self.add(f"{path}.{part.name}", part.annotation, part.default, reads)
-            return f"{object_class.__qualname__}({_keywords(texts)})"
+                text = self.add(f"{path}.{part.name}", part.annotation, part.default, reads)
+                arguments += [] if text is None else [f"{part.name}={text}"]  # None: left at its default.
+            return f"{object_class.__qualname__}({', '.join(arguments)})"
         part_reads = reads.get(path.rpartition(".")[2], {})
         path_prefix = f"{path}."
         options = [other for other in (*self.likes, *self.values) if other.startswith(path_prefix)]
@@ -225,7 +225,7 @@ class Choices:
         if any(part_reads.values()) or not part_reads:
             return "{" + ", ".join(f"{key!r}: {text}" for key, text in texts.items()) + "}"
         self.imports["from types import SimpleNamespace"] = None
-        return f"SimpleNamespace({_keywords(texts)})"
+        return f"SimpleNamespace({', '.join(f'{name}={text}' for name, text in texts.items())})"
 
     def _value_choices(self, path: str, name: str, kind: str, detail: Any) -> list[Choice]:
         """Choices of a value without a default, by kind and name; empty if none can be guessed.
@@ -264,13 +264,8 @@ class Choices:
         return [*numbers[:leading_count], *sizes, *numbers[leading_count:]]
 
 
-def _keywords(texts: Mapping[str, str | None]) -> str:
-    """Keyword arguments as source text; None: the parameter is left at its default."""
-    return ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
-
-
 def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: Iterable[str]) -> list[Choice]:
-    """Choices of a tensor by given or annotated type, else by its name.
+    """Choices of a tensor's values, likeliest first, by given or annotated type, else by its name.
     `like`: its `--like` option; `bounds`: sizes and numbers that may bound the values of an index."""
     dtype = like.dtype or (annotated_dtype if isinstance(annotated_dtype, str) else "")
     option, lower_name = f"--like {like.name}={','.join(like.dims)}:float32 for others", name.lower()
@@ -301,7 +296,7 @@ def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: It
 
 
 def _tensor_list(name: str, likes: Sequence[TensorSpec]) -> Choice:
-    """The choice of a list of tensors: one for each shape, or LIST tensors of a single shape."""
+    """The choice of a list of tensors: one for each shape, or `LIST_LENGTH` tensors of a single shape."""
     specs = [*likes] if len(likes) > 1 else [*likes] * LIST_LENGTH
     likeliest = [tensor_choices(f"{name}_{number}", spec, "", ())[0] for number, spec in enumerate(specs)]
     inputs = tuple(choice.inputs[0] for choice in likeliest)
@@ -361,8 +356,8 @@ def kind_of(annotation: Any) -> tuple[str, Any, bool]:
 
 
 def reads_of(owner: Any) -> Reads:
-    """What the code of a function or class reads from its variables, as `eps` in `config.eps`: variable to
-    part to whether it is read as a key, `config["eps"]`. Empty if there is no source."""
+    """What the code of a function or class reads from its variables, as `eps` in `config.eps`: variable to part,
+    to whether it is read as a key, `config["eps"]`. It shows what an object needs. Empty without source."""
     reads: dict[str, dict[str, bool]] = {}
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))

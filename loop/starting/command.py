@@ -205,14 +205,14 @@ def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
             message = f"--like {text!r}: no type {dtype!r}: {', '.join(ITEM_SIZES)}"
             raise UsageError(message, hint=did_you_mean(dtype, list(ITEM_SIZES)))
         specs.append(TensorSpec(name=path, dims=tuple(dims), dtype=dtype, high=high))
-    used = [dim for spec in specs for dim in spec.dims]
-    letters = (*LETTERS, *(f"D{number}" for number in range(len(used))))
-    free_letters = (letter for letter in letters if letter not in used)
-    letter_by_number = {dim: next(free_letters) for dim in dict.fromkeys(filter(str.isdigit, used))}
+    all_dims = [dim for spec in specs for dim in spec.dims]
+    letters = (*LETTERS, *(f"D{number}" for number in range(len(all_dims))))
+    free_letters = (letter for letter in letters if letter not in all_dims)
+    letter_by_number = {dim: next(free_letters) for dim in dict.fromkeys(filter(str.isdigit, all_dims))}
     likes: Likes = {}
     for spec in specs:
         named_dims = tuple(letter_by_number.get(dim, dim) for dim in spec.dims)
         likes[spec.name] = (*likes.get(spec.name, ()), spec.model_copy(update={"dims": named_dims}))
-    if both := {*used} & {path.replace(".", "_") for path in likes}:
-        raise UsageError(f"--like: `{min(both)}` is a tensor and a size", hint="call the size otherwise")
+    if ambiguous := {*all_dims} & {path.replace(".", "_") for path in likes}:
+        raise UsageError(f"--like: `{min(ambiguous)}` is a tensor and a size", hint="call the size otherwise")
     return likes, {letter: int(number) for number, letter in letter_by_number.items()}

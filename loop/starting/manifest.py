@@ -101,10 +101,10 @@ class Sizes:
 
     def varied(self, *, vary_fixed: bool) -> list[str]:
         """Dimensions that checks may vary: free ones except a filter's; `vary_fixed`: also large fixed ones."""
-        names = {*self.free_dims} - self.filter_dims
+        varied = {*self.free_dims} - self.filter_dims
         if vary_fixed:
-            names |= {name for name, size in self.fixed_sizes.items() if size > LARGEST_UNVARIED}
-        return [name for name in self.names if name in names]
+            varied |= {name for name, size in self.fixed_sizes.items() if size > LARGEST_UNVARIED}
+        return [name for name in self.names if name in varied]
 
 
 def manifest(

@@ -78,7 +78,7 @@ class TargetFacts(Model):
 
     @property
     def needs_generator(self) -> bool:
-        """Whether the target needs a Python function that makes its inputs."""
+        """Whether the target needs a Python function that makes its inputs: loop draws only normal values."""
         return self.kind != "function" or any(spec.values not in ("normal", "positive") for spec in self.inputs)
 
 

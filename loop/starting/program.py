@@ -60,7 +60,7 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
         method = word if is_method else "forward" if is_module else "__call__"
         call = choices.add_arguments(getattr(class_or_function, method), bound=True)
         choices.is_constructor = True
-        class_fields["constructor"] = choices.add_arguments(class_or_function, class_or_function)
+        class_fields["constructor"] = choices.add_arguments(class_or_function)
         class_fields["kind"] = "module" if is_module else "object"
         class_fields["method"] = "" if is_module else method
         name = name.rpartition(".")[0] if is_method else name

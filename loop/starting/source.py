@@ -109,7 +109,7 @@ class EntryWriter:
         return typed
 
     def write(self, facts: TargetFacts) -> tuple[str, list[str]]:
-        """Source of the entry, and notes on guesses. Raises UsageError if a parameter's meaning is unclear."""
+        """C source of the entry, and a note on each guess. Raises UsageError if a parameter is unclear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
         if self.function.problem:
             raise self._unclear(self.function.problem)
@@ -131,12 +131,12 @@ class EntryWriter:
         for tensor in facts.inputs:
             dtype = _dtype_constant(tensor.dtype)
             lines.append(f"if (loop_elements({input_places[tensor.name]}, {dtype}) < 0) return 1;")
-        tensors_in_c = [place[1:] for place in (*input_places.values(), *output_places.values())]
+        tensors_in_c = [place.removeprefix("&") for place in (*input_places.values(), *output_places.values())]
         count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors_in_c)
         scratch = [pointer for pointer in self.function.pointers if places[pointer.name] == SCRATCH]
         lines += [f"void *loop_{pointer.name} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
         writes_output = bool(facts.updates) or not {*places.values()}.isdisjoint(output_places.values())
-        is_status = writes_output and returns in ("int", "cudaError_t", "bool")
+        is_status = writes_output and returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
         if is_status:
             call = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call}"
         elif not writes_output and returns in RESULT_TYPES:
@@ -259,8 +259,8 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
-    """Choose a function with pointers: by name, the only one, by file name, or the one that the file never calls.
-    `name`: as the user named it, or empty; `entries`: exported ones. Raises UsageError if none is clear."""
+    """Choose a C function that takes pointers: by name, the only one, that of the file's name, or the only one
+    that the file never calls. `name`: the user's, or empty; `entries`: exported ones. Else UsageError."""
     defined = functions(text)
     candidates: dict[str, CFunction] = {}
     for function in defined:
@@ -285,8 +285,8 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
 
 def _only_or_named(names: Iterable[str], stem: str) -> str | None:
     """The only name, or else the one that equals the file's stem; None without one."""
-    distinct = list(dict.fromkeys(names))
-    return distinct[0] if len(distinct) == 1 else stem if stem in distinct else None
+    distinct = {*names}
+    return distinct.pop() if len(distinct) == 1 else next((name for name in distinct if name == stem), None)
 
 
 def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:

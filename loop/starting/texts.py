@@ -191,8 +191,8 @@ class Hypothesis:
         call = SIZE.sub(r"\1.shape[\2]", call)
         imports = "\n".join([*subject.imports, f"from {subject.module} import {top_name} as _given"])
         code = f"{call}\n{make_instance}\n{imports}"
-        used = [name for name in ("functools", "torch") if re.search(rf"\b{name}\.", code)]
-        import_text = "".join(f"import {name}\n" for name in used) + "\n" * bool(used) + imports
+        modules = [name for name in ("functools", "torch") if re.search(rf"\b{name}\.", code)]
+        import_text = "".join(f"import {name}\n" for name in modules) + "\n" * bool(modules) + imports
         body = f"return {call}" if self.has_outputs else call  # Else it only changes its inputs.
         return (
             f'"""{title}: {subject.full_name}."""\n\n{import_text}\n{make_instance}\n\n'

@@ -57,13 +57,13 @@ MAX_MESSAGE = 400
 
 
 def _replace_path(match: re.Match[str]) -> str:
-    """Replace a path: headers, libraries and programs by their name, others by `PATH`."""
+    """Replace a path: headers, libraries and programs by their name, others by `PATH`. `and/or` is none."""
     text = match[0]
-    is_path = text.startswith(("/", "./", "../", "~/")) or text.count("/") > 1
-    if not is_path and "." not in text.rpartition("/")[2]:
+    is_path = text.startswith(("/", "./", "../", "~/")) or text.count("/") > 1 or "." in text.rpartition("/")[2]
+    if not is_path:
         return text
     name = text.rstrip("/.").rpartition("/")[2]
-    name = name.partition(".so")[0] + ".so" if ".so" in name else name
+    name = name.partition(".so")[0] + ".so" if ".so" in name else name  # Without a version: libc.so.6
     return name if STABLE_FILE.fullmatch(name) and not TEMPORARY_NAME.search(name) else "PATH"
 
 

@@ -115,6 +115,6 @@ def _folder_stamps(root: Path) -> dict[str, str]:
                     parts.append(f"{status.st_size} {status.st_mtime_ns}")
                 except OSError:
                     parts.append("-")
-            if folder.name[0] != "." and parts[:2] != ["-", "-"]:
+            if folder.name[0] != "." and parts[:2] != ["-", "-"]:  # Else it holds no session.
                 stamp_by_folder[folder.name] = " ".join([FORMAT, *parts])
     return stamp_by_folder

@@ -103,10 +103,10 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
 def _recorded_row(session: RecordedSession) -> SessionRow:
     """The index row of a session recorded before `loop`, from the figures of its report."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
-    usd: dict[Resource, float | None] = {"gpu": row.gpu_usd, "ai": row.ai_usd, "engineer": row.engineer_usd}
-    stated = {"rate": "history", "seconds": seconds, "basis": "stated"}
-    charges = [Charge(resource=name, usd=cost, **stated) for name, cost in usd.items() if cost is not None]
-    missing = [name for name, cost in usd.items() if cost is None]
+    costs: dict[Resource, float | None] = {"gpu": row.gpu_usd, "ai": row.ai_usd, "engineer": row.engineer_usd}
+    fields = {"rate": "history", "seconds": seconds, "basis": "stated"}
+    charges = [Charge(resource=name, usd=usd, **fields) for name, usd in costs.items() if usd is not None]
+    missing = [name for name, usd in costs.items() if usd is None]
     return SessionRow(
         id=session.id,
         started=None,
