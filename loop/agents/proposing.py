@@ -87,7 +87,7 @@ def fill_placeholders(command: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_unready(campaign: Campaign) -> None:
-    """Raises UsageError if a campaign cannot begin: no such program, or no budget that ends it."""
+    """Raise UsageError if a campaign cannot begin: no such program, or no budget that ends it."""
     if not campaign.is_unattended:
         return
     preset = find_preset(campaign.proposer)
@@ -125,11 +125,9 @@ def can_isolate() -> bool:
 
 
 def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
-    """The `bwrap` command line that isolates a proposer; empty if it runs without isolation.
-
-    Its home folder has only the program's own configuration, and what `loop kernels check` needs:
-    builds, trust, the device's locks, and loop. `root`: its worktree; `notes`: folder of the brief.
-    """
+    """The `bwrap` command line that isolates a proposer; empty if it runs without isolation. Its home folder has
+    only its own configuration, and what `loop kernels check` needs. `root`: its worktree; `notes`: folder of the
+    brief."""
     # A user's own command may keep files anywhere, so it is not isolated.
     if not preset.config_files or not can_isolate():
         return ()
@@ -221,12 +219,9 @@ class ProposerTask:
 
 
 def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
-    """Run the proposer to its end; retry after a provider's rate limit, if time allows.
-
-    Returns its proposal without an edit: `ended` is `edited` if the program ended normally, whether or
-    not it edited anything; `said` is its last line if it failed. Closing the generator ends the
-    proposer and all its child processes.
-    """
+    """Run the proposer to its end; retry after a provider's rate limit, if time allows. Returns its proposal
+    without an edit: `ended` is `edited` if the program ended normally, even if it edited nothing; `said` is its
+    last line if it failed. Closing the generator ends the proposer and all its child processes."""
     started_s = time.monotonic()
     waits_s = iter(BACK_OFF_S)
     while True:
@@ -309,10 +304,8 @@ def _wait_for_proposer(child: Child, task: ProposerTask, started_s: float) -> Ge
 
 @contextlib.contextmanager
 def kill_new_orphans() -> Iterator[None]:
-    """At the end of the block, kill processes that lost their parent in it and became our children.
-
-    No other way finds orphans that left their process group and cleared their environment.
-    """
+    """At the end of the block, kill processes that lost their parent in it and became our children. No other way
+    finds orphans that left their process group and cleared their environment."""
     earlier_children = {child.pid for child in psutil.Process().children()}
     try:
         yield
@@ -333,11 +326,9 @@ UNPRICED_NOTE = "it states no cost for its tokens, as under a subscription"
 
 
 def read_ai_use(printed: str) -> AiUse | None:
-    """The AI use that an agent's output reports; None without a report, or if a number is invalid.
-
-    `claude` prints its total cost and the tokens of each model. `codex` prints tokens a turn and no
-    price; an unknown agent may do the same.
-    """
+    """The AI use that an agent's output reports; None without a report, or if a number is invalid. `claude`
+    prints its total cost and the tokens of each model. `codex` prints tokens a turn and no price; so may an
+    unknown agent."""
     objects = _json_objects(printed)
     claude_results = [fields for fields in objects if "total_cost_usd" in fields]
     turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
@@ -375,10 +366,8 @@ def _json_objects(printed: str) -> list[dict[str, Any]]:
 
 
 def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
-    """The use in the final message of `claude`. Raises ValueError for an invalid number.
-
-    `default_model`: name for the tokens if the message lists no models. A cost of 0 is unknown.
-    """
+    """The use in the final message of `claude`. `default_model`: name for the tokens if it lists no models. A
+    cost of 0 with tokens is unknown. Raises ValueError for an invalid number."""
     usd = result["total_cost_usd"]
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
         raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
@@ -400,10 +389,8 @@ def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
 
 
 def _read_tokens(usage: Mapping[str, Any]) -> Tokens:
-    """The tokens of a `usage` report, or of an entry of `modelUsage`, whose keys are in camel case.
-
-    Only `codex` counts cached tokens in `input_tokens`.
-    """
+    """The tokens of a `usage` report, or of an entry of `modelUsage`, whose keys are in camel case. Only `codex`
+    counts cached tokens in `input_tokens`."""
     one_hour_writes = _token_count(_read_object(usage, "cache_creation"), "ephemeral_1h_input_tokens")
     codex_cached = _token_count(usage, "cached_input_tokens")
     writes = _token_count(usage, "cache_creation_input_tokens", "cacheCreationInputTokens")
@@ -419,10 +406,8 @@ def _read_tokens(usage: Mapping[str, Any]) -> Tokens:
 
 
 def _token_count(fields: Mapping[str, Any], *names: str) -> int:
-    """The number of tokens under the first of `names` that exists; 0 if none does.
-
-    Raises ValueError if it is not a count.
-    """
+    """The number of tokens under the first of `names` that exists; 0 if none does. Raises ValueError for no
+    count."""
     value = next((fields[name] for name in names if fields.get(name) is not None), 0)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{names[0]}: expected a number of tokens, got {value!r}")
@@ -430,6 +415,7 @@ def _token_count(fields: Mapping[str, Any], *names: str) -> int:
 
 
 def _read_object(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The JSON object under a name; empty if there is none."""
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -466,10 +452,8 @@ def read_proposals(session: Path) -> list[Proposal]:
 
 
 def read_session_use(folder: SessionFolder) -> tuple[AiUse | None, str]:
-    """A session's AI use, as agents reported it; dollars that they left unknown are those the user stated.
-
-    None without either; None and the reason if a file is damaged.
-    """
+    """A session's AI use, as agents reported it; dollars that they left unknown are those the user stated. None
+    without either; None and the reason if a file is damaged."""
     path = folder.path / STATED_FILE
     try:
         stated = sums.read_sealed(StatedAiCost, path) if path.exists() else StatedAiCost()

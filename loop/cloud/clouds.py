@@ -82,11 +82,11 @@ class Cloud:
         raise NotImplementedError
 
     def get(self, path: str) -> Reply:
-        """The server's answer for a path."""
+        """The server's answer for a path. Raises NoReply."""
         return self.ask(path, self.headers)
 
     def ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Reply:
-        """One HTTP answer of the server."""
+        """One HTTP answer of the server to a request with these headers. Raises NoReply."""
         address = urlsplit(self.base_url)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=self.limit_s)
         try:
@@ -111,7 +111,7 @@ class Cloud:
         return word
 
     def unreadable_reply(self, answer: Reply) -> NoReply:
-        """The error to raise for an answer that has no usable content."""
+        """The error to raise for an answer without usable content."""
         return NoReply(f"{self.base_url} answers with status {answer.status} and {_shorten(answer.text)!r}")
 
 
@@ -282,7 +282,7 @@ class Watch:
         self._stop_event.set()
 
     def explain_unwatched(self) -> tuple[str, ...]:
-        """Why the machine is not watched, as a line for the report; empty if it is."""
+        """Why the machine is not watched for preemption, as a line for the report; empty if it is."""
         if self.choice == "off":
             return ("preemption watch: it was turned off",)
         if self.cloud is None:
@@ -295,7 +295,8 @@ class Watch:
         return ()
 
     def _poll(self) -> None:
-        """Body of the thread: find the cloud, poll it to a notice. Settled: it answered, or there is none."""
+        """Body of the thread: find the cloud, then poll it until it gives a notice or the watch is closed. The
+        watch is settled once the cloud has answered, or if there is none."""
         cloud = find_cloud() if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
             self.is_settled = True

@@ -59,7 +59,8 @@ class ComparedRow(Model):
 
     @classmethod
     def from_cells(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
-        """A row, with the change between its first and last ratio that is not vague (interval too wide)."""
+        """A row, with the change between its first and last ratio; vague ones (too wide an interval) do not
+        count."""
         verdicts = [cell.verdict for cell in cells if cell is not None]
         timed = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
         change: float | None = None
@@ -96,7 +97,7 @@ class SessionComparison(Printed):
 
 
 def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
-    """Compare sessions. The first ended session decides which others are comparable."""
+    """Compare sessions. The first that has ended decides which others are comparable."""
     reference = next((session for session in sessions if session.status != "open"), None)
     refusals: dict[str, str] = {}  # Session id to the reason why its ratios are not compared.
     for session in sessions:
@@ -205,8 +206,8 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
 
 
 def _mean_row(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
-    """A row of geometric means, over workloads that all timed sessions measured, and last over
-    first mean. Empty for fewer than two such workloads or sessions."""
+    """A row of geometric means over the workloads that all timed sessions measured, with the last mean / the
+    first; no row for fewer than two such workloads or sessions."""
     ratio_rows: list[dict[int, float]] = []  # For each: index of a session to its ratio.
     for row in rows:
         cells = {place: cell for place, cell in enumerate(row.cells) if isinstance(cell, SpeedVerdict)}

@@ -28,10 +28,10 @@ def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> s
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is
     new. `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure."""
     occurrences = []  # Index of the session and the failure, latest first.
-    for place in reversed(range(len(rows))):
-        same = [failure for failure in rows[place].failures if failure.key == fingerprint]
-        occurrences += [(place, failure) for failure in reversed(same)]
-    sessions = list(dict.fromkeys(rows[place].id for place, _ in occurrences))
+    for position in reversed(range(len(rows))):
+        equal = [failure for failure in rows[position].failures if failure.key == fingerprint]
+        occurrences += [(position, failure) for failure in reversed(equal)]
+    sessions = list(dict.fromkeys(rows[position].id for position, _ in occurrences))
     if not sessions:
         return ""
     more = f" (and {len(sessions) - 1} more)" if len(sessions) > 1 else ""
@@ -43,9 +43,9 @@ def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> s
 
 
 def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
-    """The first later session on the same target, device and variants that passed the failed step,
-    in words. `failed_index`: of the failed session. If the step failed there too, but only for
-    other variants, it counts as passed for this one. Empty if no session passed."""
+    """In words, the first later session on the same target, device and variants that passed the failed step;
+    empty if none did. `failed_index`: of the failed session. A step that failed there only for other variants
+    counts as passed."""
     failed_row, step = rows[failed_index], (failure.pattern, failure.step)
     if failure.cured_by == failed_row.id:
         return f"gone when that was resumed{NOTHING_CHANGED}"
@@ -67,7 +67,7 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
 
 
 def _changes_between(failed_row: SessionRow, passed_row: SessionRow) -> list[str]:
-    """Everything on record that changed between two sessions: `torch 2.3 -> 2.4`, files, commits."""
+    """What changed on record between two sessions: `torch 2.3 -> 2.4`, files, commits; empty if nothing did."""
     before, after = _environment_facts(failed_row), _environment_facts(passed_row)
     facts = []
     for name, value in before.items():
@@ -83,7 +83,7 @@ def _changes_between(failed_row: SessionRow, passed_row: SessionRow) -> list[str
 
 
 def _environment_facts(session: SessionRow) -> dict[str, object]:
-    """Facts on a session's environment, by label; empty values are not recorded."""
+    """Facts on a session's environment, by label; empty if a fact was not recorded."""
     facts = {FACT_LABELS.get(fact, fact): getattr(session.environment, fact) for fact in FACTOR_BY_FACT}
     return {**facts, "loop": session.loop_version, "threads": session.threads}
 
@@ -98,12 +98,12 @@ class FailureHistory:
 
     @cached_property
     def rows(self) -> list[SessionRow]:
-        """The latest sessions before this one, oldest first."""
+        """The latest sessions before this one, oldest first, without imported ones."""
         rows = index.rows(self.project.sessions, last=SEARCHED_SESSIONS)
         return [row for row in rows if not row.recorded and row.id < self.session]  # `recorded`: from before loop.
 
     def describe_failures(self, record: Finished) -> tuple[str, ...]:
-        """A sentence for each error of a failed step that occurred before; empty otherwise."""
+        """A sentence for each error of a failed step that occurred in an earlier session; empty otherwise."""
         errors = fingerprints_of_step(record) if record.status == "failed" else ()
         try:
             sentences = [describe_earlier_failures(self.rows, error.key) for error in errors]

@@ -16,9 +16,9 @@ UNUSABLE_RESOLUTION = 0.5
 
 
 def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
-    """Verdicts of all steps, from their last attempts, in order, with kept changes applied. An
-    incorrect variant keeps no speed verdict. A kept change's verdicts replace those on the earlier
-    code; its verdict against the known good is left out, because that is another build."""
+    """Verdicts of all steps, from their last attempts, with kept changes applied. An incorrect variant keeps no
+    speed verdict. A kept change's verdicts replace those on the earlier code; those against the known good are
+    left out, because that is another build."""
     records = latest_attempts(finished)
     kept_changes = kept_runs(records)
     verdicts: list[Verdict] = []
@@ -39,7 +39,8 @@ def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
 
 
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
-    """Status and reason of a session; failed outranks aborted, then paused, then passed."""
+    """Status and reason of a session: the worst of its verdicts, else of its steps: failed, aborted, paused,
+    passed."""
     for verdict in verdicts:
         name = verdict.variant
         if verdict.verdict in ("incorrect", "invalid"):
@@ -63,7 +64,7 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
 
 
 def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """Sentences from measurements, then those that actions wrote, each once."""
+    """What a session learned: sentences from its measurements, then those that actions wrote, each once."""
     measured = outputs_of(finished, MeasureOutput)
     sentences = [*_best_and_worst(measured), *_noise_sentences(measured)]
     sentences += [text for output in outputs_of(finished, Output) for text in output.learned]
@@ -115,15 +116,15 @@ def _noise_sentences(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
 
 
 def explain_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
-    """Where to look for an incorrect variant's error; empty if the variant is correct or None.
-    Names the smallest failing workload that a step found, else the first. `files`: its sources."""
+    """Where to look for an incorrect variant's error: in `files`, its sources, with the smallest failing workload
+    that a step found, else the first. Empty if the variant is correct or None."""
     checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
     failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
     if variant is None or not failures:
         return ""
-    cases = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]
-    smallest_failure = next((case.check for case in cases if case.variant == variant), failures[0])
-    message = one_line(smallest_failure.message)
+    smallest = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]
+    failure = next((case.check for case in smallest if case.variant == variant), failures[0])
+    message = one_line(failure.message)
     return f"Look in {', '.join(files)}: {message}" if files else message
 
 

@@ -45,7 +45,7 @@ class TargetState:
     """Whether some variant is for a GPU."""
 
     def unresolved_failures_in(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
-        """Failed checks that have not passed since, latest first."""
+        """Failed checks that have not passed on changed sources since, latest first."""
         workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
         return unresolved_failures(rows, self.files_hash, workloads)
 
@@ -61,8 +61,8 @@ class TargetState:
         return tuple(wrong_sentence(failures) for failures in self.failures_by_variant(rows).values())
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
-        """Variant to its workload sets that no session fully checked on these files, as in
-        `edges (2 of 12 workloads)`."""
+        """Variant to the workload sets that no session fully checked on these files, as `edges (2 of 12
+        workloads)`."""
         checked_by_variant: dict[str, set[str]] = {}
         for row in rows:
             for judgement in row.judged if row.ground == self.files_hash and not row.recorded else ():

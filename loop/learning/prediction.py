@@ -76,13 +76,15 @@ class Duration:
 
     def with_cost(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
         """The prediction with its cost in dollars. `least_usd`: minimum charge."""
-        (low, high), middle = self.interval, self.seconds
-        usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (middle, low, high))
-        return Predicted(seconds=middle, low_s=low, high_s=high, usd=usd, low_usd=low_usd, high_usd=high_usd)
+        times_s = (self.seconds, *self.interval)
+        usd, low_usd, high_usd = (max(least_usd, time_s / 3600 * usd_per_hour) for time_s in times_s)
+        times = dict(zip(("seconds", "low_s", "high_s"), times_s, strict=True))
+        return Predicted(**times, usd=usd, low_usd=low_usd, high_usd=high_usd)
 
 
 def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
-    """Predict the next run. `estimate_s`: author's estimate; `runs`: seconds and weight of each."""
+    """Predict the next run's time: a weighted mean, on the log scale, of the author's `estimate_s` and the
+    weighted median of earlier `runs` (seconds and weight of each)."""
     logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
     weight = math.fsum(weight for _, weight in logs)
     prior_log = median_log = math.log(estimate_s)
@@ -109,7 +111,7 @@ def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def environment_weight(environment: Environment, past_environment: Environment) -> float:
-    """Weight of a run in environment `there` for one in `here`; 1 if all known facts agree. An
+    """Weight of a run in `past_environment` for the next one in `environment`; 1 if all known facts agree. An
     unknown fact counts as equal, except that no GPU differs from any GPU."""
     weight = 1.0
     for name, factor in FACTOR_BY_FACT.items():
@@ -122,8 +124,8 @@ def environment_weight(environment: Environment, past_environment: Environment) 
 def predict_pattern(
     pattern: Pattern, rows: Sequence[SessionRow], session: SessionRow
 ) -> tuple[Duration, dict[str, float]]:
-    """Time of a pattern's next run, and median seconds of its steps that ran before. `rows`:
-    earlier sessions, oldest first. `session`: the one to predict, which has not run."""
+    """Time of a pattern's next run, and median seconds of its steps that ran before. `rows`: earlier sessions,
+    oldest first. `session`: the one to predict, which has not run."""
     runs = list(_weighted_runs(pattern.name, rows, session))
     times_by_step: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
     for row, _, weight in runs:
@@ -135,7 +137,8 @@ def predict_pattern(
 
 
 def predict_session(durations: Sequence[Duration], rows: Sequence[SessionRow]) -> Duration:
-    """Time of a whole session. `durations`: of each pattern that its plan lists. `rows`: earlier sessions."""
+    """Time of a whole session: of the patterns that its plan lists, with what `loop` itself took in earlier
+    sessions."""
     overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
     total_s = sum(duration.seconds for duration in durations) + (median(overheads_s) if overheads_s else 0.0)
     share_and_duration = [(duration.seconds / total_s, duration) for duration in durations]
@@ -162,9 +165,11 @@ def _weighted_runs(
     may_compile = any(run.built for _, run in runs)
     has_warm_cache = False  # Whether a session here has filled the build cache for this work.
     for row in rows:
-        is_same = row.ground == session.ground and environment_weight(row.environment, session.environment) == 1
+        has_same_files = row.ground == session.ground
+        is_here = environment_weight(row.environment, session.environment) == 1
         has_variants = {*row.variants, *row.emulated} >= {*session.variants, *session.emulated}
-        has_warm_cache |= is_same and has_variants and any(run.is_success for run in row.runs)
+        has_built = any(run.is_success for run in row.runs)
+        has_warm_cache |= has_same_files and is_here and has_variants and has_built
     later_runs: Counter[object] = Counter()  # Of the same work in the same environment.
     for row, run in reversed(runs):
         work = (_work_key(row), row.environment, run.built)
@@ -210,13 +215,15 @@ class PatternStatistics(Model):
 
     @property
     def applied(self) -> int:
+        """Number of runs that ended, with or without an answer."""
         return self.passed + self.found + self.broken
 
 
 def compute_statistics(
     patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]
 ) -> dict[str, PatternStatistics]:
-    """Statistics by pattern. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
+    """Statistics by pattern. `rows`: sessions, oldest first; a run counts by its environment's likeness to the
+    last one's."""
     rows = [row for row in rows if not row.recorded]
     weighted_rows = [(row, environment_weight(row.environment, rows[-1].environment)) for row in rows]
     statistics = {}
@@ -228,7 +235,7 @@ def compute_statistics(
             runs += [(run, weight) for run in counted]
             last_session = row.id if counted else last_session
         answered = [(run, weight) for run, weight in runs if run.is_success]
-        answered_weight, total_weight = (sum(weight for _, weight in some) for some in (answered, runs))
+        answered_weight, total_weight = sum(weight for _, weight in answered), sum(weight for _, weight in runs)
         share = answered_weight / total_weight if runs else 0.0
         status: Literal["proposed", "applied", "validated", "doubtful", "retired"] = "applied"
         if not runs:
@@ -282,8 +289,8 @@ def statistics_lines(statistics: PatternStatistics) -> list[str]:
 
 
 def describe_accuracy(rows: Sequence[SessionRow]) -> str:
-    """Sentences: how accurate predicted times and gains were; empty without any outcome. `rows`:
-    oldest first. Results of earlier advice in the last session are listed one by one."""
+    """Sentences: how accurate predicted times and gains were; empty without any outcome. `rows`: oldest first.
+    Results of earlier advice in the last session are listed one by one."""
     sentences = []
     ended_rows = [row for row in rows if row.complete and row.seconds > 0]
     timed = [(row.predicted, row.seconds) for row in ended_rows if row.predicted]
@@ -334,7 +341,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
 
 
 def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
-    """The session head, with the predicted time and cost of its plan."""
+    """The session's head, with the predicted time of each pattern and the time and cost of its plan."""
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
     rows = [row for row in rows if not row.recorded]
     session, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
@@ -381,6 +388,7 @@ def predicted_time_text(head: SessionHead) -> str:
 
 
 def in_parentheses(variants: Sequence[str]) -> str:
+    """Names as ` (a, b)`, to be put after a word; empty without any."""
     return f" ({', '.join(variants)})" if variants else ""
 
 

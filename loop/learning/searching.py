@@ -16,15 +16,15 @@ MOST_QUERY_WORDS = 12
 
 
 def query_terms(query: str) -> list[str]:
-    """The words of a query that count, in small letters."""
+    """The words of a query that count, in small letters: at most `MOST_QUERY_WORDS`, without common words if
+    others remain."""
     words = list(dict.fromkeys(WORD.findall(query.lower())))
     return ([word for word in words if word not in COMMON_WORDS] or words)[:MOST_QUERY_WORDS]
 
 
 def search(terms: Sequence[str], texts: Mapping[str, tuple[str, str]]) -> tuple[list[str], int]:
-    """Names of the entries with the most of these words, best first, and how many of them each has.
-    `texts`: name to title and further text. A word may be the beginning of a longer one. First come
-    entries with more of the words in their title."""
+    """Names of the entries that have the most of these words, and how many each has; first those with more in the
+    title. `texts`: name to title and further text. A word also matches the beginning of a longer one."""
 
     def count_matches(text: str) -> int:
         words = WORD.findall(text.lower())

@@ -34,11 +34,10 @@ class UnresolvedFailure:
 def unresolved_failures(
     rows: Sequence[SessionRow], files_hash: str, workloads_by_variant: Mapping[str, Collection[str]]
 ) -> tuple[UnresolvedFailure, ...]:
-    """Unresolved failures of the variants, latest first.
-    `rows`: sessions of one target, oldest first. `files_hash`: of the target's current files; a
-    failure on these files stays, even if other files passed in between. `workloads_by_variant`:
-    workloads that the target lists now. A failure on a removed workload ends when a session finds
-    changed sources right."""
+    """Unresolved failures of the variants, latest first. `rows`: sessions of one target, oldest first.
+    `files_hash`: of the target's files now; a failure on these files stays, even if other files passed in
+    between. `workloads_by_variant`: as the target lists them now; a failure on a removed workload ends when a
+    session finds changed sources right."""
     passes: dict[CheckKey, list[tuple[Sources, int]]] = {}  # With the number of the row.
     passes_without_failure: dict[str, list[tuple[Sources, int]]] = {}  # Of a variant in one session.
     last_failures: dict[tuple[CheckKey, Sources], tuple[int, Judgement, str]] = {}
@@ -72,9 +71,8 @@ def unresolved_failures(
 
 
 def sessions_needed(root: Path) -> set[str]:
-    """Ids of the earlier sessions that the next session reads, so that they are sent along to a host.
-    These are the last session of each target and device, the sessions of their known-good builds,
-    and sessions with an unresolved failure."""
+    """Ids of the earlier sessions that the next session reads, so that they are sent along to a host: the last
+    session of each target and device, those of their known-good builds, and those with an unresolved failure."""
     last_head_by_key: dict[str, SessionHead] = {}
     for folder in list_sessions(root):
         try:

@@ -54,7 +54,8 @@ class Folders:
         return errors
 
     def find_containing(self, path: Path) -> Path | None:
-        """The folder of `loop_folders` that contains `path`, or None. In TMPDIR only `loop-` names count."""
+        """The folder of `loop_folders` that contains `path`, or None. In TMPDIR only names of `loop` (`loop-`)
+        count."""
         for folder in self.loop_folders:
             if path.resolve().is_relative_to(folder.resolve()):
                 first = path.resolve().relative_to(folder.resolve()).parts[:1]
@@ -114,7 +115,8 @@ def find_machine_failure(error: BaseException, folders: Folders) -> MachineFailu
 
 
 def _failure_of_error(error: BaseException, folders: Folders) -> MachineFailure | None:
-    """The machine failure that one error shows, without its causes; None if it shows none."""
+    """The machine failure that one error shows, without its causes; None if it shows none. In which folder: one
+    of `loop` that contains the file, else the file itself, else a folder that has this error now."""
     if isinstance(error, MachineFailure):
         return error
     if isinstance(error, MemoryError):
@@ -129,16 +131,15 @@ def _failure_of_error(error: BaseException, folders: Folders) -> MachineFailure 
         return None
     if number not in FOLDER_ERRORS:
         return machine_failure(number)
-    # Which folder to blame: one of ours that contains the file, else the file, else one with this error now.
     name = getattr(error, "filename", None)
     path = Path(name).absolute() if isinstance(name, str | Path) else None
-    blamed = folders.find_containing(path) if path else None
-    if blamed is None and number not in PERMISSION_ERRORS:
-        blamed = path
-    if blamed is None:
+    folder = folders.find_containing(path) if path else None
+    if folder is None and number not in PERMISSION_ERRORS:
+        folder = path
+    if folder is None:
         errors_now = folders.write_errors()
-        blamed = next((folder for folder in errors_now if errors_now[folder] == number), None)
-    return None if number in PERMISSION_ERRORS and blamed is None else machine_failure(number, blamed)
+        folder = next((place for place in errors_now if errors_now[place] == number), None)
+    return None if number in PERMISSION_ERRORS and folder is None else machine_failure(number, folder)
 
 
 class FolderWatch:
@@ -161,12 +162,10 @@ class FolderWatch:
                 self._new_errors.setdefault(folder, number)
 
     def failure(self, *, has_failed: bool, messages: str) -> MachineFailure | None:
-        """The machine failure that makes the step's outcome meaningless; None if there was none.
-
-        `has_failed`: whether the step failed. If it passed, a disk that was full before does not
-        matter. `messages`: all messages of the step. They select the folder to blame if several are
-        full, or if one was unwritable from the start, which a command may not need.
-        """
+        """The machine failure that makes the step's outcome meaningless; None if there was none. `has_failed`: if
+        the step passed, a disk that was full before does not matter. `messages`: all messages of the step; they
+        select the folder if several are full, or if one was unwritable from the start, which a command may not
+        need."""
         self.measure()
         if has_failed and (noexec_failure := self._find_noexec_failure(messages)):
             return noexec_failure

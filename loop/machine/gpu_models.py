@@ -11,8 +11,8 @@ MEMORY_SIZE_WORD = re.compile(r"\d+GI?B")
 
 
 def is_same_gpu_model(name: str, driver_name: str) -> bool:
-    """Whether two names mean the same GPU model: `H100` and `NVIDIA H100 80GB HBM3`; not `H100
-    PCIe`. Memory sizes are compared only if both names contain one."""
+    """Whether two names mean the same GPU model: `H100` and `NVIDIA H100 80GB HBM3`, not `H100 PCIe`. Memory
+    sizes are compared only if both names contain one."""
     sizes, models = [], []
     for text in (name, driver_name):
         words = set(re.split(r"[\s-]+", text.upper().strip()))

@@ -127,6 +127,7 @@ def installed_version(package: str) -> str | None:
 
 
 def _processor_lines() -> list[str]:
+    """Lines of /proc/cpuinfo; empty without it."""
     cpuinfo = Path("/proc/cpuinfo")
     return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
 
@@ -152,8 +153,8 @@ def count_memory_kills() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that a new process can use: the machine's free memory, or the control group's if less.
-    File caches of the group count as free, because the kernel drops them on demand."""
+    """Bytes that a new process can use: the machine's free memory, or the control group's if less. File caches of
+    the group count as free, because the kernel drops them on demand."""
     free_bytes = int(psutil.virtual_memory().available)
     try:
         limit, used = (int((CONTROL_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))

@@ -104,6 +104,7 @@ class Sensors:
         return tuple(User(pid, None if used == UNKNOWN_BYTES else used) for pid, used in users)
 
     def _query_number(self, function: str, number_type: Any, *arguments: int) -> int | None:
+        """What an NVML function answers as a whole number; None if it is missing or fails."""
         answer = self._query(function, number_type, *arguments)
         return None if answer is None else int(answer.value)
 
@@ -174,9 +175,9 @@ class OtherUse:
 
 
 def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]) -> tuple[User, ...]:
-    """The users of a GPU that are not our processes. `visible_pids`: all in this container. A pid
-    outside may be one of ours under the host's number. So those with the least memory count as
-    ours, one for each of our processes that `users` lacks."""
+    """The users of a GPU that are not our processes. `visible_pids`: all in this container. A pid outside may be
+    one of ours under the host's number, so those with the least memory count as ours, one for each of our
+    processes that `users` lacks."""
     missing_count = len(own_pids - {user.pid for user in users})
     visible_others = [user for user in users if user.pid in visible_pids - own_pids]
     by_memory = sorted(users, key=lambda user: user.memory_bytes or 0)

@@ -42,11 +42,9 @@ MOST_TRIED = 12
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
-    """The page as Markdown. `templates`: the folder of brief.md.j2.
-
-    It has the facts of the profile, each with its source or the reason why it is unknown; the
-    changes judged in this session; and changes that earlier sessions reverted (`brief.lost`).
-    """
+    """The brief as a page of Markdown. `templates`: the folder of brief.md.j2. It has the facts of the profile,
+    each with its source or the reason why it is unknown; the changes judged in this session; and changes that
+    earlier sessions reverted (`brief.lost`)."""
     profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
         leaf, leaf_text = describe_leaf(profile)  # Where the profile's decision tree ended.
@@ -58,14 +56,15 @@ def render_brief(templates: Path, brief: Brief) -> str:
                 rows.append((name, "unknown" if fact is None else fact_text(fact), meaning, source))
         facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
 
-    def last_cells(change: TriedChange) -> tuple[str, str, str]:
+    def result_cells(change: TriedChange) -> tuple[str, str, str]:
+        """The cells that both tables share: speed, reason and patch."""
         return say.speedup_text(change.gain) if change.gain else "not timed", change.reason, change.patch
 
     tried, reverted = [], []
     for change in brief.tried[-MOST_TRIED:]:
-        tried.append((str(change.number), change.variant, change.outcome, *last_cells(change)))
+        tried.append((str(change.number), change.variant, change.outcome, *result_cells(change)))
     for change in brief.lost[-MOST_TRIED:]:
-        reverted.append((change.session, ", ".join(change.files), *last_cells(change)))
+        reverted.append((change.session, ", ".join(change.files), *result_cells(change)))
     template = markdown_environment(templates).get_template(TEMPLATE)
     return template.render(
         brief=brief,
@@ -85,7 +84,8 @@ class GainTerms(Model):
 
 
 def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
-    """Get one edit in loop's own worktree, by proposers or a pause for the user; passes if none is wanted."""
+    """Get one edit in loop's own worktree: by proposers, or by a pause in which the user edits. If no further
+    change is wanted or the campaign is over, passes without an edit (`declined`)."""
     workshop, end_reason = workshop_of(context), None
     if workshop.is_declined:
         end_reason = "no further change is wanted"
@@ -110,7 +110,7 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
 
 
 def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Worktree]:
-    """Create the session's worktree. Raises WorkFailed if the variant does not compile there."""
+    """Create the session's worktree. Raises WorkFailed if the unchanged variant does not compile there."""
     workshop = workshop_of(context)
     tree = worktree.make_from_checkout(context.task.folder, workshop.worktree)
     error = yield from compiler_errors(context, name, tree)
@@ -125,37 +125,36 @@ def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Workt
 
 
 def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
-    """The timing with most to gain, of the variants that may be edited, and all speeds of its variant.
-
-    An unclear ratio counts by its upper limit: the least gain. None if no such variant has a speed.
-    """
+    """The timing with most time to save, of the variants that may be edited, and all speeds of its variant. None
+    if no such variant has a speed. An inconclusive ratio counts by its upper limit, so by the least time to
+    save."""
     bench = context.bench
-    unclear: set[tuple[str, str]] = set()
+    inconclusive: set[tuple[str, str]] = set()  # Variant and workload.
     timed: dict[str, list[Measurement]] = {}  # Variant to its measurements against the baseline.
     for name, output in SessionChanges(context.finished).measured_by_variant.items():
         speeds = [v for v in output.verdicts if v.variant == name and isinstance(v, SpeedVerdict)]
-        unclear |= {(name, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
+        inconclusive |= {(name, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
         is_known = bool(speeds) and name in bench.target.variants
         if is_known and may_edit_variant(bench.target, bench.folder, name):
             timed[name] = [m for m in output.measurements if (m.variant, m.against) == (name, "baseline")]
     # Examples and baselines only if no main variant may be edited.
     main_names = {name for name in timed if bench.target.variants[name].role == "main"} or set(timed)
 
-    def is_unclear(measurement: Measurement) -> bool:
-        return (measurement.variant, measurement.workload.name) in unclear
+    def is_inconclusive(measurement: Measurement) -> bool:
+        return (measurement.variant, measurement.workload.name) in inconclusive
 
-    def share_to_save(measurement: Measurement) -> float:
-        ratio = measurement.interval[1] if is_unclear(measurement) else measurement.ratio
+    def saved_share(measurement: Measurement) -> float:
+        ratio = measurement.interval[1] if is_inconclusive(measurement) else measurement.ratio
         return bottleneck.saved_time_share(ratio, measurement.workload.weight)
 
     candidates = [measurement for name in timed if name in main_names for measurement in timed[name]]
     if not candidates:
         return None
-    worst = min(candidates, key=lambda m: (-share_to_save(m), is_unclear(m), m.ratio))
+    worst = min(candidates, key=lambda timing: (-saved_share(timing), is_inconclusive(timing), timing.ratio))
     standings = []
-    for measurement in sorted(timed[worst.variant], key=share_to_save, reverse=True):
+    for measurement in sorted(timed[worst.variant], key=saved_share, reverse=True):
         fields = {"ratio": measurement.ratio, "interval": measurement.interval}
-        worth = share_to_save(measurement)
+        worth = saved_share(measurement)
         standings.append(Standing(workload=measurement.workload.name, worth=worth, **fields))
     return worst, tuple(standings)
 
@@ -166,12 +165,12 @@ def _write_brief(
     """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved."""
     workshop, changes, name = workshop_of(context), SessionChanges(context.finished), focus.variant
     variant = build.buildable_variants(context.bench, [name])[name]
-    files = yield from find_editable_files(context, name)
-    own_files = [file for file, others in files.items() if not others]
+    users_by_file = yield from find_editable_files(context, name)  # Other variants that use the file.
+    own_files = [file for file, users in users_by_file.items() if not users]
     for change in changes.judged_changes:
-        # A file that a kept change added is not among the readers' files, which are the original target's.
-        own_files += [file for file in change.files if change.outcome == "kept" and file not in files]
-    endings: dict[str, str] = {}  # By text: of candidates that ended alike the last is named.
+        # A file that a kept change added is not among these files, which are the original target's.
+        own_files += [file for file in change.files if change.outcome == "kept" and file not in users_by_file]
+    endings: dict[str, str] = {}  # How a candidate ended, to the line on the last that ended so.
     for proposal in changes.proposals:
         if proposal.ended not in ("edited", "interrupted"):
             endings[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST_ENDING]
@@ -183,7 +182,7 @@ def _write_brief(
         profile=changes.profile_by_variant.get(name),
         folder=str(tree.target),
         files=tuple(dict.fromkeys(own_files)),
-        shared={file: others for file, others in files.items() if others},
+        shared={file: users for file, users in users_by_file.items() if users},
         language=language(variant, context.bench.folder),
         ratios=standings,
         contract=contract(context, variant),
@@ -240,7 +239,7 @@ def contract(context: Context, variant: Buildable) -> dict[str, str]:
 
 
 def keeping_rule(gain: float) -> str:
-    """When a change is kept, in words."""
+    """The rule by which a change is kept, in words. `gain`: share, 0.02 is 2 %."""
     return (
         "right on every check, found clean by the sanitizer where there is a GPU, slower than the incumbent on no "
         f"workload, faster on one at least, and {1 + gain:.3g}x its speed in the mean"
@@ -248,7 +247,8 @@ def keeping_rule(gain: float) -> str:
 
 
 def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
-    """The edit in the worktree, if it may be judged; else pauses the session and says why not."""
+    """The edit in the worktree, if it may be judged; else a pause that says why not: nothing is edited, a file
+    may not change, or an earlier session reverted this very edit."""
     workshop, lines_by_file, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
     page = brief_path(workshop.briefs_folder, brief)
     if not lines_by_file:

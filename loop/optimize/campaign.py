@@ -41,7 +41,7 @@ class ProposalRound:
     """Dollar limit of each proposer; None: no limit."""
 
     def run_proposers(self, first_number: int) -> Generator[Tick, None, None]:
-        """Run the proposers, numbered from `first_number`; save each proposal when it ends."""
+        """Run the proposers in parallel, numbered from `first_number`; save each proposal when it ends."""
         session_tree = workshop_of(self.context).worktree
         for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
             shutil.rmtree(leftover, ignore_errors=True)
@@ -55,7 +55,8 @@ class ProposalRound:
             self.tree.revert(head)
 
     def _run_candidate(self, number: int, head: str) -> Generator[Tick, None, None]:
-        """Run one proposer in a worktree of its own, and save its proposal; `interrupted` after a kill."""
+        """Run one proposer in a worktree of its own, and save its proposal. Before it ends, the saved proposal
+        says `interrupted`, for a session that is killed."""
         context, workshop = self.context, workshop_of(self.context)
         proposal_file = workshop.briefs_folder / "candidates" / f"{number:04}.json"
         proposal_file.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,7 @@ class CampaignSpent:
     """Whether the proposer said that it has no more ideas."""
 
     def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
-        """Seconds of measuring that the budgets allow; infinite without a budget."""
+        """Seconds of measuring that the budgets still allow; infinite without a budget."""
         bounds = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
         bounds += [campaign.gpu_s - self.gpu_s] if campaign.gpu_s else []
         bounds += [(campaign.usd - self.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
@@ -209,7 +210,7 @@ def sum_spending(context: Context) -> CampaignSpent:
 
 
 def unjudged_edits(context: Context) -> list[Proposal]:
-    """Proposed edits that are not judged yet, by number."""
+    """Proposed edits that no step has judged or refused yet, by number."""
     settled_numbers = {record.output.get("candidate") for record in context.finished}
     recorded = SessionChanges(context.finished).proposals
     settled_numbers |= {proposal.number for proposal in recorded if proposal.ended != "edited"}
@@ -219,10 +220,8 @@ def unjudged_edits(context: Context) -> list[Proposal]:
 
 
 def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAction[BriefOutput]:
-    """Put an unjudged edit into the worktree for the gate; run the proposers first if there is none.
-
-    Pauses the session if a proposer's program has to be logged in.
-    """
+    """Put an unjudged edit into the worktree for the gate; run the proposers first if there is none. Without any
+    edit the step passes with none. Pauses the session if a proposer's program has to be logged in."""
     changes, workshop, terms = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
     first_new = len(read_proposals(workshop.briefs_folder.parent)) + 1

@@ -42,10 +42,8 @@ GATE_STEPS = ("build", "verify", "properties", "sanitize", "measure")
 def on_edited_target(
     action: Callable[[Context, Arguments], RunningAction[Output]],
 ) -> Callable[[Context, Arguments], RunningAction[JudgedOutput]]:
-    """The same action on the edited target, as a step that judges the change.
-
-    If the action fails, the change is bad, not the session: the step passes with `good` False.
-    """
+    """The same action on the edited target, as a step that judges the change. If the action fails, the change is
+    bad, not the session: the step passes with `good` False."""
 
     @functools.wraps(action)
     def judge(context: Context, arguments: Arguments) -> RunningAction[JudgedOutput]:
@@ -68,10 +66,8 @@ def _as_judgement(result: Result[Output], **fields: Any) -> Result[JudgedOutput]
 
 
 def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Compile the edited target; report which variants the edit changes.
-
-    The change is bad if it does not compile, or if all changed builds run the incumbent's code.
-    """
+    """Compile the edited target; report which variants the edit changes. The change is bad if it does not
+    compile, or if all changed builds run the incumbent's code."""
     change_at_hand(context).refuse_if_edited_since()
     with edited_context(context) as edited:
         result = yield from kernel.build_variants(edited, arguments)
@@ -91,11 +87,9 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
 
 
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> RunningAction[JudgedOutput]:
-    """Time the edited target against the incumbent until the result is clear; or have a job do it.
-
-    Each later candidate needs more evidence, as one of many may look faster by chance. An undecided one
-    is timed further within the budgets.
-    """
+    """Time the edited target against the incumbent until the result is clear; or have a job do it. Each later
+    candidate needs more evidence, as one of many may look faster by chance. An undecided one is timed further
+    within the budgets."""
     at_hand, task = change_at_hand(context), context.task
     brief = at_hand.brief_output.brief
     # A tuned change is not compared in a job: no manifest has its workloads.
@@ -121,13 +115,10 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
 def decide_on_change(
     failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
-    """Whether to keep a change, the reason, and its gain.
-
-    It is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by enough
-    in the mean. The gain is the geometric mean over workloads of incumbent time / change time; None
-    if not timed. `failed_message`: message of the step of the gate that it failed. `verdicts`: against the
-    incumbent. `least_gain`: share, 0.02 is 2 %.
-    """
+    """Whether to keep a change, the reason, and its gain: the geometric mean over workloads of incumbent time /
+    change time; None if not timed. It is kept if it is right, nowhere slower, somewhere faster beyond noise, and
+    faster by `least_gain` (0.02 is 2 %) in the mean. `failed_message`: of the step of the gate that it failed.
+    `verdicts`: against the incumbent."""
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
@@ -154,11 +145,9 @@ def decide_on_change(
 
 
 def sum_gains(finished: Iterable[Finished]) -> Gains:
-    """The kept changes, and the microseconds a call that they save (None if not timed).
-
-    One change saves the incumbent's time less its own: the mean over workloads timed on both.
-    Changes build on each other, so their savings add up.
-    """
+    """The kept changes, and the microseconds a call that they save (None if not timed). One change saves the
+    incumbent's time less its own: the mean over workloads timed on both. Changes build on each other, so their
+    savings add up."""
     records = latest_attempts(finished)
     compared = [as_target_step(record) for record in records if record.action == "change.compare"]
     comparisons = dict(outputs_by_run(compared, CompareOutput))
@@ -177,10 +166,8 @@ def sum_gains(finished: Iterable[Finished]) -> Gains:
 
 
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
-    """Keep the change, as a commit on the session's branch, or revert it; its patch stays.
-
-    Safe to repeat: a session killed in between continues from the state it finds.
-    """
+    """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A session that was
+    killed in between repeats this safely."""
     at_hand, notes = change_at_hand(context), workshop_of(context).briefs_folder
     changes = SessionChanges(context.finished)
     yield Tick("deciding")
@@ -225,10 +212,8 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
 
 
 def compare_with_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
-    """The measured gain over the known good on the brief's workload, with the profile's promise for it.
-
-    None if either is unknown, or the measured gain too uncertain (`vague`).
-    """
+    """The change's measured gain on the brief's workload, with the gain that the profile promised for it; None if
+    either is unknown, or the measured one too uncertain (`vague`)."""
     brief, comparison = at_hand.brief_output.brief, at_hand.output_of(CompareOutput)
     profile = brief.profile if brief else None
     if profile is None or profile.promise is None or comparison is None:
@@ -254,10 +239,8 @@ def read_judgement(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]
 
 
 def find_takeover_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
-    """The command that applies all kept changes to the user's files, or to a task's answer.
-
-    Empty if no command can: an answer with its sources inside a JSON document.
-    """
+    """The command that applies all kept changes to the user's files, or to a task's answer; empty if none can: an
+    answer with its sources inside a JSON document."""
     if branch and holds_uncommitted(folder, branch):  # A merge would fail, or commit these files.
         return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:

@@ -113,7 +113,8 @@ def read_check_note(folder: Path) -> CheckNote | None:
 
 
 def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput]:
-    """Compile, verify on a few workloads, and time once against the incumbent or the baseline."""
+    """Compile, verify on a few workloads, and time once against the incumbent or the baseline. Passes if all
+    compile and are right; decides nothing about a change."""
     bench, note = context.bench, read_check_note(context.task.folder)
     buildable = buildable_variants(bench, context.task.variants)
     builds, failures = yield from kernel.compile_all(context, buildable)
@@ -152,10 +153,8 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
 
 
 def order_check_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
-    """Workloads, alternating between sets; those larger than any timed workload come last.
-
-    In a campaign (`note`), only the sets that a proposer may see.
-    """
+    """Workloads of a check, alternating between sets; those larger than any timed workload come last. In a
+    campaign (`note`), only the sets that a proposer may see."""
     target = context.bench.target
     names = note.sets if note else tuple(target.workloads)
     sets = [kernel.workloads(context, [name]) for name in names if name in target.workloads]
@@ -172,11 +171,9 @@ def order_check_workloads(context: Context, note: CheckNote | None) -> tuple[Wor
 def _estimate_speed(
     context: Context, timed_build: Build, note: CheckNote | None
 ) -> Generator[Tick, None, list[QuickSpeed]]:
-    """Estimate the speed against the incumbent; against the baseline outside a campaign.
-
-    On the workload that the campaign's `note` names (the one to improve), else on the plan's last.
-    Empty without enough rounds, or if the variant supports no workload.
-    """
+    """Estimate a variant's speed against the incumbent; outside a campaign (`note` None) against the baseline.
+    Times one workload: the campaign's, else the plan's last. Empty without enough rounds or a workload that it
+    supports."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
@@ -188,8 +185,8 @@ def _estimate_speed(
     supported = [workload for workload in workloads if is_supported(side, workload)]
     if not supported:
         return []
-    named_workloads = [workload for workload in supported if note and workload.name == note.workload]
-    workload = named_workloads[0] if named_workloads else supported[-1]
+    of_campaign = [workload for workload in supported if note and workload.name == note.workload]
+    workload = of_campaign[0] if of_campaign else supported[-1]
     terms = Terms(CHECK_ROUNDS, CHECK_S, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
     speeds = []
@@ -203,7 +200,8 @@ def _estimate_speed(
 def _log_ratios(
     timings: Timings, workloads: Sequence[Workload], reference: str, side: str
 ) -> dict[str, Sequence[float]]:
-    """Workload to the log ratio of each round, of workloads with enough valid rounds."""
+    """Workload to the log ratios (reference / side) of its valid rounds, for workloads with at least
+    `MIN_ROUNDS`."""
     ratios_by_workload = dict[str, Sequence[float]]()
     for workload in workloads:
         ratios = samples.log_ratios(timings.segments_of(workload.name), reference, side)
@@ -220,10 +218,8 @@ CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"
 
 
 def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOutput]:
-    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs.
-
-    Runs inside a job; the job's target is the candidate, the incumbent lies next to it.
-    """
+    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs. Runs inside a job,
+    whose target is the candidate; the incumbent lies next to it."""
     bench, task = context.bench, context.task
     builds, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
     folder = bench.folder.parent / INCUMBENT_FOLDER
@@ -254,7 +250,8 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
 def compare_by_job(
     at_hand: ChangeAtHand, arguments: CompareTerms
 ) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
-    """The result of the job that compares the current change, and the job. Raises WorkFailed."""
+    """Compare the current change with the incumbent in a job; the result, and a record of the job. Raises
+    WorkFailed."""
     context = at_hand.context
     number = at_hand.brief_output.candidate or SessionChanges(context.finished).next_number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
@@ -266,11 +263,9 @@ def compare_by_job(
 def order_by_gain(
     context: Context, tree: Worktree, proposals: Sequence[Proposal]
 ) -> Generator[Tick, None, tuple[list[Proposal], tuple[JobRun, ...]]]:
-    """Compare all proposals in parallel jobs; returns them with most gain first, and the jobs.
-
-    Proposals that conflict with kept changes, or that no job could compare, come last. Without an
-    executor, or for fewer than two, the order stays and no job runs.
-    """
+    """Compare all proposals in parallel jobs; returns them with most gain first, and the jobs. Proposals that
+    conflict with kept changes, or that no job could compare, come last. Without an executor, or for fewer than
+    two, the order stays and no job runs."""
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor or len(proposals) < 2:
         return list(proposals), ()
@@ -279,15 +274,15 @@ def order_by_gain(
         for proposal in proposals:
             try:
                 tree.apply(Path(proposal.patch))
-                place = Path(folder) / str(proposal.number)
-                parts[proposal.number] = _make_part(context, tree, place, proposal.number, terms)
+                copies = Path(folder) / str(proposal.number)
+                parts[proposal.number] = _make_part(context, tree, copies, proposal.number, terms)
             except LoopError:
                 continue
             finally:
                 tree.revert()
         jobs = yield from _run_jobs(context, [*parts.values()])
-    gains = dict(zip(parts, map(_mean_speedup, jobs), strict=True))  # By number of the proposal.
-    ordered = sorted(proposals, key=lambda proposal: -gains.get(proposal.number, 0.0))
+    gain_by_number = dict(zip(parts, map(_mean_speedup, jobs), strict=True))
+    ordered = sorted(proposals, key=lambda proposal: -gain_by_number.get(proposal.number, 0.0))
     return ordered, tuple(job.run_record for job in jobs)
 
 
@@ -319,6 +314,7 @@ def _make_part(context: Context, tree: Worktree, place: Path, number: int, terms
 
 
 def _copy_target(target: Path, place: Path) -> None:
+    """Copy the source files of a target to another folder."""
     for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
         copy = place / file.relative_to(target)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -326,7 +322,8 @@ def _copy_target(target: Path, place: Path) -> None:
 
 
 def _mean_speedup(job: JobFolder) -> float:
-    """Mean speedup over the incumbent, by a candidate's job; 0 if the job failed, or it is wrong or not timed."""
+    """Mean speedup of a candidate over the incumbent, from its job; 0 if the job failed, or it is wrong or not
+    timed."""
     try:
         output = output_of_job(job, CompareOutput)
     except (WorkFailed, ValidationError):
@@ -342,10 +339,8 @@ ROUNDS_SHARE = 0.9
 
 
 def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOutput]:
-    """Time the kept changes against the start: new seed, fresh processes, held-out workloads.
-
-    The best of many candidates looks better than it is, so its speedup is measured again.
-    """
+    """Time the kept changes against the session's start with a new seed, fresh processes and held-out workloads:
+    the best of many candidates looks better than it is."""
     changes, cache = SessionChanges(context.finished), context.bench.cache
     start_ids, current_ids = changes.start_builds, changes.incumbents
     changed = [name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id]
@@ -378,21 +373,18 @@ def unused_seed(context: Context) -> int:
     return int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
 
 
-def held_out_workloads(context: Context, timed: Sequence[Workload]) -> list[Workload]:
-    """Workloads of sets that no brief, check or judgement (`timed`) of a candidate used."""
-    used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
-    others = kernel.workloads(context, kernel.unplanned_sets(context), unused_seed(context))
-    return list({workload.name: workload for workload in others if workload.name not in used}.values())
-
-
 def _confirm_variant(
     context: Context, old_build: Build, new_build: Build
 ) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
-    """Time one variant: its figure (None if wrong or untimed), failure (or ""), and the raw samples."""
+    """Verify and time one variant's last build against its first. Returns its figure (None if wrong or untimed),
+    its failure (empty if right), and the raw samples."""
     bench, name, seed = context.bench, new_build.variant, unused_seed(context)
     sides = [bench.make_side(name, old_build).copy_as("start"), bench.make_side(name, new_build).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
-    unseen = held_out_workloads(context, timed)
+    # Workloads of sets that no brief, check or judgement of a candidate used.
+    used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
+    others = kernel.workloads(context, kernel.unplanned_sets(context), seed)
+    unseen = list({workload.name: workload for workload in others if workload.name not in used}.values())
     supported = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
     (checks,) = yield from verify(bench, [Job(sides[1], supported, layouts=False)])
     if checks.first_failure:

@@ -24,7 +24,8 @@ from loop.steps.context import Context, Workshop
 
 
 def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
-    """Whether a variant has a file that may be edited; in Python, one that does not judge it."""
+    """Whether a variant has a file that may be edited: compiled ones always; of Python, a file that does not
+    judge it."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
         return bool(editable_files(find_used_files([variant.module], folder), target, folder))
@@ -32,41 +33,42 @@ def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
 
 
 def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
-    """A variant's files that do not judge it; in another format's task, only its answers."""
+    """Those of a variant's `files` that do not judge it; in a task of another format, only the task's answers."""
     sources = {*files} - find_judging_files(target, folder)
     return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
 def find_judging_files(target: Target, folder: Path) -> set[str]:
-    """Files of a target that define correctness and the baseline, manifest included."""
+    """Files of a target that decide what is right and what the baseline is, with the manifest."""
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
     return {MANIFEST, *find_used_files(modules, folder)}
 
 
 def find_editable_files(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
-    """A variant's editable files, each with other variants that use it and are not judged."""
+    """A variant's editable files, each with the other variants that use it and are not judged in this session: a
+    change of such a file would go unjudged for them."""
     bench, folder = context.bench, context.task.folder
     try:
         scan = yield from build.scan_sources(build.buildable_variants(bench, [name])[name], folder, bench.include)
     except BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
     own_files = editable_files(scan.files, bench.target, bench.folder)
-    readers: dict[str, tuple[str, ...]] = dict.fromkeys(own_files, ())
+    users_by_file: dict[str, tuple[str, ...]] = dict.fromkeys(own_files, ())
     for other, variant in bench.target.variants.items():
         if other in context.task.variants or not isinstance(variant, Buildable):
             continue
         if isinstance(variant, PythonVariant):
             files = find_used_files([variant.module], folder)
         else:
-            files = variant.sources  # If no compiler for it is here.
-            recipes = [bench.target.emulated_variant(other)] if variant.emulation else []
-            for recipe in (*recipes, bench.target.compiled_variant(other, bench.architecture)):
+            files = variant.sources  # If neither compiler is here.
+            built_variants = [bench.target.emulated_variant(other)] if variant.emulation else []
+            for built_variant in (*built_variants, bench.target.compiled_variant(other, bench.architecture)):
                 with contextlib.suppress(BuildFailed):
-                    files = (yield from build.scan_sources(recipe, folder, bench.include)).files
+                    files = (yield from build.scan_sources(built_variant, folder, bench.include)).files
         for file in files:
-            if file in readers:
-                readers[file] += (other,)
-    return readers
+            if file in users_by_file:
+                users_by_file[file] += (other,)
+    return users_by_file
 
 
 MAX_FILE_BYTES = 16 << 20
@@ -76,12 +78,9 @@ NO_FILE_TEXT = f"no plain file of at most {MAX_FILE_BYTES >> 20} MiB"
 
 
 def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bool:
-    """Whether a file may be edited: one of `files`, or a new one of their folders and suffixes.
-
-    `existing`: files of the incumbent. The manifest never may: it defines how to build and judge. A
-    new Python file could hide a package that the judge imports, so it needs a name like `rms_*.py`
-    next to `rms.py`.
-    """
+    """Whether an edit may change a file: one of `files`, or a new one of their folders and suffixes. `existing`:
+    files of the incumbent; others of these may not change. A new Python file could hide a package that the judge
+    imports, so it needs a name like `rms_*.py` next to `rms.py`."""
     if name in files:
         return True
     path, paths = Path(name), [Path(file) for file in files]
@@ -99,7 +98,7 @@ def brief_path(notes: Path, brief: Brief) -> Path:
 
 
 def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
-    """The current edit, saved as a patch next to the brief."""
+    """Save the worktree's edit as a patch next to the brief; returns it as the step's output."""
     lines_by_file, patch = tree.changed_lines(), tree.patch()
     lines, digest = sum(lines_by_file.values()), content_hash(patch)
     path = workshop.briefs_folder / f"{brief.number}-{digest[:8]}.patch"
@@ -129,21 +128,18 @@ class AcceptedEdit:
 
     @classmethod
     def of(cls, brief: Brief, tree: Worktree, candidate_tree: Worktree) -> "AcceptedEdit":
-        """Files in which the worktree `candidate_tree` differs from the incumbent in `tree`.
-
-        Restores those that may not change. Looks for new files with the brief's suffixes in its
-        folders, and at the target's top: a new Python file there, such as `torch.py`, hides a
-        package, and its author has to know.
-        """
-        files, left_out = dict[str, bytes | None](), list[str]()
+        """What the worktree `candidate_tree` changes of the incumbent in `tree`; restores files that may not
+        change. Looks for new files with the brief's suffixes in its folders, and at the target's top: a new
+        Python file there, such as `torch.py`, hides a package, and its author has to know."""
+        files, refused_files = dict[str, bytes | None](), list[str]()
         if not candidate_tree.target.is_dir():
             return cls({}, ())
         existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
         names = set(existing)
         for parent in {Path(), *(Path(file).parent for file in brief.files)}:
-            place = candidate_tree.target / parent
-            if place.is_dir() and not place.is_symlink():
-                for path in place.iterdir():
+            folder = candidate_tree.target / parent
+            if folder.is_dir() and not folder.is_symlink():
+                for path in folder.iterdir():
                     if path.suffix in suffixes and path.is_file() and not path.is_symlink():
                         names.add(str(parent / path.name))
         for name in sorted(names):
@@ -157,13 +153,14 @@ class AcceptedEdit:
             if may_change(name, brief.files, existing) and not is_unreadable:
                 files[name] = content
             else:
-                left_out.append(f"{name} ({NO_FILE_TEXT})" if is_unreadable else name)
+                refused_files.append(f"{name} ({NO_FILE_TEXT})" if is_unreadable else name)
                 if is_inside:
                     _replace_file(path, incumbent_content)
-        return cls(files, tuple(left_out))
+        return cls(files, tuple(refused_files))
 
     def as_patch(self, tree: Worktree, path: Path) -> Path:
-        """Write the edit as a patch against the incumbent; the worktree is unchanged afterwards."""
+        """Write the edit as a patch against the incumbent in `tree`, which is unchanged afterwards. Returns
+        `path`."""
         for name, content in self.files.items():
             if _is_inside(tree, tree.target / name):
                 _replace_file(tree.target / name, content)
@@ -200,12 +197,10 @@ def _replace_file(path: Path, content: bytes | None) -> None:
 
 
 def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str], first_base: str = "") -> Proposal:
-    """Apply a candidate's edit to the session's worktree; `ended` changes if it cannot be judged.
-
-    The edit is rebased on changes kept meanwhile. If they conflict, it replaces those kept since
-    `first_base` (the commit before the first kept change; empty: it replaces none) and has to be
-    faster than they are. `judged_digests`: hashes of edits judged before.
-    """
+    """Apply a candidate's edit to the session's worktree. Returns the proposal; its `ended` says if the edit
+    cannot be judged: `repeated` if it changes nothing new (`judged_digests`: hashes of judged edits), or
+    `conflict`. An edit that conflicts with changes kept meanwhile replaces those kept since the commit
+    `first_base` (empty: none), and so has to be faster than they are."""
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:

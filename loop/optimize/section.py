@@ -29,16 +29,8 @@ from loop.report.sections import Section
 
 MOST_TRIALS = 12
 """Points of a tuning search in the report; the journal has all."""
-HEADS = (
-    ">Change",
-    "Variant",
-    "Files",
-    "Outcome",
-    ">Against the incumbent",
-    ">Against the baseline",
-    "Promised",
-    "Why",
-)
+SPEED_HEADS = (">Against the incumbent", ">Against the baseline")
+HEADS = (">Change", "Variant", "Files", "Outcome", *SPEED_HEADS, "Promised", "Why")
 JUDGED_NOTE = (
     "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
     "further. A speed is the mean ratio over the workloads, above 1 it is faster."
@@ -46,14 +38,15 @@ JUDGED_NOTE = (
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
-    """A session's changes, tuning searches, and where kept changes are; empty without any."""
+    """The report's sections on changes: a table, tuning searches, and where to find kept changes; nothing without
+    any."""
     records = latest_attempts(finished)
     decisions, rows = outputs_by_run(records, DecisionOutput), []
-    changes = {run: decision.tried for run, decision in decisions if decision.tried}  # By run.
-    for run, change in changes.items():
-        steps = (as_target_step(r) for r in records if r.run == run and r.action == "change.measure")
+    change_by_run = {run: decision.tried for run, decision in decisions if decision.tried}
+    for run, change in change_by_run.items():
+        timings = [record for record in records if (record.run, record.action) == (run, "change.measure")]
         ratios = []
-        for output in outputs_of(steps, MeasureOutput)[:1]:
+        for output in outputs_of(map(as_target_step, timings), MeasureOutput)[:1]:
             for verdict in output.verdicts:
                 if isinstance(verdict, SpeedVerdict) and verdict.variant == change.variant:
                     ratios.append(verdict.ratio)
@@ -67,15 +60,16 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     searches = [tuning_section(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
     lines, kept = [*_campaign_lines(records)], [decision for _, decision in decisions if decision.kept]
     if kept and kept[-1].tried:
-        all_kept_patch = Path(kept[-1].tried.patch).parent / "kept.patch"
-        lines.append(f"All that was kept: `{kept[-1].taking or f'git apply {all_kept_patch}'}`")
-        if kept[-1].branch:
-            lines.append(f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{all_kept_patch}`")
-    for change in changes.values():
+        last_kept, patch = kept[-1], Path(kept[-1].tried.patch).parent / "kept.patch"  # Of all kept changes.
+        lines.append(f"All that was kept: `{last_kept.taking or f'git apply {patch}'}`")
+        if last_kept.branch:
+            lines.append(f"The same as commits: branch `{last_kept.branch}`; as one patch: `{patch}`")
+    for change in change_by_run.values():
         lines.append(f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`")
-    last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
-    if last and last.brief:
-        lines.append(f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`")
+    pause = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
+    if pause and pause.brief:
+        brief = pause.brief
+        lines.append(f"Waiting for change {brief.number}, to {brief.variant}, in `{brief.folder}`")
     if rows or searches or lines:
         yield Section("Changes", note="What became of each change of the target:")
     if rows:
@@ -85,20 +79,20 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
 
 
 def has_change(finished: Sequence[Finished], progress: Literal["verified", "timed"]) -> bool:
-    """Whether a change, or a point of a tuning search, was verified or timed."""
+    """Whether any change, or any point of a tuning search, came as far as to be verified or timed."""
     actions, outcomes = {"change.measure", "change.compare"}, {"timed", "best"}
     if progress == "verified":
         actions, outcomes = {"change.verify"}, {"wrong", "timed", "best"}
     judgements = outputs_of([record for record in finished if record.action in actions], JudgedOutput)
-    trials = [trial for output in outputs_of(finished, BriefOutput) for trial in output.trials]
-    return any(output.found for output in judgements) or any(trial.outcome in outcomes for trial in trials)
+    if any(judgement.found for judgement in judgements):
+        return True
+    searches = outputs_of(finished, BriefOutput)
+    return any(trial.outcome in outcomes for search in searches for trial in search.trials)
 
 
 def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
-    """Whether a skipped step judges a change, and its run had none that came this far.
-
-    Such a step is no gap in the report: there was nothing left to judge.
-    """
+    """Whether a skipped step judges a change, and nothing of its run was left to judge: no edit, or one that had
+    failed or was reverted. The report names no gap for such a step."""
     if not record.action.startswith(ON_CHANGE):
         return False
     steps = [step for step in latest_attempts(finished) if step.run == record.run]
@@ -111,7 +105,7 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
 
 
 def tuning_section(trials: Sequence[TriedPoint]) -> Section:
-    """The fastest points of a tuning search first, then why the others were not timed."""
+    """A table of a tuning search: its points (each a choice of values), the fastest first."""
     rows = []
     for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
         ratios = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
@@ -127,7 +121,7 @@ def tuning_section(trials: Sequence[TriedPoint]) -> Section:
 
 
 def changes_json(finished: Sequence[Finished]) -> dict[str, Sequence[Model]]:
-    """The data of the section on changes, as JSON: judged changes, proposals, final speedups."""
+    """The section on changes as data: judged changes, proposals, and speedups of the final measurement."""
     changes, confirmations = SessionChanges(latest_attempts(finished)), outputs_of(finished, ConfirmOutput)
     confirmed = [figure for output in confirmations for figure in output.confirmed]
     return {"judged": changes.judged_changes, "proposals": changes.proposals, "confirmed": confirmed}
@@ -139,19 +133,19 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
         for figure in output.confirmed:
             yield f"{figure.variant} {figure.speedup_text}, measured when all was over, on fresh values"
     changes = SessionChanges(records)
-    proposed = changes.proposals
-    if not proposed:
+    proposals = changes.proposals
+    if not proposals:
         return
     kept = sum(decision.kept for _, decision in changes.decisions)
-    use = sum_ai_use(proposal.use for proposal in proposed if proposal.use)
+    use = sum_ai_use(proposal.use for proposal in proposals if proposal.use)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
-    yield f"{len(proposed)} candidates were proposed, {kept} kept; {ai_use_text(use)}{per_change}"
-    if not all(proposal.isolated for proposal in proposed):
+    yield f"{len(proposals)} candidates were proposed, {kept} kept; {ai_use_text(use)}{per_change}"
+    if not all(proposal.isolated for proposal in proposals):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     briefs = outputs_by_run(records, BriefOutput)
     run_by_candidate = {brief.candidate: run for run, brief in briefs}
     change_by_run = {run: decision.tried.number for run, decision in changes.decisions if decision.tried}
-    for proposal in proposed:
+    for proposal in proposals:
         change = change_by_run.get(run_by_candidate.get(proposal.number, -1))
         idea = f" ({proposal.idea})" if proposal.idea else ""
         details = [f"change {change}" if change else proposal.text, f"{proposal.seconds:.0f} s"]
@@ -166,9 +160,10 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
 
 
 def ai_use_text(use: AiUse | None) -> str:
-    """`$0.12 (estimate), 900 tokens`; an unknown number is never shown as zero."""
+    """What an AI cost: `$0.12 (estimate), 900 tokens`; an unknown number is never shown as zero."""
     if use is None or (use.usd is None and not use.models):
         return "no AI cost stated"
-    accuracy = "partial" if use.unpriced else "exact" if use.source == "stated" else "estimate"
+    accuracy = "exact" if use.source == "stated" else "estimate"
+    accuracy = "partial" if use.unpriced else accuracy
     usd = f"${use.usd:.2f} ({accuracy})" if use.usd is not None else "dollars unknown"
     return f"{usd}, {f'{use.total_tokens:,} tokens' if use.total_tokens else 'tokens unknown'}"

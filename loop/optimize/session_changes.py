@@ -1,6 +1,6 @@
 """The changes of a session: those judged, the current one, and the builds it has to beat."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -52,8 +52,11 @@ class SessionChanges:
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
-        """The proposals of a campaign, in order."""
-        return latest_proposals(output for _, output in outputs_by_run(self.finished, BriefOutput))
+        """All proposals of a campaign by number, each in its last state: an edit can conflict later."""
+        latest: dict[int, Proposal] = {}
+        for _, output in outputs_by_run(self.finished, BriefOutput):
+            latest |= {proposal.number: proposal for proposal in output.proposals}
+        return tuple(latest[number] for number in sorted(latest))
 
     @property
     def judged_patch_hashes(self) -> set[str]:
@@ -62,15 +65,15 @@ class SessionChanges:
 
     @property
     def count_since_last_kept(self) -> int:
-        """Number of judged or refused changes since the last kept one."""
-        since = 0
+        """Number of candidates that were judged or refused since the last kept change."""
+        count = 0
         for record in self.finished:
             brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
             if brief:
-                since += sum(proposal.ended != "edited" for proposal in brief.proposals)
+                count += sum(proposal.ended != "edited" for proposal in brief.proposals)
             if decision:
-                since = 0 if decision.kept else since + 1
-        return since
+                count = 0 if decision.kept else count + 1
+        return count
 
     @property
     def next_number(self) -> int:
@@ -79,7 +82,7 @@ class SessionChanges:
 
     @property
     def start_builds(self) -> dict[str, str]:
-        """Variant to its build id at the start of the session."""
+        """Variant to its build id at the start of the session; empty before a build."""
         outputs = outputs_by_run(self.finished, BuildOutput)  # Builds of changes have another class.
         return {build.variant: build.build_id for _, output in outputs[:1] for build in output.builds}
 
@@ -114,7 +117,8 @@ class SessionChanges:
         return next((output.base for _, output in outputs_by_run(self.finished, BriefOutput) if output.base), "")
 
     def _incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
-        """Outputs on incumbents, oldest first: on the original target, and on changes that were kept."""
+        """Outputs of this kind on incumbents, oldest first: on the original target, and on changes that were
+        kept."""
         runs = kept_runs(self.finished)
         on_incumbents = []
         for record in self.finished:
@@ -138,7 +142,7 @@ class ChangeAtHand:
         return [record for record in self.context.finished if record.run == self.run]
 
     def judgement_by(self, action: str) -> JudgedOutput | None:
-        """The gate's judgement by this action; None if it did not run."""
+        """The gate's judgement of the change by this action; None if the action did not run."""
         outputs = (read_output(record, JudgedOutput) for record in self.records if record.action == action)
         return next((output for output in outputs if output), None)
 
@@ -157,14 +161,15 @@ class ChangeAtHand:
 
 
 def workshop_of(context: Context) -> Workshop:
-    """Where the target may be edited. Raises LoopError outside a session."""
+    """Where the session may edit the target, and its notes. Raises UsageError outside a session."""
     if context.task.workshop is None:
         raise UsageError("a change needs a session: it is kept there", hint="loop run session optimize")
     return context.task.workshop
 
 
 def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
-    """The session's worktree; None if it is gone, or never became complete (then leftovers are deleted)."""
+    """The session's worktree; None if it is gone, or if a killed session left it incomplete (then it is
+    deleted)."""
     tree = worktree.find_worktree(context.task.folder, workshop.worktree)
     has_brief = any(
         str(workshop.worktree) in page.read_text() for page in workshop.briefs_folder.glob("*-brief.json")
@@ -191,10 +196,8 @@ def change_at_hand(context: Context) -> ChangeAtHand:
 
 @contextmanager
 def edited_context(context: Context) -> Iterator[Context]:
-    """The session's context, with the edited target in place of the original.
-
-    Its variants are those that the edit changes; their known-good build is the incumbent.
-    """
+    """The session's context with the edited target in place of the original. Its variants are those that the edit
+    changes; their known-good build is the incumbent."""
     change, bench, plan = change_at_hand(context), context.bench, context.task.plan
     folder = change.tree.target
     target = read_file(folder / MANIFEST, Target).value
@@ -226,9 +229,3 @@ def with_tuning_set(target: Target, name: str) -> Target:
     """The target with one more set of workloads: those of its tuning search `name`."""
     sets = {**target.workloads, tuning_set_name(name): target.tuning[name].workloads}
     return target.model_copy(update={"workloads": sets})
-
-
-def latest_proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
-    """All proposals by number. The last state of each counts, because an edit can conflict later."""
-    by_number = {proposal.number: proposal for brief in briefs for proposal in brief.proposals}
-    return tuple(by_number[number] for number in sorted(by_number))

@@ -69,7 +69,7 @@ class TuneTerms(GainTerms):
 
 
 def point_label(values: Values) -> str:
-    """A point in words: `rows 64, held true`."""
+    """A point (one choice of tuning values) in words: `rows 64, held true`."""
     return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
 
 
@@ -110,16 +110,17 @@ class PointSearch:
         return expand_sets(target, [tuning_set_name(self.name)], dtype, seed)
 
     def make_trial(self, label: str, outcome: Any, **fields: Any) -> TriedPoint:
-        """A point with its outcome; `fields` are others of `TriedPoint`."""
+        """The outcome of a point; `fields` are others of `TriedPoint`."""
         return TriedPoint(tuning=self.name, values=self.points[label], outcome=outcome, **fields)
 
     def drop_point(self, label: str, outcome: str, reason: str) -> None:
-        """Remove a point from the search, and record why."""
+        """Remove a point from the search, and record its outcome and why."""
         self.sides.pop(label, None)
         self.trials.append(self.make_trial(label, outcome, reason=reason))
 
     def compile(self) -> Generator[Tick, None, None]:
-        """Compile the incumbent, and every point that has not lost before; one compiler a core."""
+        """Compile the incumbent, and every point that has not lost in an earlier search; one compiler a core.
+        Points that do not compile leave the search."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
         recipes: dict[str, Any] = {}  # By label.
@@ -141,21 +142,21 @@ class PointSearch:
                 self.drop_point(label, "lost", reason)
                 del recipes[label]
 
-        def attempt(recipe: Any) -> Generator[Tick, None, Build | BuildFailed]:
+        def build_or_failure(recipe: Any) -> Generator[Tick, None, Build | BuildFailed]:
             try:
                 return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
             except BuildFailed as failed:
                 return failed
 
-        attempts = yield from run_side_by_side(map(attempt, recipes.values()), cores())
-        for label, result in zip(recipes, attempts, strict=True):
+        results = yield from run_side_by_side(map(build_or_failure, recipes.values()), cores())
+        for label, result in zip(recipes, results, strict=True):
             if isinstance(result, BuildFailed):
                 self.drop_point(label, "refused", result.message)
             else:
                 self.sides[label] = bench.make_side(tuning.variant, result).copy_as(label)
 
     def verify(self) -> Generator[Tick, None, None]:
-        """Remove points that are wrong, hang or crash."""
+        """Remove the points whose outputs are wrong, or that hang or crash."""
         labels = list(self.sides)
         for begin in range(0, len(labels), GROUP_SIZE):
             group = labels[begin : begin + GROUP_SIZE]
@@ -165,11 +166,9 @@ class PointSearch:
                     self.drop_point(label, "wrong", checks.first_failure.message)
 
     def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-        """Time points next to the incumbent, a few at a time: mean and lowest ratio over workloads.
-
-        A point that cannot be timed is removed, and the others of its group are timed again.
-        Returns the trial of each label that is still in the search.
-        """
+        """Time points next to the incumbent, a few at a time. Returns the trial of each that is still in the
+        search: mean and lowest ratio over workloads. A point that cannot be timed is removed, and the others of
+        its group are timed again."""
         trials, untimed = dict[str, TriedPoint](), list(labels)
         terms = Terms(rounds, self.context.budget_s, self.context.task.seed)
         while untimed:
@@ -199,7 +198,8 @@ class PointSearch:
         return trials
 
     def find_best(self, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
-        """Time all points, then the fastest again; returns the best, None if the incumbent is."""
+        """Time all points, then the fastest again for longer; returns the best, or None if none beats the
+        incumbent."""
         with ExitStack() as stack:
             yield from hold_device(self.context.bench, stack)
             others = [label for label in self.sides if label != INCUMBENT]
@@ -215,7 +215,7 @@ class PointSearch:
         return best
 
     def describe_points(self) -> str:
-        """The other points in words: `of 4 others 1 did not compile, 2 were timed, ...`."""
+        """How the search went, in words: `of 4 others 1 did not compile, 2 were timed, ...`."""
         counts = Counter[str](trial.outcome for trial in self.trials)
         texts = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
         parts = [f"{counts[outcome]} {text}" for outcome, text in texts.items() if counts[outcome]]
@@ -302,11 +302,9 @@ def _propose_best(
 
 
 def explain_loss(values: Values, searches: Iterable[PastSearch], tuning: str, sources_hash: str) -> str:
-    """Why a point lost in the last earlier search that tried it; empty if it can still win.
-
-    `tuning`: name of the tuning. `sources_hash`: of sources, workloads and tolerances; only searches
-    with the same hash count, and none if it is empty (unknown).
-    """
+    """Why a point (these values) lost in the last earlier search that tried it; empty if it may still win.
+    `sources_hash`: of sources, workloads and tolerances; only searches with the same hash count, and none if it
+    is empty (unknown)."""
     reason = ""
     for search in searches:
         if not sources_hash or search.ground != sources_hash:
