@@ -30,8 +30,7 @@ MOST_GOOD_ENDS = 3
 
 
 def find_regressions(context: Context) -> tuple[Regression, ...]:
-    """Variants that are wrong or slower now, by the steps that this session finished; wrong
-    variants first. Each names the workloads on which it shows."""
+    """Variants that this session found wrong, then those that it found slower, each with its workloads."""
     regressions: list[Regression] = []
     size = partial(count_operations, context.bench.target)
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
@@ -59,19 +58,15 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
 
 
 def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[Workload]:
-    """All workloads of the target's sets. `emulated`: with the GPU's element types, and without
-    those too large for the emulator."""
+    """All workloads of the target; `emulated`: in the GPU's types, without those too large for the emulator."""
     sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
     distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
-    if emulated:
-        target = context.bench.target
-        return [w for w in distinct if not is_too_large_to_emulate(target, w)]
-    return list(distinct)
+    target = context.bench.target
+    return [w for w in distinct if not (emulated and is_too_large_to_emulate(target, w))]
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
-    """Lines of commits from a good end to the checkout, the latest good end first. The sentence
-    says why there are none; it counts only if the list is empty."""
+    """Lines of commits from a good end to the checkout, the latest good end first; and why if there are none."""
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
         reason = "commits of compiled variants alone are built"
@@ -89,18 +84,16 @@ def lines_from_good_sessions(
     first: str | None = None,
     bad: str | None = None,
 ) -> tuple[list[CommitLine], str]:
-    """Lines of commits to `bad` (None: the checkout), the latest good end first; and why other good
-    ends have none. A good end is a commit at which a session found the variant good, or the last
-    commit below its uncommitted files. Those files may have made it good, so a search tries its good
-    end first. `rows`: sessions, oldest first; `first`: a commit that comes before those of sessions."""
+    """Lines of commits to `bad` (None: the checkout), the latest good end first; and why other good ends have
+    none. A good end is a commit at which a session found the variant good, or the last commit below its
+    uncommitted files. `rows`: sessions, oldest first; `first`: a good end that is tried before theirs."""
     try:
         require_repository(folder)
     except LoopError as error:
         return [], f"{error.message}; {error.hint}"
     wrong_build_keys, commits = wrong_builds(rows), [first]
     for row in reversed(rows):
-        # A session may be mistaken: another session found the same build wrong.
-        is_mistaken = row.has_judged_build(regression.variant, wrong_build_keys)
+        is_mistaken = row.has_judged_build(regression.variant, wrong_build_keys)  # By another session.
         if is_good_session(row, regression) and not is_mistaken:
             commits.append(row.commit or row.base)
     lines, problems = list[CommitLine](), list[str]()
@@ -117,8 +110,7 @@ def lines_from_good_sessions(
 
 
 def is_good_session(row: SessionRow, regression: Regression) -> bool:
-    """Whether a session found the variant right, in the emulator if the regression is there. For a
-    latency regression the session also has to have passed, with the variant not slower."""
+    """Whether a session found the variant right, and for a latency regression passed with it not slower."""
     variant = regression.variant
     was_judged = variant in (row.emulated if regression.emulated else row.variants)
     was_right = variant in row.right and variant not in row.incorrect
@@ -139,17 +131,15 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
             return (yield from _search_lines(context, regression, lines, tuple(not_searched)))
         not_searched.append(f"a search for why {regression.summary}: {reason}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
-    texts = (*not_searched, "nothing is slower or wrong; what a kernel takes is not searched")
-    fields = {"message": texts[0], "hint": hint, "not_exercised": tuple(not_searched)}
-    return Result(BisectOutput.model_validate({"ok": True, **fields}))
+    message = (*not_searched, "nothing is slower or wrong; what a kernel takes is not searched")[0]
+    return Result(BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)))
 
 
 def _search_lines(
     context: Context, regression: Regression, lines: Sequence[CommitLine], not_searched: tuple[str, ...]
 ) -> RunningAction[BisectOutput]:
-    """Search the first line of commits; the next one only if its good end is bad or untestable
-    today. `not_searched`: what the output names as not exercised. Fails after the step's time
-    budget."""
+    """Search the first line of commits; the next one only if its good end is bad or untestable today.
+    `not_searched`: what the output names as not exercised. Fails after the step's time budget."""
     deadline = time.monotonic() + context.budget_s
 
     def check_budget(tick: Tick) -> Tick:
@@ -161,16 +151,13 @@ def _search_lines(
 
     try:
         for line in lines:
-            opening = open_kernel_bisection(regression, line, context.bench, context.task.seed)
-            with opening as bisection:
+            with open_kernel_bisection(regression, line, context.bench, context.task.seed) as bisection:
                 answer = yield from map_ticks(bisection.run(), check_budget)
             # Another good end does not help if the bad end cannot be tested.
             if answer.outcome in ANSWERS or line.commits[-1].commit in answer.skipped:
                 break
     except LoopError as error:
-        message, hint = error.message, error.hint
-        output = BisectOutput(ok=False, message=message, hint=hint, not_exercised=not_searched)
-        return Result(output)
+        return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
     blamed = (*answer.culprits, *answer.range)
     names = ", ".join(f"{commit.short_commit} ({commit.subject})" for commit in blamed)
     result = f"{answer.outcome.replace('_', ' ')} {names}".strip()

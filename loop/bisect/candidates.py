@@ -64,8 +64,7 @@ class CommitLine:
         """For each of `commits`, path to git object: all files of the good end, then what each
         candidate changes. The object of a removed file is empty."""
         commits = [commit.commit for commit in self.commits if commit.commit != UNCOMMITTED]
-        all_files = reading.object_hashes(self.top, commits[0])
-        changes = [all_files, *reading.changed_hashes(self.top, commits)]
+        changes = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
         return [*changes, dict(self.uncommitted_files)] if self.uncommitted_files else changes
 
     def predecessor(self, candidate: Candidate) -> Candidate:
@@ -78,8 +77,7 @@ class CommitLine:
 
 
 def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
-    """The line between two revisions; without `bad` it ends with the uncommitted changes. Raises
-    LoopError if no line connects them."""
+    """The line between two revisions; without `bad` it ends with uncommitted changes. LoopError if none is."""
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = require_repository(folder)
@@ -101,9 +99,8 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
 
 
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
-    """The branches that a merge joined to the line, each from the commit where it left the good
-    commits; empty if the commit is no merge. If the line starts on a branch, this may be the main
-    line. `joined`: only the first branch, with the merge as its bad end."""
+    """The branches that a merge joined to the line, from where each left the good commits; empty for no merge.
+    One may be the main line. `joined`: only the first branch, with the merge as its bad end."""
     good_commits = (line.predecessor(merge).commit, *line.other_good)
     branches: list[CommitLine] = []
     for parent in merge.parents if merge.merge else ():
@@ -173,15 +170,14 @@ class Builder:
             folder, warning = self.worktree.target, self.worktree.describe_empty_submodules()
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
-        building = build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
         try:
-            result = yield from building
+            result = yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
         except BuildFailed as failure:
             # Another missing compiler than today's concerns this commit alone.
             if failure.no_compiler and self._compiler_in(folder) == self._compiler_in(bench.folder):
                 raise WorkFailed(failure.message, failure.hint) from failure
-            reasons = (f"does not build: {failure.message}", warning)
-            raise Untestable("; ".join(filter(None, reasons))) from failure
+            reason = f"does not build: {failure.message}{f'; {warning}' if warning else ''}"
+            raise Untestable(reason) from failure
         names = build.list_files_read(variant, folder, **places)
         if names is None:
             raise Untestable("its files change while it is built")
@@ -235,9 +231,8 @@ class Builder:
 
 
 def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
-    """A name for the program of the good end and of each candidate; equal names, equal programs. A
-    hash of the recipe and of the files that builds read. The repository's tree hash if there is no
-    builder or no build yet, or if the build fails."""
+    """A name for the program of the good end and of each candidate; equal names, equal programs. A hash of the
+    recipe and of the files that builds read; before a build, or if it fails, the tree hash of all files."""
     if builder is None or not builder.files_read:
         return tuple(candidate.tree for candidate in line.commits)
     manifest, relevant_paths = line.path_from_top(MANIFEST), set[str]()

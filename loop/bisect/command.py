@@ -160,8 +160,7 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
 
 
 def choose_line(request: BisectRequest, setting: Setting, regression: Regression) -> CommitLine:
-    """The line from the requested good revision, or from the last session that found the variant
-    good. Raises LoopError if there is none."""
+    """The line from the requested revision or the last session that found the variant good. Raises LoopError."""
     folder, variant = setting.project.target, regression.variant
     if request.good:
         return read_line(folder, request.good, request.bad)
@@ -169,10 +168,8 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
     if not lines:
-        message = "no good revision to begin from, and no session found"
-        options = f"--variant {variant} --metric {regression.metric}"
-        hint = f"loop bisect {options} --good REV"
-        raise UsageError(f"{message} {variant} good at another commit", hint)
+        why = f"no good revision to begin from, and no session found {variant} good at another commit"
+        raise UsageError(why, hint=f"loop bisect --variant {variant} --metric {regression.metric} --good REV")
     return lines[0]
 
 

@@ -22,7 +22,6 @@ from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
 from loop.model.target import Workload
 from loop.repository import reading, worktree
-from loop.repository.git import read_bytes
 from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
@@ -67,9 +66,8 @@ class Bisection:
     """Observations of the line's commits, from this search and earlier ones."""
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
-        """Search until there is an answer: build both ends, ask the gate whether there is a
-        regression, take over saved probes, then probe. Raises MachineFailure if the machine
-        failed."""
+        """Search until there is an answer: build both ends, ask the gate whether there is a regression, take over
+        saved probes, then probe. Raises MachineFailure if the machine failed."""
         line, prober, builder = self.line, self.prober, self.prober.builder
         is_first_search, end = self.merge is None, None  # Searches of merges follow another.
         with ExitStack() as stack:
@@ -101,8 +99,7 @@ class Bisection:
 
     @property
     def problem(self) -> SearchProblem:
-        """The input of `search.next_move`. Not cached: each build may read further files, and then
-        more commits are different programs."""
+        """The input of `search.next_move`. Not cached: each build may read further files, which count then."""
         commits = tuple(candidate.commit for candidate in self.line.commits)
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
@@ -126,8 +123,7 @@ class Bisection:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
             status, reason = "lost", str(lost)
-        is_suspicious = status != "measured" or 0.0 in values  # 0: a wrong result.
-        if failure := watch.failure(has_failed=is_suspicious, messages=reason):
+        if failure := watch.failure(has_failed=status != "measured" or 0.0 in values, messages=reason):
             raise failure
         probe = Probe(
             commit=candidate.commit,
@@ -146,8 +142,7 @@ class Bisection:
         """Replace each merge among the culprits by what a search of its branches blames."""
         for merge in answer.culprits:
             # A failure may need both branches together, so the merge itself ends the branch.
-            joined = self.prober.metric == "correctness"
-            for line in branches_of_merge(self.line, merge, joined=joined):
+            for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
                 branch_answer = yield from replace(self, line=line, merge=merge, probes=[]).run()
                 answer = self._add_branch(answer, merge, branch_answer)
                 if merge not in answer.culprits:
@@ -155,9 +150,8 @@ class Bisection:
         return answer
 
     def _add_branch(self, answer: BisectAnswer, merge: Candidate, branch: BisectAnswer) -> BisectAnswer:
-        """The answer after a search of one branch of a merge; `branch`: that search's answer. What
-        it blames takes the merge's place. The merge stays if the branch blames nothing, or only a
-        small part of the merge's step."""
+        """The answer with `branch`, the answer of a search of one branch of a merge. What that blames takes the
+        merge's place; the merge stays if that is nothing, or only a small part of the merge's step."""
         result = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
         blamed, run = branch.culprits, branch.range
         branch_step, whole_step = (-math.log(part.ratio or 1.0) for part in (branch, answer))
@@ -223,13 +217,10 @@ class Bisection:
 
     def _read_diffs(self, culprits: Sequence[Candidate]) -> str:
         """Diffs of the culprits, in the target's folder."""
-        diffs, folder = list[str](), self.line.folder
+        diffs = list[str]()
         for commit in (culprit.commit for culprit in culprits):
-            if commit == UNCOMMITTED:
-                command = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
-                diffs.append(read_bytes(folder, *command).decode(errors="replace"))
-            else:
-                diffs.append(reading.patch_between(folder, f"{commit}^", commit))
+            ends = ("HEAD",) if commit == UNCOMMITTED else (f"{commit}^", commit)
+            diffs.append(reading.read_patch(self.line.folder, *ends))
         return "\n".join(diffs)
 
 

@@ -35,8 +35,7 @@ ConfirmationState = Literal["confirmed", "failed", "open"]
 
 @dataclass(frozen=True)
 class LevelsFit:
-    """Two levels, good and bad, fitted to the observations of a range: log ratios to the good end, or failure
-    rates."""
+    """Two levels, good and bad, fitted to a range's observations: log ratios to the good end, or failure rates."""
 
     positions: Sequence[int]
     """The observed positions, in order."""
@@ -109,9 +108,8 @@ class Observations:
         return len(self.values_at.get(position, ()))
 
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit a good and a bad level to the observations of a range, and score the gaps between
-        them. `strict`: assume as much noise between builds as they do not rule out; no effect in
-        `Runs`."""
+        """Fit a good and a bad level to the observations of a range, and score the gaps between them. `strict`:
+        assume as much noise between builds as they do not rule out; no effect in `Runs`."""
         raise NotImplementedError
 
 
@@ -184,10 +182,7 @@ def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) ->
     low, high = 0.0, 1.0
     for _ in range(30):  # Bisection: chi_squared falls as the noise grows.
         middle = (low + high) / 2
-        if chi_squared(middle) > chi_squared_quantile:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if chi_squared(middle) > chi_squared_quantile else (low, middle)
     return high
 
 
@@ -222,8 +217,7 @@ class Pairs(Observations):
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def timed_builds(self, low: int, high: int) -> list[TimedBuild]:
-        """The observed builds of a range, in order. The good end is the reference of all pairs, so
-        its mean is 0, without variance."""
+        """The observed builds of a range, in order. All pairs refer to the good end: its mean is 0."""
         builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
         for position, values in sorted(self.clipped.items()):
             if low <= position <= high and position > 0:
@@ -235,8 +229,7 @@ class Pairs(Observations):
         """Fit levels, noise and the gap of the step in turns, from the two ends on. `strict`:
         assume as much noise between builds as they do not rule out."""
         builds = self.timed_builds(low, high)
-        pair_noise = 4 * math.sqrt(self.pair_variance)
-        most_noise = MOST_NOISE if strict else TYPICAL_NOISE
+        pair_noise, most_noise = 4 * math.sqrt(self.pair_variance), MOST_NOISE if strict else TYPICAL_NOISE
         good_level, bad_level = builds[0].mean, builds[-1].mean
         noise, midpoint_variance = min(most_noise, pair_noise), 0.0
         scores = [0.0] * (len(builds) - 1)
@@ -279,9 +272,8 @@ class Pairs(Observations):
         return fit.step >= least * fit.noise
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its
-        vote decides once the variances of noise, midpoint and pairs add up to less than step^2 / (2
-        log odds). What noise and midpoint leave of this is for the pairs."""
+        """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its vote decides once
+        the variances of noise, midpoint and pairs add up to less than step^2 / (2 log odds)."""
         count, fit = self.count_at(position), self.fit(low, high, strict=strict)
         allowed = fit.step**2 / 2 / DECISIVE_LOG_ODDS - fit.noise**2 - fit.midpoint_variance
         needed = self.pair_variance / max(allowed, fit.noise**2 / 2, 1e-12)
@@ -291,8 +283,7 @@ class Pairs(Observations):
         return min(max(1, math.ceil(needed / 3), count // 4), BATCH_MOST)
 
     def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
-        """Pairs of a build beside the step: at a time, and at most. A dozen such builds rule out
-        noise that would hide the step."""
+        """Pairs of a build beside the step, to rule out that noise between builds hides it: at a time, at most."""
         step = self.fit(low, high, strict=True).step
         noise = self.fit(low, high, strict=False).noise
         count = math.ceil(NEIGHBOUR_NEED * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
@@ -306,8 +297,7 @@ class Pairs(Observations):
         return upper.mean - lower.mean, math.sqrt(upper.variance + lower.variance)
 
     def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
-        """The next request for an end; None once the ends differ; a result if they evidently do
-        not, or if noise hides it."""
+        """The next request for an end; None once the ends differ; a result if they do not, or noise hides it."""
         ends = [end for end in (low, high) if end]  # The good end itself is the reference.
         for end in ends:
             if (missing := ENDS_FIRST_PAIRS - self.count_at(end)) > 0:
@@ -324,20 +314,17 @@ class Pairs(Observations):
         if (low, high) != (0, last):  # A part of the history: only a part of the step counts.
             least_step = LEAST_SHARE * abs(self.measure_step(0, last)[0])
         if count >= ENDS_LEAST_PAIRS and largest_step < least_step:
-            size = f"{math.expm1(step):+.2%} after {count} observations"
-            size += f", surely below {math.expm1(least_step):.1%}"
+            size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least_step):.1%}"
             return SearchEnd("no_regression", f"not reproduced: {size}: {FAST_TODAY}")
         if count >= ENDS_MOST_PAIRS:
             scatter = f"pairs scatter by {math.sqrt(self.pair_variance):.1%}"
-            why = f"too noisy: {scatter}, {largest_step:.1%} may be hidden"
-            return SearchEnd("inconclusive", why)
+            return SearchEnd("inconclusive", f"too noisy: {scatter}, {largest_step:.1%} may be hidden")
         why = f"end: the difference shows with z = {step / error:.1f}"
         return self.request(min(ends, key=self.count_at), 1 + count // 8, why)
 
     def find_middle_level(self, low: int, high: int) -> int | None:
-        """A position between the ends whose build is surely slower than the good end and faster
-        than the bad one, so that there are two steps. The one with most pairs; None if there is
-        none."""
+        """A position between the ends whose build is surely slower than the good end and faster than the bad one,
+        so that there are two steps. The one with most pairs; None if there is none."""
         builds = {build.position: build for build in self.timed_builds(low, high)}
 
         def is_above(upper: int, lower: int) -> bool:
@@ -370,12 +357,10 @@ class Pairs(Observations):
         evidence = e_value(pairs, CONFIRM_ABOVE * claim.step, prior_variance)
         if evidence >= CONFIRMING:
             return "confirmed", evidence
-        negated = [-pair for pair in pairs]
-        evidence_against = e_value(negated, -REJECT_BELOW * claim.step, prior_variance)
+        evidence_against = e_value([-pair for pair in pairs], -REJECT_BELOW * claim.step, prior_variance)
         relative_noise = stdev(pairs) / max(claim.step, 1e-12)
         is_exhausted = len(values) >= max(MOST_PAIRS, math.ceil(40 * relative_noise**2))
-        has_failed = evidence_against >= REJECTING or is_exhausted
-        return ("failed" if has_failed else "open"), evidence
+        return ("failed" if evidence_against >= REJECTING or is_exhausted else "open"), evidence
 
     def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
         """A request for more pairs of suspect and parent."""
@@ -430,12 +415,10 @@ class Runs(Observations):
         return all(all(runs) or not any(runs) for runs in series)
 
     def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
-        """The next run of an end; None once the bad one evidently fails more often; a result if it
-        does not."""
+        """The next run of an end; None once the bad one evidently fails more often; a result if it does not."""
         for end in (high, low):
             if (missing := FIRST_RUNS - self.count_at(end)) > 0:
-                why = "end: does it fail today, and does the good end pass?"
-                return self.request(end, missing, why)
+                return self.request(end, missing, "end: does it fail today, and does the good end pass?")
         good, bad = self.values_at[low], self.values_at[high]
         if self.is_consistent(low, high):
             differ, are_swapped = all(good) and not any(bad), all(bad) and not any(good)
@@ -456,8 +439,7 @@ class Runs(Observations):
             return SearchEnd("no_regression", f"not reproduced: {why}")
         if least_count >= RUNS_MOST:
             bad_rate, good_rate = (f"{runs.count(0.0)} of {len(runs)}" for runs in (bad, good))
-            why = f"the bad end fails {bad_rate} times, the good one {good_rate}"
-            return SearchEnd("inconclusive", why)
+            return SearchEnd("inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}")
         end, why = high, "end: it passed so far, does it fail at times?"
         if not (all(good) and all(bad)):
             end = min((high, low), key=self.count_at)
@@ -467,8 +449,7 @@ class Runs(Observations):
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
         """Fit the two rates and the gap of the step in turns; the rates are fixed as long as all
         runs of each commit agree. `strict` has no effect: rates have no noise between builds."""
-        in_range = [position for position in sorted(self.values_at) if low <= position <= high]
-        positions = [position for position in in_range if self.values_at[position]]
+        positions = [p for p, runs in sorted(self.values_at.items()) if runs and low <= p <= high]
         failed = [self.values_at[position].count(0.0) for position in positions]
         passed = [self.values_at[position].count(1.0) for position in positions]
         best_gap, scores, good_rate, bad_rate = 0, [0.0], CONSISTENT_RATE, 1 - CONSISTENT_RATE
@@ -481,8 +462,7 @@ class Runs(Observations):
                 good_rate = (failures + 0.5) / (failures + passes + 10.5)
                 failures, passes = sum(failed[bad_start:]), sum(passed[bad_start:])
                 bad_rate = max((failures + 1) / (failures + passes + 2), good_rate + 0.01)
-            failed_odds = math.log(bad_rate / good_rate)
-            passed_odds = math.log((1 - bad_rate) / (1 - good_rate))
+            failed_odds, passed_odds = math.log(bad_rate / good_rate), math.log((1 - bad_rate) / (1 - good_rate))
             counts = zip(failed, passed, strict=True)
             votes = [failures * failed_odds + passes * passed_odds for failures, passes in counts]
             """Log odds of each commit that it is bad."""
@@ -617,16 +597,15 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
             return evidence.request_confirmation(confirmation)
         if state == "confirmed":
             step, remains = evidence.confirmed_step(low, high, confirmation)
-            indices = problem.first_commits
-            culprit = Culprit(indices[parent + 1], indices[suspect], e_value, step)
+            first_commits = problem.first_commits
+            culprit = Culprit(first_commits[parent + 1], first_commits[suspect], e_value, step)
             probabilities = tuple(_step_probabilities(evidence, low, high, (), strict=False))
             end = SearchEnd("culprit", "", probabilities, (culprit,))
             return _search_parts(evidence, [(low, parent), (suspect, high)], end) if remains else end
         rejected.append(confirmation)
     if len(rejected) >= SUSPECTS_MOST:
         last = problem.short_hash(rejected[-1].suspect)
-        why = f"{len(rejected)} suspects were not confirmed, the last one {last}"
-        return SearchEnd("inconclusive", why)
+        return SearchEnd("inconclusive", f"{len(rejected)} suspects were not confirmed, the last one {last}")
     return _narrow_down(evidence, low, high, rejected)
 
 
@@ -654,9 +633,8 @@ def _search_parts(
 def _narrow_down(
     evidence: Evidence, low: int, high: int, rejected: Sequence[Confirmation]
 ) -> ProbeRequest | SearchEnd:
-    """Search between two ends that differ, until the side of each commit is decided. Then it asks
-    for builds beside the step, and for a confirmation. `rejected`: failed confirmations in this
-    range."""
+    """Search between two ends that differ, until the side of each commit is decided. Then it asks for builds
+    beside the step, and for a confirmation. `rejected`: failed confirmations in this range."""
     problem, untestable = evidence.problem, evidence.untestable_reasons
     testable = [position for position in range(low, high + 1) if position not in untestable]
     observed = [position for position in testable if evidence.count_at(position) or position in (low, high)]
@@ -702,17 +680,16 @@ def _narrow_down(
         for position in (good, bad):  # A few more runs of both, instead of a confirmation.
             if (missing := CONSISTENT_RUNS - evidence.count_at(position)) > 0:
                 return evidence.request(position, missing, "does it always do the same?")
-        indices = problem.first_commits
-        culprit = Culprit(indices[good + 1], indices[bad], 1 / DECISIVE, 1.0)
+        first_commits = problem.first_commits
+        culprit = Culprit(first_commits[good + 1], first_commits[bad], 1 / DECISIVE, 1.0)
         return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
     claim = evidence.make_claim(low, high, number=1 + len(rejected))
     return evidence.request_confirmation(Confirmation(bad, good, claim))
 
 
 def _find_unobserved(evidence: Evidence, good: int, bad: int, p_bad: Sequence[float]) -> int | None:
-    """The unobserved position between `good` and `bad` whose side is most open; None without one.
-    `p_bad`: each position's probability to be bad. Untestable commits cluster, so with 2, 3, 4 of
-    them the position has to be 3, 9, 27 positions away, as far as there are such."""
+    """The unobserved position between `good` and `bad` whose probability to be bad (`p_bad`) is nearest to 1/2;
+    None without one. Untestable commits cluster: with 2, 3, 4 of them, if possible 3, 9, 27 positions away."""
     untestable = [position for position in evidence.untestable_reasons if good < position < bad]
     distances = dict[int, int]()
     for position in range(good + 1, bad):
@@ -728,9 +705,8 @@ def _find_unobserved(evidence: Evidence, good: int, bad: int, p_bad: Sequence[fl
 def _request_neighbour(
     evidence: Pairs, testable: Sequence[int], parent: int, suspect: int, most_builds: int
 ) -> ProbeRequest | None:
-    """A request for a build beside the step, which shows how builds differ by chance: the nearest
-    unobserved one on the side with fewer observed ones. With `MANY_NEIGHBOURS` also more of the
-    least observed build. None if enough was observed."""
+    """A request for a build beside the step, which shows how builds differ by chance: the nearest unobserved one
+    on the side with fewer observed ones; with `MANY_NEIGHBOURS` then the least observed one. None: enough."""
     count, most_count = evidence.plan_neighbours(testable[0], testable[-1])
     why = "neighbour: what do builds differ by on their own?"
     observed = [position for position in testable if evidence.count_at(position) or position == 0]

@@ -52,8 +52,7 @@ Observing = Generator[Tick, None, tuple[float, ...]]
 def map_ticks(
     working: Generator[Tick, None, Result], replace_tick: Callable[[Tick], Tick]
 ) -> Generator[Tick, None, Result]:
-    """Run `working` with each tick replaced, and return its result. An exception in `replace_tick`
-    ends it."""
+    """Run `working` with each tick replaced, and return its result. An exception in `replace_tick` ends it."""
     try:
         while True:
             yield replace_tick(next(working))
@@ -134,7 +133,6 @@ class KernelProbe(Prober):
 
     def __init__(self, builder: Builder, workloads: Sequence[Workload], seed: int) -> None:
         self.builder, self.bench, self.workloads, self.seed = builder, builder.bench, workloads, seed
-        self.checks_made = 0
         self.checks_by_build: dict[str, VariantChecks] = {}
         """Build id to its checks."""
 
@@ -178,12 +176,10 @@ class LatencyProbe(KernelProbe):
         """Log ratios, one a pair of processes. Raises Untestable if the kernel is wrong."""
         self.seed += 1
         log_ratios = yield from self.time_pairs(candidate, against, Terms(count, math.inf, self.seed))
-        return mean_over_workloads([*log_ratios.values()])
+        return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))  # Of all workloads.
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Time both ends, in blocks of fresh process pairs; None: the search is to decide whether
-        the bad end is slower. It continues from these blocks, on the workloads where the end is
-        slower."""
+        """Time both ends in blocks of process pairs; the search goes on from these, on the slower workloads."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
         log_ratios: LogRatios = {
             probe.workload: probe.values
@@ -199,7 +195,7 @@ class LatencyProbe(KernelProbe):
         chosen = choose_workloads(log_ratios)
         self.workloads = [workload for workload in self.workloads if workload.name in chosen]
         if not self.memory.probes():
-            values = mean_over_workloads([log_ratios[name] for name in chosen])
+            values = [*map(fmean, zip(*(log_ratios[name] for name in chosen), strict=False))]
             why = f"both ends, on {len(chosen)} of {len(log_ratios)} workloads"
             self.memory.append(_gate_probe(line, why, values))
         return None
@@ -207,8 +203,7 @@ class LatencyProbe(KernelProbe):
     def time_pairs(
         self, candidate: Candidate, against: Candidate, terms: Terms
     ) -> Generator[Tick, None, LogRatios]:
-        """Time a candidate next to another, alternating. Raises Untestable if it is wrong, or if
-        either cannot be timed."""
+        """Time a candidate in turns with another. Raises Untestable if it is wrong or either cannot be timed."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         assert side.build_id is not None
         if side.build_id not in self.checks_by_build:
@@ -232,14 +227,8 @@ class LatencyProbe(KernelProbe):
         return log_ratios
 
 
-def mean_over_workloads(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The mean over workloads, one value a pair of processes."""
-    return tuple(fmean(values) for values in zip(*series, strict=False))
-
-
 def choose_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
-    """The workloads on which the gate finds the bad end slower; without any, those that it cannot decide;
-    without any, all of them."""
+    """The workloads on which the gate finds the bad end slower; else those it cannot decide; else all."""
     verdict_by_name = {}
     for name, values in log_ratios.items():
         speedups = [-value for value in values]  # What the gate judges.

@@ -318,8 +318,7 @@ class ScannedSources:
 
 
 def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, ScannedSources]:
-    """Ask the compiler which files it would read (Python: see imports). BuildFailed if one is
-    missing."""
+    """Ask the compiler which files it would read (Python: see imports). BuildFailed if one is missing."""
     if isinstance(variant, PythonVariant):
         files = find_used_files([variant.module], folder)
         return ScannedSources(hash_files((folder / file for file in files), folder), (), files, files)

@@ -62,8 +62,7 @@ def file_state(path: str) -> FileState:
 
 @functools.lru_cache(maxsize=1 << 14)
 def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
-    """Hash of a file's bytes, cached while its `stat_values` are the same; NOT_A_FILE for
-    others."""
+    """Hash of a file's bytes, cached while its `stat_values` are the same; NOT_A_FILE for others."""
     try:
         return content_hash(Path(path).read_bytes()) if stat.S_ISREG(stat_values[0]) else NOT_A_FILE
     except OSError:
@@ -71,9 +70,8 @@ def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
 
 
 def file_states(paths: Iterable[str], folder: Path, output: Path) -> FileStates:
-    """States of the files that the tools listed for a build, without files below `output` and
-    devices. First come those of the variant's `folder`, which change most; last the missing
-    ones."""
+    """States of the files that the tools listed for a build, without files below `output` and devices. First come
+    those of the variant's `folder`, which change most; last the missing ones."""
     own_folders, states = (str(folder), str(folder.resolve())), FileStates()
     for path in paths:
         name = path if os.path.isabs(path) else os.path.normpath(path)

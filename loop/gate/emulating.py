@@ -22,9 +22,8 @@ MOST_FLOPS = 1e9
 
 
 def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[VerifyOutput]:
-    """Verify the emulated variants on the plan's workloads in GPU types, against float64. Passes if
-    none is selected. The output names workloads that are too large for the emulator as not
-    exercised."""
+    """Verify the emulated variants on the plan's workloads in GPU types, against float64. Passes if none is
+    selected. The output names workloads that are too large for the emulator as not exercised."""
     bench, timed_sets, selected = context.bench, context.task.plan.workloads, context.task.emulated
     if not selected:
         if not bench.target.emulated_variants:

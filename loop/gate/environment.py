@@ -196,9 +196,8 @@ def require_fit(variant: CAbiVariant) -> None:
 
 
 def find_misfit(variant: CAbiVariant) -> BuildFailed | None:
-    """The error that code from a variant's nvcc does not fit the driver or GPU here; None if it
-    fits. Also None for another compiler and without a compiler or GPU, because nothing is known
-    then."""
+    """The error that code from a variant's nvcc does not fit the driver or GPU here; None if it fits. Also None
+    for another compiler and without a compiler or GPU, because nothing is known then."""
     gpus_here, compiler = detect_gpus(), variant.build.compiler
     gpu, driver_cuda = gpus_here.first, gpus_here.cuda
     is_for_nvcc = variant.device == "cuda" and is_nvcc(variant.build)

@@ -11,10 +11,9 @@ from loop.store.judgements import wrong_builds
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
-    """Variant to its known-good build: the last one with which a session passed on such a device,
-    without builds that any session found wrong. `root`: the folder of sessions. `head`: the present
-    session. The earlier session may have used other workloads, so callers verify the build again
-    before timing it."""
+    """Variant to its known-good build: the last one with which a session passed on such a device, without builds
+    that any session found wrong. `root`: the folder of sessions. `head`: the present session. The earlier session
+    may have used other workloads, so callers verify the build again before timing it."""
     known_good_builds: dict[str, KnownGood] = {}
     wrong_build_keys = wrong_builds(index.rows(root, target=head.target))
     for folder, _, steps in earlier_sessions(root, head, hardware_key):

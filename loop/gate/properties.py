@@ -134,9 +134,8 @@ def try_properties(
 
 
 def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
-    """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge
-    is given each output, and answers with the next call to make, or with its finding: None if the
-    property does not apply."""
+    """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge is given each
+    output, and answers with the next call to make, or with its finding: None if the property does not apply."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"

@@ -181,8 +181,7 @@ def examine(
 
 
 def version() -> str:
-    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if it does not
-    say."""
+    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if it does not say."""
     if shutil.which(PROGRAM) is None:
         return ""
     try:
@@ -340,9 +339,8 @@ def _output(
     workloads_by_variant: Mapping[str, Sequence[Workload]],
     not_exercised: Sequence[str],
 ) -> SanitizeOutput:
-    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`:
-    sentences on what was skipped. A variant with an error gets the verdict `incorrect`, which takes
-    its speed."""
+    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`: sentences on what
+    was skipped. A variant with an error gets the verdict `incorrect`, which takes its speed."""
     runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
     clean_runs = [run for run in runs if run.status == "clean"]
     failing_runs = [run for run in runs if run.status == "found"]

@@ -101,8 +101,7 @@ def _describe_failure(
 
 
 def _verdicts_on_failures(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
-    """A verdict for each workload with a failed check, from its first; tampering is taken before
-    others."""
+    """A verdict for each workload with a failed check, from its first; tampering is taken before others."""
     failed = [check for check in checks.checks if not check.passed]
     tampering_first = sorted(failed, key=lambda check: check.status != "tampered")
     check_by_workload: dict[str, Check] = {}
@@ -122,9 +121,8 @@ def _verdicts_on_failures(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
 def merge_shares(
     shares: Sequence[ShareOutput], workloads: Sequence[Workload]
 ) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
-    """Merge the checks of several jobs (shares of the workloads): those of each variant, and those
-    of the control. The order is that of a single job. Raises WorkFailed where no share could judge
-    anything."""
+    """Merge the checks of several jobs (shares of the workloads): those of each variant, and those of the control.
+    The order is that of a single job. Raises WorkFailed where no share could judge anything."""
     merged: dict[str, VariantChecks] = {}
     for parts in zip(*(share.sides for share in shares), strict=True):
         side = merge_checks(parts, workloads)

@@ -20,8 +20,7 @@ from loop.mistakes.table import mistake_of
 
 
 def wrap(loaded: Loaded, terms: Terms) -> Loaded:
-    """Copy a loaded variant, with the mistake that `terms["make"]` names; other terms are its
-    parameters. Raises Refused for a variant that is a program."""
+    """Copy a loaded variant with the mistake `terms["make"]`. Raises Refused for a variant that is a program."""
     if isinstance(loaded, External):
         raise Refused("no mistake can be put into a program of its own")
     erring: Any = copy.copy(loaded)

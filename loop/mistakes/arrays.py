@@ -94,8 +94,7 @@ class HostArrays:
         return as_strided(flat, sizes, [stride * numpy_type.itemsize for stride in strides])
 
     def to_tensor(self, number: int, array: Array) -> LoopTensor:
-        """Make a LoopTensor from an array, which must outlive the call. `number`: position of the
-        argument; unused here."""
+        """Make a LoopTensor from an array, which must outlive it. `number`: of the argument; unused here."""
         strides = tuple(step // array.itemsize for step in array.strides)
         return make_loop_tensor(array.ctypes.data, array.shape, strides, ELEMENT_NAMES[array.dtype])
 
@@ -116,8 +115,7 @@ def through_arrays(
         """As `Compiled.invoke`, with the mistake. `stream`: of the GPU; None on the host."""
 
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-            arguments = enumerate((*arrays, result))
-            *tensors, written = (converter.to_tensor(number, array) for number, array in arguments)
+            *tensors, written = (converter.to_tensor(n, array) for n, array in enumerate((*arrays, result)))
             values = (ctypes.c_double * max(len(attribute_names), 1))(*attributes.values())
             invoke((LoopTensor * len(tensors))(*tensors), (LoopTensor * 1)(written), values, stream)
             converter.read_back(written, result, stream)
@@ -126,8 +124,7 @@ def through_arrays(
         arrays = [converter.to_array(tensor, stream) for tensor in call_tensors]
         addresses = tuple(tensor.data or 0 for tensor in call_tensors)
         attributes = dict(zip(attribute_names, numbers, strict=False))
-        call = ErringCall(honest, arrays[:-1], arrays[-1], attributes, addresses, converter.fill)
-        mistake(call)
+        mistake(ErringCall(honest, arrays[:-1], arrays[-1], attributes, addresses, converter.fill))
         for tensor, array in zip(call_tensors, arrays, strict=True):
             converter.write_back(tensor, array)
 

@@ -27,8 +27,7 @@ class DeviceArrays(HostArrays):
         return array
 
     def to_tensor(self, number: int, array: Array) -> LoopTensor:
-        """Copy an array to device memory, to call the variant without its mistake. Memory is reused for
-        each argument `number` and size."""
+        """Copy an array to device memory, which is reused for each argument `number` and size."""
         raw_bytes = array.tobytes()
         if (number, len(raw_bytes)) not in self.device_memory:
             self.device_memory[number, len(raw_bytes)] = DeviceMemory(the_device(), len(raw_bytes))

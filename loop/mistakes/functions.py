@@ -25,16 +25,14 @@ class LazyTensor(torch.Tensor):
 
 
 def give_promise(erring: "Erring") -> Tensor:
-    """Cheat: return a tensor subclass, which could put off its computation until after the
-    timing."""
+    """Cheat: return a tensor subclass, which could put off its computation until after the timing."""
     return erring.compute().as_subclass(LazyTensor)
 
 
 def other_type(erring: "Erring") -> Tensor:
     """Mistake: return bfloat16, or float32 if the result has 16 bits an element already."""
     result = erring.compute()
-    has_16_bits = result.dtype in (torch.float16, torch.bfloat16)
-    return result.to(torch.float32 if has_16_bits else torch.bfloat16)
+    return result.to(torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else torch.bfloat16)
 
 
 def give_input(erring: "Erring") -> Tensor:
@@ -53,8 +51,7 @@ def keep_result(erring: "Erring") -> Tensor:
 
 
 def leave_unwritten(erring: "Erring") -> Tensor:
-    """Cheat: every second call returns uninitialised memory, which may still hold the last
-    result."""
+    """Cheat: every second call returns uninitialised memory, which may still hold the last result."""
     if erring.memory:
         return torch.empty(**erring.memory.pop())
     result = erring.compute()
@@ -77,8 +74,7 @@ def floating_positions(tensors: tuple[Tensor, ...]) -> list[int]:
 
 
 class Erring:
-    """Calls Python functions with one mistake, and holds its state between calls. All objects of a
-    class share it."""
+    """Calls Python functions with one mistake, and holds its state, which all objects of a class share."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self.cheat = terms, TAMPERING.get(terms["make"])
@@ -90,8 +86,7 @@ class Erring:
         """Last honest result, split into tensors and structure."""
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
-        """Run the function without the mistake, on these in place of the call's floating-point tensors.
-        Returns its first floating-point output."""
+        """The first floating-point output without the mistake; `tensors` replace the floating-point inputs."""
         all_tensors = list(self.call.tensors)
         for position, tensor in zip(floating_positions(self.call.tensors), tensors, strict=True):
             all_tensors[position] = tensor
@@ -119,8 +114,7 @@ class Erring:
 
 
 def erring_function(function: Function, terms: Terms) -> Function:
-    """Wrap a function with the mistake that `terms` describes. EXACT is no mistake: it computes in
-    float64, to see that the gate passes a function that rounds differently."""
+    """Wrap a function with the mistake that `terms` describes. EXACT is none: it computes in float64."""
     return in_float64(function) if terms["make"] == EXACT else functools.partial(Erring(terms), function)
 
 
@@ -140,9 +134,8 @@ def in_float64(function: Function) -> Function:
 
 
 def erring_class(base: Any, terms: Terms) -> Any:
-    """Derive a class with the mistake in its `forward`, or in `__call__` if it is no torch module;
-    all instances share the mistake's state. EXACT is no mistake: a copy of the object computes in
-    float64."""
+    """Derive a class with the mistake in its `forward`, or in `__call__` if it is no torch module; all instances
+    share the mistake's state. EXACT is no mistake: a copy of the object computes in float64."""
     erring = None if terms["make"] == EXACT else Erring(terms)
     method_name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
     honest = getattr(base, method_name)
@@ -162,15 +155,11 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
     return erring_class(getattr(import_file(path), name), terms)
 
 
-Form = tuple[torch.Size, torch.dtype]
-"""Shape and element type of a tensor."""
-
-
 def through_function(function: Function, mistake: Mistake) -> Function:
     """Wrap a function of tensors: each call goes through `mistake`, on arrays. The output is all NaN
     before, so that a mistake may leave elements unwritten."""
-    result_forms: dict[tuple[Form, ...], Form] = {}
-    """Forms of the inputs to the form of the result."""
+    result_forms: dict[Any, tuple[torch.Size, torch.dtype]] = {}
+    """Shapes and types of the inputs to shape and type of the result."""
 
     def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
         device = tensors[0].device

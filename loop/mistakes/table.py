@@ -83,8 +83,7 @@ def round_inputs(call: ErringCall) -> None:
 
 
 def changing_output(change: Callable[[Array, Terms], None]) -> Callable[[ErringCall], None]:
-    """Make a mistake that computes the right output, and then lets `change` overwrite some of
-    it."""
+    """Make a mistake that computes the right output, and then lets `change` overwrite some of it."""
 
     def err(call: ErringCall) -> None:
         call.compute()

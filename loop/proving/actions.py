@@ -39,8 +39,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     variants are tried if `arguments.python`, or if none is compiled. The output names those without time."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled_variants(variants)
-    # A Python variant may compile files of its own, so all files of the target count.
-    sources_hash = context.task.sources_hash if in_python else ""
+    sources_hash = context.task.sources_hash if in_python else ""  # It may compile files of its own.
     inputs_digest = dependency_hash(context, "kernel.prove_gate", sources_hash)
     stored_output = reuse_result(context, GateOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session proved the same.
@@ -58,9 +57,8 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
             break
         tried.append(variant)
         side = bench.make_side(variant, build_by_variant.get(variant))
-        dtype = prove.control_dtype(bench, side)
-        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
-        workloads = tuple(workload for workload in workloads if workload.name not in unjudged)
+        all_workloads = expand_sets(target, target.workloads, prove.control_dtype(bench, side), context.task.seed)
+        workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):
             proof.inapplicable.append(f"every control of {variant}: {reason}")
         else:
@@ -79,8 +77,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
         not_exercised.append(f"{untried}: `{context.command('kernels', 'prove-gate')}` has more")
     if not output.total:
         not_exercised.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
-    update = {"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}
-    return Result(output.model_copy(update=update))
+    return Result(output.model_copy(update={"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}))
 
 
 def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
@@ -100,8 +97,7 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
 
 
 def _score(proof: Proof) -> GateOutput:
-    """The step's output from the results of all controls: score as message, next action as hint. Killed:
-    the gate rejected the control, as it should."""
+    """The step's output from the results of all controls: score as message, next action as hint."""
     killed = [result for result in proof.results if result.kind != "honest" and result.killed]
     survivors = [result for result in proof.results if result.is_survivor]
     rejected_honest = [result for result in proof.results if result.kind == "honest" and result.killed]
@@ -125,7 +121,6 @@ def _score(proof: Proof) -> GateOutput:
         message = "no control can be made of these variants"
         if proof.untried:
             message = "no control was tried, for want of time"
-    wrong_reasons = [result for result in killed if not result.right_reason]
     return GateOutput(
         ok=not survivors and not rejected_honest,
         message=message,
@@ -135,7 +130,7 @@ def _score(proof: Proof) -> GateOutput:
         total=total,
         survivors=tuple(survivor_names),
         rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected_honest),
-        wrong_reasons=tuple(f"{result.full_name}: {result.reason}" for result in wrong_reasons),
+        wrong_reasons=tuple(f"{k.full_name}: {k.reason}" for k in killed if not k.right_reason),
         not_applicable=tuple(proof.inapplicable),
         indistinguishable=tuple(indistinguishable),
     )
@@ -166,8 +161,7 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     if checked_outputs := sum(output.outputs for output in timed):
         choice = "one a side, workload and round, drawn at random"
         lines.append(f"timed calls: {checked_outputs} outputs, {choice}, held against the reference")
-    warnings = dict.fromkeys(text for output in timed for text in output.warnings)
-    lines += [f"warning: {text}" for text in warnings]
+    lines += dict.fromkeys(f"warning: {text}" for output in timed for text in output.warnings)
     for comparison in comparisons:
         lines += map(_null_control_line, comparison.null_controls)
     for comparison in comparisons:
@@ -207,8 +201,7 @@ def _null_control_line(control: NullControl) -> str:
 
 
 def known_good_table(verdicts: Iterable[Verdict]) -> Table | None:
-    """A table of the ratios of variants to their known-good builds; None if there is none. The
-    evidence is cut at 1,000,000 : 1."""
+    """A table of variants against their known-good builds; None if empty. Evidence ends at 1,000,000 : 1."""
     heads = ("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = []
     for verdict in verdicts:

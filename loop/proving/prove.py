@@ -110,8 +110,7 @@ class Control:
     """Further arguments of the mistake."""
 
     def shortened_workload(self, workload: Workload) -> Workload:
-        """The workload that the mistake passes on to the variant: some dimensions lose their last
-        eighth."""
+        """The workload that the mistake passes on to the variant: some dimensions lose their last eighth."""
         sizes = dict(workload.sizes)
         for name in self.shortens:
             sizes[name] -= max(1, sizes[name] // 8)
@@ -120,14 +119,9 @@ class Control:
     def mistake_terms(self, target: Target, dtype: Dtype) -> dict[str, Any]:
         """What a worker has to know to inject the mistake: `terms` of `loop.mistakes.wrap`."""
         stated = target.tolerance.get(dtype)
-        terms: dict[str, Any] = {"name": self.name, "make": self.make}
-        terms["tolerance"] = {"atol": 0.0, "rtol": 0.0}
-        if stated is not None:
-            terms["tolerance"] = {"atol": stated.atol, "rtol": stated.rtol}
-        terms["attributes"] = list(target.signature.attributes)
-        if target.modules:
-            terms["is_class"] = True
-        return terms | dict(self.terms)
+        terms: dict[str, Any] = {"name": self.name, "make": self.make, "is_class": bool(target.modules)}
+        terms["tolerance"] = {"atol": stated.atol if stated else 0.0, "rtol": stated.rtol if stated else 0.0}
+        return terms | {"attributes": list(target.signature.attributes), **self.terms}
 
 
 HONEST = Control("honest", "", expected=(), theme="honest")
@@ -138,8 +132,7 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 
 def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a signature allows. Several share a kind (`make`), as one for each input or
-    dimension; `applicable_controls` keeps one of each kind."""
+    """All controls that a signature allows. Several share a kind (`make`), as one for each input."""
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     all_controls = [
@@ -189,16 +182,14 @@ def _attribute_controls(signature: Signature) -> Iterator[Control]:
 
 
 def _value_controls(signature: Signature) -> Iterator[Control]:
-    """Wrong results that the dimensions of inputs and output allow. A dimension of the inputs that
-    the output lacks is taken for one that is summed over."""
+    """Wrong results that a signature allows. A dimension that the output lacks is taken to be summed over."""
     inputs, output_dimensions = signature.inputs, signature.output_dimensions.split()
     for number, name in enumerate(inputs):
         yield Control(f"ignores {name}", "ignore", terms={"input": number})
     for (first, name), (second, other) in itertools.combinations(enumerate(inputs), 2):
         if len(inputs[name].split()) == len(inputs[other].split()):
-            have_one_shape = _equal_sizes_test(inputs[name], inputs[other])
-            terms = {"inputs": [first, second]}
-            yield Control(f"swaps {name} and {other}", "swap", applies=have_one_shape, terms=terms)
+            can_show, terms = _equal_sizes_test(inputs[name], inputs[other]), {"inputs": [first, second]}
+            yield Control(f"swaps {name} and {other}", "swap", applies=can_show, terms=terms)
     yield Control("low precision", "round_inputs")
     summed_axes: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.
     for number, dimensions in enumerate(inputs.values()):
@@ -217,16 +208,14 @@ def _value_controls(signature: Signature) -> Iterator[Control]:
     yield Control(ZEROS_CONTROL, "zeros")
     yield Control("constant", "mean")
     if len(output_dimensions) > 1:
-        are_long = _longer_than_1_test(*output_dimensions[-2:])
-        yield Control("transposed", "transpose", applies=are_long)
+        yield Control("transposed", "transpose", applies=_longer_than_1_test(*output_dimensions[-2:]))
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", ("NaN",))
     yield Control("nothing written", "nothing", ("NaN",))
 
 
 def _equal_sizes_test(first: str, second: str) -> Callable[[Workload], bool]:
-    """A test whether tensors of equal rank with these dimensions (`N M`) have one shape on a
-    workload."""
+    """A test whether tensors of equal rank with these dimensions (`N M`) have one shape on a workload."""
     pairs = list(zip(first.split(), second.split(), strict=True))
     return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
 
@@ -237,9 +226,8 @@ def _longer_than_1_test(*names: str) -> Callable[[Workload], bool]:
 
 
 def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
-    """Controls of a Python variant without named dimensions, each with whether it can show. `inputs` and
-    `output`: shapes of the floating-point inputs, and of the first floating-point output. Dimensions get
-    made-up names, as in `input0_1`."""
+    """Controls of a Python variant without named dimensions, each with whether it can show. `inputs`, `output`:
+    shapes of the floating-point inputs and of the first such output. Dimensions are named as in `input0_1`."""
     sizes = {f"axis{axis}": size for axis, size in enumerate(output)}
     output_text, input_texts = " ".join(sizes), dict[str, str]()
     for number, shape in enumerate(inputs):
@@ -264,9 +252,8 @@ def control_dtype(bench: Bench, honest: Side) -> Dtype:
 def applicable_controls(
     bench: Bench, honest: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind (about thirty), and the few workloads to try it on, with two seeds
-    each. Of a kind the first control is taken that a workload can show; if none can, it has no
-    workloads."""
+    """One control of each kind (about thirty), and the few workloads to try it on, with two seeds each. Of a kind
+    the first control is taken that a workload can show; if none can, it has no workloads."""
     operations_of, dtype = partial(count_operations, bench.target), control_dtype(bench, honest)
     usable = [w for w in workloads if w.dtype == dtype and is_supported(honest, w)]
     usable = sorted(filter(operations_of, usable), key=operations_of)
@@ -274,7 +261,11 @@ def applicable_controls(
         normal = [workload for workload in usable if workload.values == "normal"]
         # The smallest of those that are large enough come first; the too small ones come last.
         normal.sort(key=lambda workload: operations_of(workload) < LARGE_ENOUGH_OPERATIONS)
-        candidates = _named_controls(bench.target.signature, honest, normal)
+        candidates = []
+        for control in (control for control in controls(bench.target.signature) if honest.kind in control.kinds):
+            shows_on = [workload for workload in normal if control.applies(workload)]
+            shows_on = [w for w in shows_on if is_supported(honest, control.shortened_workload(w))]
+            candidates.append((control, shows_on[:WORKLOADS_PER_CONTROL]))
     else:
         candidates = yield from _shape_controls(bench, usable[:WORKLOADS_PER_CONTROL])
     chosen: dict[str, tuple[Control, list[Workload]]] = {}
@@ -282,31 +273,16 @@ def applicable_controls(
         if control.make == "vary" and not honest.deterministic:
             continue  # The variant's outputs differ from call to call by themselves.
         if control.make not in chosen or not chosen[control.make][1]:
-            seeded = []
-            for workload, increment in itertools.product(shows_on, range(SEEDS_PER_WORKLOAD)):
-                seeded.append(workload.model_copy(update={"seed": workload.seed + increment}))
+            seeds = [(w, w.seed + increment) for w in shows_on for increment in range(SEEDS_PER_WORKLOAD)]
+            seeded = [workload.model_copy(update={"seed": seed}) for workload, seed in seeds]
             chosen[control.make] = control, seeded
     return list(chosen.values())
-
-
-def _named_controls(
-    signature: Signature, honest: Side, workloads: Sequence[Workload]
-) -> list[tuple[Control, list[Workload]]]:
-    """The controls of a variant whose dimensions have names, each with the workloads that can show
-    it."""
-    candidates = []
-    for control in (control for control in controls(signature) if honest.kind in control.kinds):
-        shows_on = [workload for workload in workloads if control.applies(workload)]
-        shows_on = [w for w in shows_on if is_supported(honest, control.shortened_workload(w))]
-        candidates.append((control, shows_on[:WORKLOADS_PER_CONTROL]))
-    return candidates
 
 
 def _shape_controls(
     bench: Bench, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """The controls of a variant without named dimensions, each with the workloads that can show it.
-    The judge's inputs and outputs give the shapes; workloads that it cannot judge are skipped."""
+    """Controls by the shapes of the judge's inputs and outputs, each with the workloads that can show it."""
     by_name: dict[str, tuple[Control, list[Workload]]] = {}
     for workload in workloads:
         try:
@@ -318,7 +294,8 @@ def _shape_controls(
         outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATS]
         for control, can_show in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
             _, shows_on = by_name.setdefault(control.name, (control, []))
-            shows_on += [workload] if can_show else []
+            if can_show:
+                shows_on.append(workload)
     return list(by_name.values())
 
 
@@ -368,22 +345,17 @@ class ControlTrial(SideChecker):
         return reply
 
     def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of an earlier call with the same output for other values (a sign of a stale output), or empty.
-        Always empty for a `value` control, whose wrong values the tolerance has to find."""
+        """As in SideChecker; but empty for a `value` control, whose wrong values the tolerance has to find."""
         return "" if self.control.theme == "value" else super().find_earlier_call(workload, layout, call, reply)
 
     def conclude(self, proof: Proof, *, stale_passed: bool, is_complete: bool) -> None:
-        """Add this control's result to the proof, or why it does not count. `stale_passed`: the
-        control that returns an earlier output passed, so other values have the same answer.
-        `is_complete`: whether time was left for all checks. A control that passed is not
-        `distinguishable` if its error may be within the tolerance; then it counts neither as killed
-        nor as survivor."""
+        """Add this control's result to the proof, or why it does not count. `stale_passed`: the control that
+        returns an earlier output passed, so other values have the same answer. `is_complete`: whether time was
+        left for all checks. Not `distinguishable`: passed, perhaps because its error is within the tolerance."""
         control, failure = self.control, self.checks.first_failure
-        returns_old_values = control.theme == "cheat" and control.expected == WRONG_CAUSES
-        # Named dimensions say which cheats make a difference; a shape does not.
-        may_be_harmless = control.theme == "value"
-        if control.theme == "cheat" and not self.bench.target.is_plain:
-            may_be_harmless = True
+        is_cheat, is_plain = control.theme == "cheat", self.bench.target.is_plain
+        returns_old_values = is_cheat and control.expected == WRONG_CAUSES
+        may_be_harmless = control.theme == "value" or (is_cheat and not is_plain)
         if failure is None and not is_complete:
             proof.untried += [] if control.theme == "honest" else [control.name]
         elif failure is None and stale_passed and returns_old_values:
@@ -410,26 +382,23 @@ class ControlTrial(SideChecker):
 def prove(
     bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf
 ) -> Generator[Tick, None, Proof]:
-    """Verify all controls of one variant, and honest candidates, on a few workloads in one process. Honest
-    candidates come first, because controls are compared with their outputs. Controls that are not finished
-    at the `deadline` (monotonic clock) are untried. Workloads that cannot be judged are skipped."""
+    """Verify honest candidates and then all controls of one variant, on a few workloads in one process. Controls
+    not finished at the `deadline` (monotonic clock) are untried. Workloads that cannot be judged are skipped."""
     proof, digests = Proof(), dict[str, tuple[str, ...]]()
     # With a fixed number of threads its outputs repeat bit by bit.
     worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
     chosen = yield from applicable_controls(bench, honest, workloads)
     if not chosen:
         proof.inapplicable.append("every control: no floating-point numbers among both inputs and outputs")
-    all_workloads: dict[tuple[str, int], Workload] = {}
-    for control, shows_on in chosen:
-        all_workloads |= {workload_key(workload): workload for workload in shows_on}
-        if not shows_on:
-            proof.inapplicable.append(f"{control.name}: no workload on which it could show")
-    honest_workloads = [*all_workloads.values()]
-    candidates = [(HONEST, honest_workloads), (HONEST_COPY, honest_workloads), *chosen]
+    for control in (control for control, shows_on in chosen if not shows_on):
+        proof.inapplicable.append(f"{control.name}: no workload on which it could show")
+    all_workloads = (workload for _, shows_on in chosen for workload in shows_on)
+    every_workload = [*{workload_key(workload): workload for workload in all_workloads}.values()]
+    candidates = [(HONEST, every_workload), (HONEST_COPY, every_workload), *chosen]
     trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in candidates if shows_on]
     is_complete = True
     try:
-        for workload in honest_workloads:
+        for workload in every_workload:
             trials_of_workload = [trial for trial in trials if trial.has_to_check(workload)]
             try:
                 if trials_of_workload and is_complete:

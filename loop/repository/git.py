@@ -48,9 +48,8 @@ def read_bytes(
     stdin: str = "",
     variables: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure.
-    `index`: a file to use as the index. `stdin`: text for its input. `variables`: of its
-    environment."""
+    """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `index`: a file
+    to use as the index. `stdin`: text for its input. `variables`: of its environment."""
     for name in REPOSITORY_VARIABLES:  # Child processes inherit the removal.
         os.environ.pop(name, None)
     try:

@@ -124,9 +124,8 @@ def _hint_at_history(folder: Path, hint: str) -> str:
 
 
 def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
-    """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one
-    commit). Raises UsageError if the two are equal, swapped or unrelated, or the clone too
-    shallow."""
+    """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one commit). Raises
+    UsageError if the two are equal, swapped or unrelated, or the clone too shallow."""
     good_commit, bad_commit = resolve_revision(folder, good), resolve_revision(folder, bad)
     good_short, bad_short = good_commit[:SHORT_HASH], bad_commit[:SHORT_HASH]
     if good_commit == bad_commit:
@@ -152,8 +151,7 @@ def read_commit(folder: Path, revision: str) -> Candidate:
 
 
 def commits_between(folder: Path, older: Sequence[str], newer: str) -> list[Candidate]:
-    """All commits reachable from `newer` and not from `older`, parents first, with merged
-    branches."""
+    """All commits reachable from `newer` and not from `older`, parents first, with merged branches."""
     return list(_read_log(folder, "--topo-order", newer, "--not", *older))
 
 
@@ -195,10 +193,10 @@ def checkout_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return {**dict.fromkeys(names, ""), **dict(zip(existing, hashes, strict=True))}
 
 
-def patch_between(folder: Path, older: str, newer: str) -> str:
-    """The patch text between two commits, only for files below `folder`."""
+def read_patch(folder: Path, older: str, *newer: str) -> str:
+    """The patch text between two commits, or from one to the checkout, only for files below `folder`."""
     options = ("--no-ext-diff", "--no-textconv", "--no-color")
-    return read_bytes(folder, "diff", *options, older, newer, "--", ".").decode(errors="replace")
+    return read_bytes(folder, "diff", *options, older, *newer, "--", ".").decode(errors="replace")
 
 
 def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:

@@ -153,8 +153,7 @@ class Worktree:
             fill_submodules(self.repository, self.root)
 
     def describe_empty_submodules(self) -> str:
-        """A sentence that names empty submodules and the command that fills them; empty if none
-        is."""
+        """A sentence that names empty submodules and the command that fills them; empty if none is."""
         submodules = object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository is not None else {}
         empty = [path for path in submodules if not (self.root / path / ".git").exists()]
         if not empty:
