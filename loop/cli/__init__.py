@@ -14,14 +14,18 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-import typer
+try:
+    import typer
 
-from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
-from loop.base.interrupts import SIGNALS, raise_if_signalled, store_signal_number
-from loop.base.places import make_folder_variables_absolute
-from loop.cli import commands
-from loop.cli.command import ALL, build_app, screen_for
-from loop.report.screen import open_streams
+    from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
+    from loop.base.interrupts import SIGNALS, raise_if_signalled, store_signal_number
+    from loop.base.places import make_folder_variables_absolute
+    from loop.cli import commands
+    from loop.cli.command import ALL, build_app, screen_for
+    from loop.report.screen import open_streams
+except KeyboardInterrupt:  # Imports take a third of a second, in which nothing handles Ctrl-C.
+    sys.stderr.write("interrupted\n")
+    sys.exit(130)
 
 __all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
 app = build_app()
@@ -51,6 +55,8 @@ def main() -> None:
 
 def _run_command_line() -> None:
     """Run the command that sys.argv names. With `--json`, an unknown word in it becomes a UsageError."""
+    for name in SIGNALS:
+        signal.signal(name, _stop_on_signal)
     open_streams()
     make_folder_variables_absolute()
     is_help = "--help" in sys.argv or "-h" in sys.argv
@@ -67,8 +73,6 @@ def _run_command_line() -> None:
         from loop.machine import gpus
 
         gpus.start_driver_query()  # The GPU driver answers while we import.
-    for name in SIGNALS:
-        signal.signal(name, _stop_on_signal)
     try:
         if not _json_options():
             app()

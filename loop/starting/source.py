@@ -215,6 +215,11 @@ class EntryWriter:
         if expression is None:
             expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
             hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
+            numbers = [number.name.lower() for number in self.function.numbers]
+            unnamed = [dim for dim in facts.inputs[0].dims if dim.lower() not in numbers]
+            if is_number and unnamed and parameter.dtype not in NOT_INTEGERS:
+                dims = [name.upper() if dim == unnamed[-1] else dim for dim in facts.inputs[0].dims]
+                hint = f"--like {facts.inputs[0].name}={','.join(dims)} where it is a size, {hint}"
             raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {expected}", hint)
         return expression
 

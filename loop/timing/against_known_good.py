@@ -378,7 +378,8 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
         null, positive = contest.null_control(timings), contest.positive_control(timings)
         unclear = f", inconclusive on {null.inconclusive}" if null.inconclusive else ""
         parts.append(f"against itself: same on {null.same} of {null.comparisons}{unclear}")
-        parts.append(f"{positive.slowdown:.0%} slowdown {'seen' if positive.verdict == 'slower' else 'not seen'}")
+        answer = "yes" if positive.verdict == "slower" else "no"
+        parts.append(f"would a slowdown of {positive.slowdown:.0%} be seen: {answer}")
     speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)

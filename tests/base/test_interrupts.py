@@ -99,6 +99,23 @@ cli.main()
     assert "target.yaml" not in ended.stderr
 
 
+def test_an_interrupt_while_the_command_line_is_imported_is_one_line() -> None:
+    """No traceback: nothing has begun."""
+    script = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from loop.cli import main
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (ExitCode.INTERRUPTED, 1) == (ended.returncode, len(ended.stderr.splitlines()))
+
+
 def test_a_signal_noted_before_the_work_keeps_it_from_beginning() -> None:
     """Else a session would start although it was told to end."""
     store_signal_number(signal.SIGTERM)

@@ -112,7 +112,7 @@ def test_calls_that_depend_on_earlier_ones_are_told(explained: dict[str, Explana
     """No size is blamed for it; where no element is wrong, that is not being right at times."""
     assert "it reads or writes outside of its tensors" == explained["beyond"].cause
     assert explained["accumulates"].cause.startswith("it keeps values between calls: right in the first call")
-    assert "" == explained["accumulates"].rule
+    assert ("", "") == (explained["accumulates"].rule, explained["accumulates"].where)
     assert "it writes to its input" == explained["writes"].cause
 
 

@@ -312,6 +312,7 @@ def test_what_cannot_change_together_changes_alone() -> None:
         (("--from", "odd.cpp", "--like", "x=N"), "odd.cpp:2: `std::vector<float> &x` of f is no pointer"),
         (("--from", "scale.c", "--like", "x=N"), "no function says what is right"),
         (("--from", "size.c", *SOURCE[2:]), "`int rows` of f is not clear"),
+        (("--from", "size.c", *SOURCE[2:4], "--like", "x=6,7"), "--like x=ROWS,M where it is a size, --set rows="),
         (("--command", "'", "--like", "x=N"), "cannot be read"),
     ],
 )
