@@ -125,9 +125,8 @@ def can_isolate() -> bool:
 
 
 def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
-    """The `bwrap` command line that isolates a proposer; empty if it runs without isolation. Its home folder has
-    only its own configuration, and what `loop kernels check` needs. `root`: its worktree; `notes`: folder of the
-    brief."""
+    """The `bwrap` command line that isolates a proposer, with only its own configuration and what `loop kernels
+    check` needs; empty if it runs without isolation. `root`: its worktree; `notes`: folder of the brief."""
     # A user's own command may keep files anywhere, so it is not isolated.
     if not preset.config_files or not can_isolate():
         return ()
@@ -327,8 +326,7 @@ UNPRICED_NOTE = "it states no cost for its tokens, as under a subscription"
 
 def read_ai_use(printed: str) -> AiUse | None:
     """The AI use that an agent's output reports; None without a report, or if a number is invalid. `claude`
-    prints its total cost and the tokens of each model. `codex` prints tokens a turn and no price; so may an
-    unknown agent."""
+    prints its total cost and the tokens of each model. `codex` prints tokens a turn and no price."""
     objects = _json_objects(printed)
     claude_results = [fields for fields in objects if "total_cost_usd" in fields]
     turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
@@ -406,8 +404,7 @@ def _read_tokens(usage: Mapping[str, Any]) -> Tokens:
 
 
 def _token_count(fields: Mapping[str, Any], *names: str) -> int:
-    """The number of tokens under the first of `names` that exists; 0 if none does. Raises ValueError for no
-    count."""
+    """The number of tokens under the first of `names` that exists; 0 without one. Raises ValueError."""
     value = next((fields[name] for name in names if fields.get(name) is not None), 0)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{names[0]}: expected a number of tokens, got {value!r}")

@@ -194,8 +194,7 @@ class Azure(Cloud):
         return isinstance(compute, dict)
 
     def get_notice(self) -> str:
-        """The first event that ends this machine; any machine's, if our name is unknown. The very
-        first call may take two minutes."""
+        """The first event that ends this machine; of any machine, if our name is unknown."""
         answer = self.get("/metadata/scheduledevents?api-version=2020-07-01")
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):

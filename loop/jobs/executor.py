@@ -58,9 +58,8 @@ EXECUTOR_NAMES = ("local", "ssh", "ray", "slurm")
 
 def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Where | None = None) -> int:
     """Run a job's command unless it has ended before. Returns its exit code; negative for a signal; 75 if this
-    machine cannot run the job, such as for a full disk; `stderr` says why. `env` overrides variables of this
-    process. `device`: where it runs; None: detect it. Raises Held if another process runs the job, UsageError
-    without a job."""
+    machine cannot run the job; `stderr` says why. `env` overrides variables of this process. `device`: None:
+    detect it. Raises Held if another process runs the job, UsageError without a job."""
     with locked(folder.path / job_files.LOCK):
         if (earlier_code := folder.exit_code) is not None:
             return earlier_code
@@ -101,8 +100,7 @@ def _find_obstacle(folder: JobFolder) -> str:
 
 
 def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
-    """Run a job's command to its end, its time limit or a cancellation, with a heartbeat each second. Returns the
-    exit code; 124 after the time limit."""
+    """Run a job's command, with a heartbeat each second. Returns its exit code; 124 after its time limit."""
     task, sessions = folder.task, folder.path / job_files.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     variables = {**os.environ, **env, MESSAGES_VARIABLE: "1", "PYTHONPATH": python_path()}
@@ -269,8 +267,7 @@ class Executor:
             slot.close()
 
     def _run_job(self, slot: Slot, job: JobFolder) -> None:
-        """Run a job in a slot; write a failure to its folder, or remember it here if that fails too (a full
-        disk)."""
+        """Run a job in a slot; note a failure in its folder, or here if that fails too (a full disk)."""
         tries = job.tries
         try:
             slot.run_in_slot(job)

@@ -164,8 +164,7 @@ class JobFolder:
 
     @property
     def run_record(self) -> JobRun:
-        """State, tries, device and times of the job so far, for reports; a running job's times from its
-        heartbeat."""
+        """State, tries, device and times of the job so far, for reports."""
         task, device = self.task, self.device
         fields = device.model_dump() if device else {}
         began = modified_at(self.path / RUNNER)
@@ -203,8 +202,7 @@ class JobFolder:
         return int(code)
 
     def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
-        """End the job without its command, with the reason `why`. Returns the exit code; 75: the machine
-        failed."""
+        """End the job with the reason `why` and no result. Returns the exit code; 75: the machine failed."""
         (self.path / STDERR).write_text(f"{why}\n")
         return self.write_end(code)
 
@@ -275,8 +273,7 @@ def create_job(
 
 
 def compute_job_id(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
-    """A job's id: hash of its arguments and files. `within`: the only session that may reuse its result; empty:
-    any."""
+    """A job's id: hash of arguments and files. `within`: the only session that may reuse its result, if any."""
     names_and_hashes = itertools.chain.from_iterable(sorted(files.items()))
     return content_hash([*words, "", *names_and_hashes, within])[:24]
 
@@ -296,8 +293,7 @@ def remove_old_jobs(newest: int, prefix: str = "") -> None:
 
 
 def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
-    """Path below `folder` to the SHA-256 of the file. `files`: None: all in it but links, which may lead
-    outside."""
+    """Path below `folder` to a file's SHA-256. `files`: None: all but links, which may lead outside."""
     if files is None:
         files = [path for path in folder.rglob("*") if not path.is_symlink()]
     return {

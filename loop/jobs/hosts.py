@@ -23,8 +23,7 @@ ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+
 
 
 def _validate_address(text: object) -> object:
-    """Return the address unchanged. Raises ValueError for one that ssh could read as an option, or
-    a shell as several words."""
+    """The address, unless ssh may read it as an option or a shell as several words: then raises ValueError."""
     if isinstance(text, str) and not ADDRESS.fullmatch(text):
         raise ValueError(f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}")
     return text

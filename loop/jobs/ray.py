@@ -112,8 +112,7 @@ class RaySlot(Slot):
         """Ray's resource for the model of most nodes; empty without a GPU."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run the job as a Ray task and unpack its results, unless it is cancelled. Sets `trouble` if no job can
-        run."""
+        """Run the job as a Ray task and unpack its results. Sets `trouble` if no job can run."""
         ray, needs_gpu = self.ray, job.task.needs_gpu and self._has_gpu
         task = self._submit(job, gpu=needs_gpu)
         usable_at, is_cancelled = time.monotonic(), False

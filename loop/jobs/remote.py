@@ -166,9 +166,8 @@ class Connection:
         included: Sequence[str],
         excluded: Sequence[str] = (),
     ) -> None:
-        """Copy the files or folders `included`, without `excluded`, from a folder there to a local
-        one. Skips links, devices, and files over `max_file_bytes`, because the machine is not
-        trusted. Raises as `_rsync`."""
+        """Copy files or folders `included`, without `excluded`, from a folder there to a local one. Skips links,
+        devices and large files, because the machine is not trusted. Raises as `_rsync`."""
         options = ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={max_file_bytes}"]
         options += [f"--exclude=/{name}" for name in excluded]
@@ -204,8 +203,7 @@ class Connection:
             return child.returncode, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
-        """The error to raise for what ssh or rsync printed. `is_cut`: the connection failed, so a retry may
-        help."""
+        """The error to raise for what ssh or rsync printed. `is_cut`: the connection failed."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()
@@ -237,8 +235,7 @@ class Connection:
 
 
 def _start_child(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
-    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process. `pipes`: its
-    streams."""
+    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process. `pipes`: for Popen."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes}
     env = {**os.environ, "LC_ALL": "C"}
     try:
@@ -400,8 +397,7 @@ rm -f pip.log
 
 
 def install(connection: Connection, facts: Mapping[str, str]) -> None:
-    """Install this `loop` there, in its own virtual environment. `facts`: see `ask_facts`. Raises
-    as `Connection.run_script`."""
+    """Install this `loop` there, in its own virtual environment. Raises as `run_script`."""
     try:
         requirements = importlib.metadata.requires("kernel-loop") or []
     except importlib.metadata.PackageNotFoundError as error:

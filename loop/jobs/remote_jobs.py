@@ -82,9 +82,9 @@ def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
 
 
 def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
-    """Copy a job's sessions into the local sessions folder; returns their new folders. A copy by an interrupted
-    call stays. Raises WorkFailed if another session has that name. Only the resumed session is replaced, and only
-    if it did not also continue here."""
+    """Copy a job's sessions into the local sessions folder; returns their new folders. Raises WorkFailed if
+    another session has that name. Only the resumed session is replaced, and only if it did not also continue
+    here."""
     imported: list[Path] = []
     for session in sorted((folder.path / SESSIONS).glob("*")):
         name, destination = session.name, Path(sent.sessions) / session.name

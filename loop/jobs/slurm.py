@@ -53,8 +53,7 @@ class SlurmQueue:
         """Time of Slurm's last answer, in seconds on the monotonic clock."""
 
     def is_listed(self, job_id: str) -> bool:
-        """True if Slurm's last answer lists this job. Asks at most once a second; if Slurm is silent, its old
-        answer holds."""
+        """True if Slurm's last answer lists this job. Asks once a second; without an answer the old one holds."""
         with self._lock:
             if time.monotonic() - self._asked_at > ASK_S:
                 with contextlib.suppress(WorkFailed):

@@ -59,8 +59,7 @@ class ComparedRow(Model):
 
     @classmethod
     def from_cells(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
-        """A row, with the change between its first and last ratio; vague ones (too wide an interval) do not
-        count."""
+        """A row, with the change between its first and last ratio that is not vague (interval too wide)."""
         verdicts = [cell.verdict for cell in cells if cell is not None]
         timed = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
         change: float | None = None

@@ -43,9 +43,8 @@ def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> s
 
 
 def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
-    """In words, the first later session on the same target, device and variants that passed the failed step;
-    empty if none did. `failed_index`: of the failed session. A step that failed there only for other variants
-    counts as passed."""
+    """In words, the first later session on the same target, device and variants that passed the failed step (or
+    failed it only for other variants); empty if none did. `failed_index`: of the failed session."""
     failed_row, step = rows[failed_index], (failure.pattern, failure.step)
     if failure.cured_by == failed_row.id:
         return f"gone when that was resumed{NOTHING_CHANGED}"

@@ -39,8 +39,7 @@ def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
 
 
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
-    """Status and reason of a session: the worst of its verdicts, else of its steps: failed, aborted, paused,
-    passed."""
+    """Status and reason of a session, by its verdicts, then its steps; failed outranks aborted, then paused."""
     for verdict in verdicts:
         name = verdict.variant
         if verdict.verdict in ("incorrect", "invalid"):

@@ -137,8 +137,7 @@ def predict_pattern(
 
 
 def predict_session(durations: Sequence[Duration], rows: Sequence[SessionRow]) -> Duration:
-    """Time of a whole session: of the patterns that its plan lists, with what `loop` itself took in earlier
-    sessions."""
+    """Time of a whole session: the patterns that its plan lists, and what `loop` itself takes."""
     overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
     total_s = sum(duration.seconds for duration in durations) + (median(overheads_s) if overheads_s else 0.0)
     share_and_duration = [(duration.seconds / total_s, duration) for duration in durations]
@@ -222,8 +221,7 @@ class PatternStatistics(Model):
 def compute_statistics(
     patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]
 ) -> dict[str, PatternStatistics]:
-    """Statistics by pattern. `rows`: sessions, oldest first; a run counts by its environment's likeness to the
-    last one's."""
+    """Statistics by pattern. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
     rows = [row for row in rows if not row.recorded]
     weighted_rows = [(row, environment_weight(row.environment, rows[-1].environment)) for row in rows]
     statistics = {}

@@ -16,8 +16,7 @@ MOST_QUERY_WORDS = 12
 
 
 def query_terms(query: str) -> list[str]:
-    """The words of a query that count, in small letters: at most `MOST_QUERY_WORDS`, without common words if
-    others remain."""
+    """The words of a query that count, in small letters; common words only if there are no others."""
     words = list(dict.fromkeys(WORD.findall(query.lower())))
     return ([word for word in words if word not in COMMON_WORDS] or words)[:MOST_QUERY_WORDS]
 

@@ -34,10 +34,9 @@ class UnresolvedFailure:
 def unresolved_failures(
     rows: Sequence[SessionRow], files_hash: str, workloads_by_variant: Mapping[str, Collection[str]]
 ) -> tuple[UnresolvedFailure, ...]:
-    """Unresolved failures of the variants, latest first. `rows`: sessions of one target, oldest first.
-    `files_hash`: of the target's files now; a failure on these files stays, even if other files passed in
-    between. `workloads_by_variant`: as the target lists them now; a failure on a removed workload ends when a
-    session finds changed sources right."""
+    """Unresolved failures of the variants, latest first. `rows`: sessions of one target, oldest first. A failure
+    on files of `files_hash` (the current ones) stays, even if other files passed in between. A failure on a
+    workload that is not in `workloads_by_variant` any more ends when a session finds changed sources right."""
     passes: dict[CheckKey, list[tuple[Sources, int]]] = {}  # With the number of the row.
     passes_without_failure: dict[str, list[tuple[Sources, int]]] = {}  # Of a variant in one session.
     last_failures: dict[tuple[CheckKey, Sources], tuple[int, Judgement, str]] = {}

@@ -54,8 +54,7 @@ class Folders:
         return errors
 
     def find_containing(self, path: Path) -> Path | None:
-        """The folder of `loop_folders` that contains `path`, or None. In TMPDIR only names of `loop` (`loop-`)
-        count."""
+        """The folder of `loop_folders` that contains `path`, or None. In TMPDIR only `loop-` names count."""
         for folder in self.loop_folders:
             if path.resolve().is_relative_to(folder.resolve()):
                 first = path.resolve().relative_to(folder.resolve()).parts[:1]
@@ -164,8 +163,7 @@ class FolderWatch:
     def failure(self, *, has_failed: bool, messages: str) -> MachineFailure | None:
         """The machine failure that makes the step's outcome meaningless; None if there was none. `has_failed`: if
         the step passed, a disk that was full before does not matter. `messages`: all messages of the step; they
-        select the folder if several are full, or if one was unwritable from the start, which a command may not
-        need."""
+        select the folder if several are full, or if one was unwritable from the start."""
         self.measure()
         if has_failed and (noexec_failure := self._find_noexec_failure(messages)):
             return noexec_failure

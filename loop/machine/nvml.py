@@ -176,8 +176,7 @@ class OtherUse:
 
 def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]) -> tuple[User, ...]:
     """The users of a GPU that are not our processes. `visible_pids`: all in this container. A pid outside may be
-    one of ours under the host's number, so those with the least memory count as ours, one for each of our
-    processes that `users` lacks."""
+    ours under the host's number: those with the least memory count as ours, one for each that `users` lacks."""
     missing_count = len(own_pids - {user.pid for user in users})
     visible_others = [user for user in users if user.pid in visible_pids - own_pids]
     by_memory = sorted(users, key=lambda user: user.memory_bytes or 0)

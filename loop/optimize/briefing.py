@@ -125,9 +125,8 @@ def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Workt
 
 
 def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
-    """The timing with most time to save, of the variants that may be edited, and all speeds of its variant. None
-    if no such variant has a speed. An inconclusive ratio counts by its upper limit, so by the least time to
-    save."""
+    """The timing with most time to save, of the variants that may be edited, and all speeds of its variant; None
+    without any speed. An inconclusive ratio counts by its upper limit: the least time to save."""
     bench = context.bench
     inconclusive: set[tuple[str, str]] = set()  # Variant and workload.
     timed: dict[str, list[Measurement]] = {}  # Variant to its measurements against the baseline.

@@ -83,11 +83,9 @@ class ProposalRound:
         sums.write_sealed(proposal_file, proposal)
 
     def _run_until_compiled(self, number: int, copy: Worktree, head: str) -> Generator[Tick, None, Proposal]:
-        """Run the proposer; if its edit does not compile, again with the errors, `MAX_REPAIRS` times at most.
-
-        `copy`: worktree of candidate `number`. `head`: commit of the incumbent. Only a proposal that
-        compiles (`ended` is `edited`) has a patch.
-        """
+        """Run candidate `number`'s proposer in the worktree `copy`; if its edit does not compile, again with the
+        errors, `MAX_REPAIRS` times at most. `head`: commit of the incumbent. Only a proposal that compiles has a
+        patch."""
         context, notes = self.context, workshop_of(self.context).briefs_folder
         page = notes / "candidates" / f"{number:04}-brief.md"
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.

@@ -88,8 +88,7 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
 
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> RunningAction[JudgedOutput]:
     """Time the edited target against the incumbent until the result is clear; or have a job do it. Each later
-    candidate needs more evidence, as one of many may look faster by chance. An undecided one is timed further
-    within the budgets."""
+    candidate needs more evidence, as one of many may look faster by chance."""
     at_hand, task = change_at_hand(context), context.task
     brief = at_hand.brief_output.brief
     # A tuned change is not compared in a job: no manifest has its workloads.
@@ -115,10 +114,9 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
 def decide_on_change(
     failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
-    """Whether to keep a change, the reason, and its gain: the geometric mean over workloads of incumbent time /
-    change time; None if not timed. It is kept if it is right, nowhere slower, somewhere faster beyond noise, and
-    faster by `least_gain` (0.02 is 2 %) in the mean. `failed_message`: of the step of the gate that it failed.
-    `verdicts`: against the incumbent."""
+    """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if not timed). It
+    is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2
+    %) in the mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
@@ -145,9 +143,8 @@ def decide_on_change(
 
 
 def sum_gains(finished: Iterable[Finished]) -> Gains:
-    """The kept changes, and the microseconds a call that they save (None if not timed). One change saves the
-    incumbent's time less its own: the mean over workloads timed on both. Changes build on each other, so their
-    savings add up."""
+    """The kept changes, and the microseconds a call that they save (None if not timed): for each, the mean over
+    workloads of the incumbent's time less its own. Changes build on each other, so their savings add up."""
     records = latest_attempts(finished)
     compared = [as_target_step(record) for record in records if record.action == "change.compare"]
     comparisons = dict(outputs_by_run(compared, CompareOutput))

@@ -171,9 +171,8 @@ def order_check_workloads(context: Context, note: CheckNote | None) -> tuple[Wor
 def _estimate_speed(
     context: Context, timed_build: Build, note: CheckNote | None
 ) -> Generator[Tick, None, list[QuickSpeed]]:
-    """Estimate a variant's speed against the incumbent; outside a campaign (`note` None) against the baseline.
-    Times one workload: the campaign's, else the plan's last. Empty without enough rounds or a workload that it
-    supports."""
+    """Estimate a variant's speed against the incumbent; outside a campaign (no `note`) against the baseline.
+    Times the campaign's workload, else the plan's last. Empty without enough rounds or such a workload."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
@@ -200,8 +199,7 @@ def _estimate_speed(
 def _log_ratios(
     timings: Timings, workloads: Sequence[Workload], reference: str, side: str
 ) -> dict[str, Sequence[float]]:
-    """Workload to the log ratios (reference / side) of its valid rounds, for workloads with at least
-    `MIN_ROUNDS`."""
+    """Workload to the log ratios (reference / side) of its valid rounds, if there are `MIN_ROUNDS`."""
     ratios_by_workload = dict[str, Sequence[float]]()
     for workload in workloads:
         ratios = samples.log_ratios(timings.segments_of(workload.name), reference, side)
@@ -250,8 +248,7 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
 def compare_by_job(
     at_hand: ChangeAtHand, arguments: CompareTerms
 ) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
-    """Compare the current change with the incumbent in a job; the result, and a record of the job. Raises
-    WorkFailed."""
+    """Compare the current change with the incumbent in a job; the result and the job. Raises WorkFailed."""
     context = at_hand.context
     number = at_hand.brief_output.candidate or SessionChanges(context.finished).next_number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
@@ -322,8 +319,7 @@ def _copy_target(target: Path, place: Path) -> None:
 
 
 def _mean_speedup(job: JobFolder) -> float:
-    """Mean speedup of a candidate over the incumbent, from its job; 0 if the job failed, or it is wrong or not
-    timed."""
+    """Mean speedup over the incumbent, by a candidate's job; 0 if it failed, or is wrong or not timed."""
     try:
         output = output_of_job(job, CompareOutput)
     except (WorkFailed, ValidationError):

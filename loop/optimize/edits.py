@@ -24,8 +24,7 @@ from loop.steps.context import Context, Workshop
 
 
 def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
-    """Whether a variant has a file that may be edited: compiled ones always; of Python, a file that does not
-    judge it."""
+    """Whether a variant has a file that may be edited; of Python, one that does not judge it."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
         return bool(editable_files(find_used_files([variant.module], folder), target, folder))
@@ -159,8 +158,7 @@ class AcceptedEdit:
         return cls(files, tuple(refused_files))
 
     def as_patch(self, tree: Worktree, path: Path) -> Path:
-        """Write the edit as a patch against the incumbent in `tree`, which is unchanged afterwards. Returns
-        `path`."""
+        """Write the edit to `path` as a patch against the incumbent in `tree`, which is unchanged afterwards."""
         for name, content in self.files.items():
             if _is_inside(tree, tree.target / name):
                 _replace_file(tree.target / name, content)
@@ -215,11 +213,9 @@ def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str],
 
 
 def _apply_to_earlier(tree: Worktree, patch: Path, first_base: str) -> bool:
-    """Apply a patch to the latest earlier commit that it fits, down to `first_base`.
-
-    The worktree then has that commit's files with the patch, while its `head` stays: the edit
-    undoes the later commits. False, with nothing changed, if it fits none.
-    """
+    """Apply a patch to the latest earlier commit that it fits, down to `first_base`. The worktree then has that
+    commit's files with the patch: the edit undoes the later commits. False, with nothing changed, if it fits
+    none."""
     commits = git(tree.root, "rev-list", "--first-parent", "HEAD").split()
     earlier = commits[1 : commits.index(first_base) + 1] if first_base in commits else []  # HEAD was tried.
     for commit in earlier:

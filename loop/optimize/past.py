@@ -9,8 +9,7 @@ from loop.store.earlier import earlier_sessions
 
 
 def comparable_key(head: SessionHead) -> tuple[object, ...]:
-    """Key of a session's target, device and toolchain: only sessions with equal keys tell what would lose
-    again."""
+    """Target, device and toolchain of a session: what lost under an equal key would lose again."""
     machine, is_gpu = head.machine, head.device == "cuda"
     hardware = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
     return head.target, head.target_folder, head.device, head.threads, hardware, machine.compiler

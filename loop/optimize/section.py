@@ -38,8 +38,7 @@ JUDGED_NOTE = (
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
-    """The report's sections on changes: a table, tuning searches, and where to find kept changes; nothing without
-    any."""
+    """The report's sections on changes and tuning searches, and where kept changes are; none without any."""
     records = latest_attempts(finished)
     decisions, rows = outputs_by_run(records, DecisionOutput), []
     change_by_run = {run: decision.tried for run, decision in decisions if decision.tried}

@@ -117,8 +117,7 @@ class SessionChanges:
         return next((output.base for _, output in outputs_by_run(self.finished, BriefOutput) if output.base), "")
 
     def _incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
-        """Outputs of this kind on incumbents, oldest first: on the original target, and on changes that were
-        kept."""
+        """Outputs of this kind on the original target and on kept changes, oldest first."""
         runs = kept_runs(self.finished)
         on_incumbents = []
         for record in self.finished:
@@ -168,8 +167,7 @@ def workshop_of(context: Context) -> Workshop:
 
 
 def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
-    """The session's worktree; None if it is gone, or if a killed session left it incomplete (then it is
-    deleted)."""
+    """The session's worktree; None if it is gone, or was left incomplete by a kill (then it is deleted)."""
     tree = worktree.find_worktree(context.task.folder, workshop.worktree)
     has_brief = any(
         str(workshop.worktree) in page.read_text() for page in workshop.briefs_folder.glob("*-brief.json")

@@ -166,9 +166,9 @@ class PointSearch:
                     self.drop_point(label, "wrong", checks.first_failure.message)
 
     def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-        """Time points next to the incumbent, a few at a time. Returns the trial of each that is still in the
-        search: mean and lowest ratio over workloads. A point that cannot be timed is removed, and the others of
-        its group are timed again."""
+        """Time points next to the incumbent, a few at a time. Returns the trial (mean and lowest ratio over
+        workloads) of each that is still in the search. A point that cannot be timed is removed, and its group
+        timed again."""
         trials, untimed = dict[str, TriedPoint](), list(labels)
         terms = Terms(rounds, self.context.budget_s, self.context.task.seed)
         while untimed:
@@ -198,8 +198,7 @@ class PointSearch:
         return trials
 
     def find_best(self, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
-        """Time all points, then the fastest again for longer; returns the best, or None if none beats the
-        incumbent."""
+        """Time all points, then the fastest again, longer; returns the best, None if the incumbent is."""
         with ExitStack() as stack:
             yield from hold_device(self.context.bench, stack)
             others = [label for label in self.sides if label != INCUMBENT]
@@ -302,9 +301,8 @@ def _propose_best(
 
 
 def explain_loss(values: Values, searches: Iterable[PastSearch], tuning: str, sources_hash: str) -> str:
-    """Why a point (these values) lost in the last earlier search that tried it; empty if it may still win.
-    `sources_hash`: of sources, workloads and tolerances; only searches with the same hash count, and none if it
-    is empty (unknown)."""
+    """Why a point (these values) lost in the last earlier search that tried it; empty if it may still win. Only
+    searches with the same `sources_hash` (of sources, workloads and tolerances) count; none if it is empty."""
     reason = ""
     for search in searches:
         if not sources_hash or search.ground != sources_hash:

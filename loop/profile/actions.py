@@ -36,8 +36,7 @@ COUNTER_FACTS = (*profiler.SHARES, "stall")
 
 
 def describe_leaf(profile: Profile) -> tuple[Profile, str]:
-    """Texts on the leaf where the decision tree ended: the profile with its texts for display, and its workload,
-    with speed and time if known."""
+    """The profile with its leaf of the decision tree as texts, and its workload with speed and time if known."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
@@ -247,8 +246,7 @@ def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, no
 def _find_peak_rates(
     context: Context, chosen: Sequence[Measurement], dtype: Dtype
 ) -> Generator[Tick, None, PeakRates]:
-    """Peak rates of the device for an element type: of a GPU from its datasheet; of a processor measured on the
-    largest working set of `chosen`."""
+    """Peak rates of the device for an element type; a processor's measured on `chosen`'s largest working set."""
     bench = context.bench
     if bench.device == "cuda":
         device = gpu_at_hand(context)

@@ -126,8 +126,7 @@ class Notes:
 def make_profile(
     measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
 ) -> Profile:
-    """The profile with the first matching rules of `tree` and `severities`; their fields are None without a
-    match. Raises ExpressionError."""
+    """The profile with its facts, and the advice of the first rules that match, if any. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     unknown_facts = [name for name, value in facts.items() if value is None]
     leaf, unknown_by_rule = first_match(tree, facts)

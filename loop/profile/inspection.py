@@ -125,8 +125,7 @@ def variant_names(context: Context) -> tuple[str, ...]:
 def build_for_gpu(
     context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build each chosen variant for the GPU of `findings`. Returns the successful builds; others are noted
-    there."""
+    """Build each chosen variant for the GPU of `findings`, and note failures there; returns the others."""
     variants: dict[str, CAbiVariant] = {}
     for name in chosen:
         variant = context.bench.target.compiled_variant(name, findings.architecture)
@@ -142,8 +141,7 @@ def build_for_gpu(
 def _build_variants(
     context: Context, variants: Mapping[str, CAbiVariant], purpose: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build these variants. Returns successful builds; adds failures to `findings`. `purpose`: what the builds
-    are for."""
+    """Build these variants, and note failures in `findings`; returns the others. `purpose`: of the builds."""
     built, failures = yield from compile_all(context, variants, will_run=False)
     for failed in failures:
         if failed.no_compiler:
@@ -154,8 +152,7 @@ def _build_variants(
 
 
 def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings) -> None:
-    """Add to `findings` the compiler's report on each library, or why there is none. Builds with one build id
-    share a library."""
+    """Note in `findings` the compiler's report on each library. Builds with one build id share a library."""
     architecture, builds_by_id = findings.architecture, dict[str, list[Build]]()
     for library in built:
         builds_by_id.setdefault(library.build_id, []).append(library)
@@ -236,9 +233,8 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """The launches of each workload, as the host code (`build`: for the emulator) reports them in a dry run. An
-    error that it returns makes one workload `declined`. After a crash or hang the result ends with that workload,
-    as `lost`."""
+    """The launches of each workload, as host code built for the emulator (`build`) reports them in a dry run. An
+    error makes one workload `declined`; a crash or hang makes it `lost`, and ends the result."""
     calls: list[WorkloadLaunches] = []
     terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"

@@ -75,9 +75,8 @@ KernelRuns = tuple[tuple[KernelRun, ...], str]
 def observe_call(
     bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, profiler: Sequence[str] = ()
 ) -> Generator[Tick, None, tuple[tuple[Kernel, ...], str]]:
-    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw; or none, and why
-    the call failed. `mode`: see `Observe`. `profiler`: command line of a profiler that starts the worker, if
-    any."""
+    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and why the call
+    failed, or empty. `mode`: see `Observe`. `profiler`: command line of a profiler that starts the worker."""
     note = f"watching {side.name} on {workload.name}"
     try:
         yield from bench.prepare_answer(workload, with_windows=True)
