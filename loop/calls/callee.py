@@ -177,9 +177,11 @@ class Callee:
         """Names of the module's tensors that changed although they must not, as in `state weight`."""
         if self.module is None or self.terms.may_change_state:
             return []
-        first, current = self.first_state, self._read_state()
-        changed = first.keys() ^ current.keys()
-        changed |= {name for name in first.keys() - changed if not same_bits(first[name], current[name])}
+        first_state, current = self.first_state, self._read_state()
+        changed = first_state.keys() ^ current.keys()
+        changed |= {
+            name for name in first_state.keys() - changed if not same_bits(first_state[name], current[name])
+        }
         return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":

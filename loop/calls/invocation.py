@@ -89,8 +89,8 @@ class FaultWatch:
             verb = "writes" if error_code & WRITES else "reads"
         message = self.fallback_message
         for memory in self.memories():
-            first, end = memory.address_range
-            if first <= address < end:
+            first_address, end_address = memory.address_range
+            if first_address <= address < end_address:
                 bytes_after_end = address - memory.address - memory.nbytes
                 place = f"{bytes_after_end} bytes after its end"
                 if bytes_after_end < 0:
@@ -132,13 +132,13 @@ class Delays(NamedTuple):
     worker_run_s: float
     """Time the worker's first thread ran."""
 
-    def added_wait_s(self, before: "Delays", *, is_core_shared: bool) -> float:
-        """Seconds of waiting since `before` that lengthened the timed sample. `is_core_shared`:
+    def added_wait_s(self, earlier: "Delays", *, is_core_shared: bool) -> float:
+        """Seconds of waiting since `earlier` that lengthened the timed sample. `is_core_shared`:
         judge and worker share a core. Then the judge's wait while the worker runs is no delay."""
-        judge_wait_s = self.judge_wait_s - before.judge_wait_s
+        judge_wait_s = self.judge_wait_s - earlier.judge_wait_s
         if is_core_shared:
-            judge_wait_s -= self.worker_run_s - before.worker_run_s
-        return self.worker_wait_s - before.worker_wait_s + max(0.0, judge_wait_s)
+            judge_wait_s -= self.worker_run_s - earlier.worker_run_s
+        return self.worker_wait_s - earlier.worker_wait_s + max(0.0, judge_wait_s)
 
 
 class DelayReader:

@@ -29,8 +29,8 @@ PERIOD = 509
 """Elements after which a zone's contents repeat: a prime, so that no row has that length."""
 SAMPLE = 64
 """Number of elements of a tensor that are sampled for similar guard values."""
-FIELDS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
-FIELDS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
+FLOAT_BITS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
+FLOAT_BITS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
 """Bits of exponent and mantissa. Other types use random bits, because every pattern is a number."""
 _draw = random.Random()  # Seeded by the system, so no variant can predict guard bytes.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -63,7 +63,7 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
     other bits. Of a floating-point number the mantissa is drawn; sign and exponent (its "top") follow
     from `kind` (`tensor_tops`: the tensor's own). NaN is signaling: arithmetic makes it quiet."""
     itemsize = ITEM_SIZES[dtype]
-    if dtype not in FIELDS:
+    if dtype not in FLOAT_BITS:
         return (1 << PERIOD * 8 * itemsize) - 1, 0
 
     def repeat(elements: Sequence[int]) -> int:
@@ -71,7 +71,7 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
         in_turn = islice(cycle(elements), PERIOD)
         return int.from_bytes(b"".join(bits.to_bytes(itemsize, "little") for bits in in_turn), "little")
 
-    exponent_bits, mantissa_bits = FIELDS[dtype]
+    exponent_bits, mantissa_bits = FLOAT_BITS[dtype]
     is_signaling, sign = int(kind == NAN), 1 << exponent_bits
     mantissa_mask = (1 << mantissa_bits - is_signaling) - 1
     largest_positive, largest_negative = sign - 2, 2 * sign - 2
@@ -125,9 +125,9 @@ class Memory(ABC):
     def learn_exponents(self, data: bytes) -> None:
         """Sample signs and exponents of a tensor's bytes, for guards with values like its own (like 1.0
         if none is finite). Guards of types that are not floating point need none: they are random."""
-        if self.dtype not in FIELDS:
+        if self.dtype not in FLOAT_BITS:
             return
-        exponent_bits, mantissa_bits = FIELDS[self.dtype]
+        exponent_bits, mantissa_bits = FLOAT_BITS[self.dtype]
         exponent_mask = (1 << exponent_bits) - 1  # Also the exponent of infinity and NaN.
         step = max(len(data) // self.itemsize // SAMPLE, 1) * self.itemsize
         samples = (data[begin : begin + self.itemsize] for begin in range(0, len(data), step))
@@ -180,11 +180,11 @@ class Memory(ABC):
     @property
     def stray_write_text(self) -> str:
         """Description of writes into the zones; empty if there were none."""
-        before, after = self.zones
-        if positions := differing_positions(self.read(self.nbytes, len(after)), after):
+        zone_before, zone_after = self.zones
+        if positions := differing_positions(self.read(self.nbytes, len(zone_after)), zone_after):
             place = f"after its end, the first at element +{positions[0] // self.itemsize}"
-        elif positions := differing_positions(self.read(-len(before), len(before)), before):
-            nearest = (positions[-1] - len(before)) // self.itemsize
+        elif positions := differing_positions(self.read(-len(zone_before), len(zone_before)), zone_before):
+            nearest = (positions[-1] - len(zone_before)) // self.itemsize
             place = f"before its beginning, the nearest at element {nearest}"
         else:
             return ""

@@ -10,11 +10,11 @@ MAX_ERROR_CHARACTERS = 1000
 """Longest error message in characters: an exception may print a whole tensor."""
 
 
-def search_folder(folder: str, *, last: bool = False) -> None:
+def search_folder(folder: str, *, comes_last: bool = False) -> None:
     """Have Python search a folder for modules: before the target's other folders, or after them if
-    `last`. Nothing happens if it is searched already."""
+    `comes_last`. Nothing happens if it is searched already."""
     if folder not in FOLDERS:
-        position = len(FOLDERS) if last else 0
+        position = len(FOLDERS) if comes_last else 0
         FOLDERS.insert(position, folder)
         sys.path.insert(position, folder)
 

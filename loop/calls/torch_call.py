@@ -298,8 +298,8 @@ class FunctionStage(HostStage):
 
     def copy_results(self) -> None:
         """Copy each result, and inputs changed in place, to where the judge reads them."""
-        first, count = self.slowdown_extra_calls, len(self.output_views)  # The extra calls come first.
-        results = self.results[first : first + count]
+        skipped_calls, count = self.slowdown_extra_calls, len(self.output_views)  # The extra calls come first.
+        results = self.results[skipped_calls : skipped_calls + count]
         with torch.inference_mode():
             for call_number, result in enumerate(results):
                 outputs = self.buffers_for(call_number) or self.callee.checked_outputs(result)
@@ -353,8 +353,8 @@ class DeviceFunctionStage(FunctionStage):
             overwrite_result(result)
         # Refill inputs last, because a result may be a view of one.
         for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
-            first = rotation // pool.element_size()
-            pool.copy_(doubled[first : first + len(pool)])
+            first_element = rotation // pool.element_size()
+            pool.copy_(doubled[first_element : first_element + len(pool)])
         synchronize()
 
     def _capture(self) -> tuple[Any, list[Any]]:

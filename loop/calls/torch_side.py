@@ -74,7 +74,7 @@ def import_file(path: str) -> ModuleType:
         return sys.modules[full_path]
     if not Path(full_path).is_file():
         raise FileNotFoundError(f"{path} is not there")
-    search_folder(str(Path(full_path).parent), last=True)
+    search_folder(str(Path(full_path).parent), comes_last=True)
     spec = importlib.util.spec_from_file_location(full_path, full_path)
     assert spec is not None
     assert spec.loader is not None

@@ -27,44 +27,46 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 REPEATS = 4
 """Fresh processes that repeat the calls on all threads, to show a data race."""
-LARGEST = 1 << 20
+MAX_ELEMENTS = 1 << 20
 """Most elements of an output compared with known faults; each fault costs a float64 reference."""
-LEAST_TELLING, TELLING = 8, 64
+MIN_ERRORS, ENOUGH_ERRORS = 8, 64
 """Fewest wrong elements that identify a known fault, and a number that is enough."""
-COMPARED = 2
+MAX_COMPARED = 2
 """Workloads that a known fault has to explain, because one alone may fit by chance."""
-MOST_NAMED = 3
+MAX_NAMED = 3
 """Most known faults that a message names. If more explain only the wrong elements, none of them is named."""
-LEAST_WORK = 1 << 18
+MIN_OPERATIONS = 1 << 18
 """Operations that a fresh workload may have in any case."""
-NOTHING = "nothing were computed (zeros)"
+ZEROS_FAULT = "nothing were computed (zeros)"
 """Name of the fault that explains an all-zero output best, before a zeroed input."""
-GROWS = 2.0
+MIN_GROWTH = 2.0
 """An error grows along a dimension if it never falls and ends at least this many times as large."""
-LEAST_PARTS = 3
+MIN_TREND_PARTS = 3
 INFINITE = 1e300
-LEAST_SIZES = 2
+MIN_DISTINCT_SIZES = 2
 """Different sizes of a dimension needed to tell a fixed place from one that moves with the size."""
-BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+BLOCK_SIZES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Block sizes that are tried: the last, partial block may be wrong."""
-BY_CAUSE = {
+TEXT_BY_GATE_CAUSE = {
     "outside": "it reads or writes outside of its tensors",
     "not written": "some of its output is never written",
     "one output": "its output does not follow its input's values",
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
 """Cause found by the gate to its explanation. Except for NaN, no known faults are tried then."""
-KEEPS = "it keeps values between calls: "
-FIRST = "wrong in the first call of a process, right in later ones"
-BY_CALLS = {
+KEEPS_VALUES = "it keeps values between calls: "
+WRONG_FIRST = "wrong in the first call of a process, right in later ones"
+TEXT_BY_CALL_CAUSE = {
     "changed input": "it writes to its input",
-    "first call": FIRST,
-    "later calls": f"{KEEPS}right in the first call of a process, wrong in later ones",
+    "first call": WRONG_FIRST,
+    "later calls": f"{KEEPS_VALUES}right in the first call of a process, wrong in later ones",
 }
 """Cause found by verification that explains the failure; `loop` searches no further."""
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
 AT_TIMES_ON_THREADS = "it fails at times with {} threads, in fresh processes it was right: maybe a data race"
-ORDER = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
+REORDERED = (
+    "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
+)
 
 
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
@@ -84,21 +86,21 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
 def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation]:
     """Try explanations in order: calls, layout, threads, known faults, then a rule on workloads."""
     causes = {check.cause for check in prober.failures}
-    gate_cause = next((text for cause, text in BY_CAUSE.items() if cause in causes), "")
-    call_cause = cause = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
+    gate_cause = next((text for cause, text in TEXT_BY_GATE_CAUSE.items() if cause in causes), "")
+    call_cause = cause = next((text for cause, text in TEXT_BY_CALL_CAUSE.items() if cause in causes), "")
     layouts = dict.fromkeys(check.inputs for check in prober.failures)
     rule, predicted, faults = "", 0, tuple[str, ...]()
     if not cause and "contiguous" not in layouts:
         cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
     if not cause:
         call_cause = cause = yield from _find_call_cause(prober)
-    if not cause and gate_cause in ("", BY_CAUSE["NaN"]):  # Quick; a rule uses the time left.
+    if not cause and gate_cause in ("", TEXT_BY_GATE_CAUSE["NaN"]):  # Quick; a rule uses the time left.
         faults = yield from _match_known_faults(prober)
     if not cause:
         rule, predicted = yield from _find_rule(prober)
     if not cause:
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    clearest, signature = prober.failing.clearest, prober.signature
+    clearest, signature = prober.failing.clearest_check, prober.signature
     where = ""
     if not call_cause:  # Else other elements are wrong in other calls.
         where = describe_common_location(prober.failures, signature) or describe_location(clearest, signature)
@@ -116,20 +118,20 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
 def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
     """A sentence if threads or earlier calls cause the failure, or if it does not come again; empty if
     neither, or without time. On a CPU the first calls run on one thread, so threads cannot matter."""
-    check = prober.failing.clearest if prober.failing.clearest.cause == "two outputs" else prober.start
+    check = prober.failing.clearest_check if prober.failing.clearest_check.cause == "two outputs" else prober.start
     threads = check.threads or cores()
     has_threads = threads > 1 and prober.bench.device == "cpu" and not prober.side.emulated
     try:
         prober.begin_process(threads=1 if has_threads else None)
         is_first_right, are_later_right = yield from prober.compare_calls(check.workload, check.inputs)
         if is_first_right and not are_later_right:
-            return KEEPS + "right in the first call of a process, wrong in the next"
+            return KEEPS_VALUES + "right in the first call of a process, wrong in the next"
         if are_later_right and not is_first_right:
-            return FIRST
+            return WRONG_FIRST
         if not is_first_right:  # Wrong on one thread in every call: neither threads nor calls matter.
             return ""
         if (yield from prober.fails_after(check)):
-            return KEEPS + "right in a fresh process, wrong after calls with other values or sizes"
+            return KEEPS_VALUES + "right in a fresh process, wrong after calls with other values or sizes"
         # Threads meet more often in a large workload.
         largest = max(prober.failures, key=lambda failure: math.prod(failure.workload.sizes.values()))
         for _ in range(REPEATS if has_threads else 0):
@@ -139,7 +141,7 @@ def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
                     continue
                 prober.begin_process(threads=1)
                 if all((yield from prober.compare_calls(repeated.workload, repeated.inputs))):
-                    return (ORDER if check.cause == "two outputs" else RACE).format(threads)
+                    return (REORDERED if check.cause == "two outputs" else RACE).format(threads)
     except BudgetSpent:
         return ""
     finally:
@@ -152,34 +154,34 @@ def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
 def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
     """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty if
     none does. Faults that explain every element are preferred to those that explain the wrong ones."""
-    wrong = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
-    wrong = [check for check in wrong if check.total <= LARGEST]
-    if time.monotonic() > prober.deadline or not wrong:
+    wrong_checks = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
+    wrong_checks = [check for check in wrong_checks if check.total <= MAX_ELEMENTS]
+    if time.monotonic() > prober.deadline or not wrong_checks:
         return ()
     # First that with about as many right as wrong elements, then the smallest with enough wrong ones.
-    telling = [check for check in wrong if check.wrong >= LEAST_TELLING] or wrong
-    most_even = min(telling, key=lambda check: abs(check.wrong / check.total - 0.5))
-    wrong.sort(key=lambda check: -check.wrong)
-    enough = sorted((c for c in wrong if c.wrong >= TELLING), key=lambda check: check.total)
-    chosen = (most_even, *enough, *wrong)
+    telling_checks = [check for check in wrong_checks if check.wrong >= MIN_ERRORS] or wrong_checks
+    most_even = min(telling_checks, key=lambda check: abs(check.wrong / check.total - 0.5))
+    wrong_checks.sort(key=lambda check: -check.wrong)
+    clear_checks = sorted((c for c in wrong_checks if c.wrong >= ENOUGH_ERRORS), key=lambda check: check.total)
+    chosen = (most_even, *clear_checks, *wrong_checks)
     workload_by_name = {check.workload.name: check.workload for check in chosen}
     side = replace(prober.side, threads=1) if prober.bench.device == "cpu" else prober.side
-    workloads = tuple(workload_by_name.values())[:COMPARED]
+    workloads = tuple(workload_by_name.values())[:MAX_COMPARED]
     job = Job(side, workloads, layouts=False, call_limit_s=HANG_S, suspected=True)
     (checks,) = yield from verify(prober.bench, [job])
     # For each workload: the faults that fit, and whether they explain every element.
     fits = [check.fits for check in checks.checks if check.fits is not None]
     if not fits:
         return ()
-    common = [fault for fault in fits[0] if all(fault in fit for fit in fits)]
-    complete = [fault for fault in common if all(fit[fault] for fit in fits)]
-    for faults in (complete, common):
-        if NOTHING in faults:  # All zeros: prefer this to other faults that give zeros.
-            faults[:] = [NOTHING]
-    if complete:  # All of them give the same output: any of them tells where to look.
-        return tuple(complete[:MOST_NAMED])
-    if 0 < len(common) <= MOST_NAMED:
-        return (*common[:-1], f"{common[-1]}, where it is wrong")
+    common_faults = [fault for fault in fits[0] if all(fault in fit for fit in fits)]
+    complete_faults = [fault for fault in common_faults if all(fit[fault] for fit in fits)]
+    for faults in (complete_faults, common_faults):
+        if ZEROS_FAULT in faults:  # All zeros: prefer this to other faults that give zeros.
+            faults[:] = [ZEROS_FAULT]
+    if complete_faults:  # All of them give the same output: any of them tells where to look.
+        return tuple(complete_faults[:MAX_NAMED])
+    if 0 < len(common_faults) <= MAX_NAMED:
+        return (*common_faults[:-1], f"{common_faults[-1]}, where it is wrong")
     return ()
 
 
@@ -202,12 +204,12 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
             if is_quick and not fails and case["inputs"] == "contiguous":
                 cases[number] = case, (yield from try_case(case, 1)) == "fails"
         search = _start_search(prober, cases)
-        while fresh := search.next_case():
-            outcome = yield from try_case(fresh)
-            if is_quick and outcome == "passes" and fresh["inputs"] == "contiguous":
-                outcome = yield from try_case(fresh, 1)
+        while fresh_case := search.next_case():
+            outcome = yield from try_case(fresh_case)
+            if is_quick and outcome == "passes" and fresh_case["inputs"] == "contiguous":
+                outcome = yield from try_case(fresh_case, 1)
             if outcome != "other":
-                search.learn(fresh, outcome == "fails")
+                search.learn(fresh_case, outcome == "fails")
     rule = search.conclusion if search else None
     return (rule.sentence, search.predicted) if search and rule else ("", 0)
 
@@ -217,7 +219,7 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
     target, dimensions = prober.bench.target, prober.signature.dimensions
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
     for check in prober.checks:
-        outcome = prober.failing.outcome(check)
+        outcome = prober.failing.classify(check)
         if check.status != "unsupported" and outcome != "other":
             key = tuple(_make_case(target, check).items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
@@ -230,7 +232,7 @@ def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> 
     target, side = prober.bench.target, prober.side
     start_work = count_operations(target, prober.start.workload)
     most_checked = max(count_operations(target, check.workload) for check in prober.checks)
-    most_work = min(max(4 * start_work, LEAST_WORK), 2 * most_checked)
+    most_work = min(max(4 * start_work, MIN_OPERATIONS), 2 * most_checked)
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
     choices: dict[str, tuple[Scalar, ...]] = {}
     for name in cases[0][0]:
@@ -239,7 +241,7 @@ def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> 
             choices[name] = (1.0, *SCALES) if name == "scale" else values
 
     def may_try(case: Mapping[str, Scalar]) -> bool:
-        workload = prober.workload(_make_entry(target, case))
+        workload = prober.build_workload(_make_entry(target, case))
         return count_operations(target, workload) <= most_work and is_supported(side, workload)
 
     return RuleSearch(cases, sizes, choices, may_try, random.Random(prober.seed))
@@ -296,8 +298,8 @@ def describe_location(check: Check, signature: Signature) -> str:
     for name, parts in check.map.items():
         largest = [part.largest for part in parts if part.count]
         errors = [error for error in largest if error is not None and error < INFINITE]
-        has_trend = len(errors) == len(largest) >= LEAST_PARTS  # A part without a finite error hides it.
-        if has_trend and errors == sorted(errors) and errors[-1] >= GROWS * errors[0]:
+        has_trend = len(errors) == len(largest) >= MIN_TREND_PARTS  # A part without a finite error hides it.
+        if has_trend and errors == sorted(errors) and errors[-1] >= MIN_GROWTH * errors[0]:
             growing.append(f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}")
     return "; ".join([", ".join([*partial, *whole]) or "its one element", *growing])
 
@@ -308,7 +310,7 @@ def describe_common_location(checks: Sequence[Check], signature: Signature) -> s
     for name in checks[0].spans if checks else ():
         spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
         is_partial = any(span.count < span.size for span in spans)
-        if not is_partial or len({span.size for span in spans}) < LEAST_SIZES:
+        if not is_partial or len({span.size for span in spans}) < MIN_DISTINCT_SIZES:
             continue
         axis = signature.words.get(name, f"indices of {name}")
         if all(span.count == span.last - span.first + 1 for span in spans):
@@ -322,7 +324,7 @@ def _describe_run(name: str, axis: str, spans: Sequence[Span]) -> Iterator[str]:
     """Yield one sentence, or none, that fits the wrong indices of checks with different sizes, where
     these are consecutive in each. `name`, `axis`: the dimension, and its indices in words."""
     starts, ends = {span.first for span in spans}, {span.last for span in spans}
-    block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
+    block = next((n for n in BLOCK_SIZES if all(span.first == span.size // n * n for span in spans)), 0)
     fits_by_text = {
         f"only the last of {axis}": all(span.count == 1 for span in spans),
         f"{axis} from {spans[0].first} on": len(starts) == 1,
@@ -337,15 +339,15 @@ def _describe_run(name: str, axis: str, spans: Sequence[Span]) -> Iterator[str]:
 
 def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
     """One diagnosis for each wrong variant of a session that some debugging step examined."""
-    wrong: dict[str, VariantChecks] = {}
+    wrong_by_variant: dict[str, VariantChecks] = {}
     for output in outputs_of(finished, VerifyOutput):
-        wrong |= {checks.variant: checks for checks in output.variants if checks.first_failure}
+        wrong_by_variant |= {checks.variant: checks for checks in output.variants if checks.first_failure}
     debugged = list(outputs_of(finished, DebugOutput))
     smallest_by_variant = {result.variant: result for output in debugged for result in output.smallest}
     explanations = [explanation for output in debugged for explanation in output.explanations]
     explanation_by_variant = {explanation.variant: explanation for explanation in explanations}
     diagnoses = []
-    for variant, checks in wrong.items():
+    for variant, checks in wrong_by_variant.items():
         smallest, explanation = smallest_by_variant.get(variant), explanation_by_variant.get(variant)
         lines = tuple(_diagnosis_lines(finished, checks, smallest, explanation))
         command = head.verify_command(variant, smallest.words, smallest.seed) if smallest else ""
@@ -373,11 +375,11 @@ def _diagnosis_lines(
                 yield "Commit", f"one of {', '.join(commits)}"
     components = [part for debugged in outputs_of(finished, DebugOutput) for part in debugged.components]
     components = [part for part in components if part.variant == checks.variant]
-    wrong = [part for part in components if part.checks.first_failure]
-    for part in wrong:
+    wrong_components = [part for part in components if part.checks.first_failure]
+    for part in wrong_components:
         yield "Component", f"{part.component} ({part.title}) {part.outcome}"
-    if right_names := ", ".join(part.component for part in components if part not in wrong):
-        conclusion = "" if wrong else ", so the fault lies in how they are put together"
+    if right_names := ", ".join(part.component for part in components if part not in wrong_components):
+        conclusion = "" if wrong_components else ", so the fault lies in how they are put together"
         yield "Component", f"right by itself: {right_names}{conclusion}"
     if smallest is not None:
         note = f"; {smallest.note}" if smallest.note else ""

@@ -42,12 +42,12 @@ class Failing:
     build_id: str | None
     kind: str
     """The kind of failure, by `failure_kind`."""
-    start: Check
+    smallest_check: Check
     """The smallest check with this kind of failure, where a search begins."""
-    clearest: Check
+    clearest_check: Check
     """The check with the most even split of right and wrong elements: it shows their pattern best."""
 
-    def outcome(self, check: Check) -> Outcome:
+    def classify(self, check: Check) -> Outcome:
         """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
         kind = failure_kind(check)
         if not kind:
@@ -75,7 +75,7 @@ def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failin
         return None
     kinds = [failure_kind(check) for check in failed]
     kind = max(dict.fromkeys(kinds), key=kinds.count)
-    alike = [check for check in failed if failure_kind(check) == kind]
+    checks_of_kind = [check for check in failed if failure_kind(check) == kind]
 
     def effort(check: Check) -> tuple[bool, bool, int]:
         """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
@@ -89,8 +89,8 @@ def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failin
         is_normal = check.workload.values == "normal"
         return check.inputs != "contiguous", not is_normal, abs(wrong_share - 0.5), -check.total
 
-    start, clearest = min(alike, key=effort), min(alike, key=unevenness)
-    return Failing(checks.variant, checks.build_id, kind, start, clearest)
+    smallest_check, clearest_check = min(checks_of_kind, key=effort), min(checks_of_kind, key=unevenness)
+    return Failing(checks.variant, checks.build_id, kind, smallest_check, clearest_check)
 
 
 def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
@@ -136,7 +136,7 @@ class FailureProber:
     def __init__(self, context: Context, failing: Failing, side: Side, limit_s: float) -> None:
         self.bench, self.failing, self.side = context.bench, failing, side
         self.deadline = time.monotonic() + limit_s
-        self.start, self.signature = failing.start, context.bench.target.signature
+        self.start, self.signature = failing.smallest_check, context.bench.target.signature
         self.entry, self.seed = make_entry(self.signature, self.start.workload), self.start.workload.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
         start_key = (*workload_key(self.start.workload), self.start.inputs)
@@ -166,7 +166,7 @@ class FailureProber:
         """End the worker process; the next probe starts a fresh one."""
         self._checker.worker.close()
 
-    def workload(self, entry: Entry, seed_shift: int = 0) -> Workload:
+    def build_workload(self, entry: Entry, seed_shift: int = 0) -> Workload:
         """The workload of an entry, with the failure's type, and its seed plus `seed_shift`."""
         return make_workload(self.bench.target, entry, self.start.workload.dtype, self.seed + seed_shift)
 
@@ -175,7 +175,7 @@ class FailureProber:
     ) -> Generator[Tick, None, Outcome]:
         """The gate's answer on a workload, cached. `inputs`: the layout; None: that of the failure.
         Raises BudgetSpent if the budget is used up."""
-        workload, layout = self.workload(entry, seed_shift), inputs or self.start.inputs
+        workload, layout = self.build_workload(entry, seed_shift), inputs or self.start.inputs
         key = (*workload_key(workload), layout)
         if key not in self.outcomes:
             self._check_budget()
@@ -195,7 +195,7 @@ class FailureProber:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
-        outcome = self.failing.outcome(check)
+        outcome = self.failing.classify(check)
         self.failures += [check] if outcome == "fails" else []
         self.outcomes[(*workload_key(workload), inputs)] = outcome
         return check
@@ -228,19 +228,19 @@ class FailureProber:
             if not self.start.wrong:  # No element shows the failure: look at guard zones and the like.
                 fault, *_ = describe_fault(self.side, reply, finding, "")
             rights.append(finding.passes and not fault and not finding.checker)
-        first, *later = rights
-        return first, all(later) if later else first
+        is_first_right, *later_rights = rights
+        return is_first_right, all(later_rights) if later_rights else is_first_right
 
     def fails_after(self, check: Check) -> Generator[Tick, None, bool]:
         """Whether calls that are right in a fresh process fail after other calls in this one. Tries the
         variant's workloads in turn: those of the check's sizes with other values, others, the check's."""
-        start, layout = check.workload, check.inputs
+        smallest_check, layout = check.workload, check.inputs
         workload_by_key = {workload_key(other.workload): other.workload for other in self.checks}
-        workload_by_key.pop(workload_key(start), None)
-        reseeded = start.model_copy(update={"seed": start.seed + 1})
+        workload_by_key.pop(workload_key(smallest_check), None)
+        reseeded = smallest_check.model_copy(update={"seed": smallest_check.seed + 1})
         others = [*workload_by_key.values(), reseeded]
-        others.sort(key=lambda other: other.name != start.name)
-        for workload in (*others, start):
+        others.sort(key=lambda other: other.name != smallest_check.name)
+        for workload in (*others, smallest_check):
             if not all((yield from self.compare_calls(workload, layout))):
                 self.begin_process(self._checker.side.threads)
                 if all((yield from self.compare_calls(workload, layout))):
@@ -282,8 +282,8 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
         is_minimal = True
     prober.close()
     probes = prober.probe_count
-    check = yield from prober.check(prober.workload(best))
-    is_confirmed = prober.failing.outcome(check) == "fails"
+    check = yield from prober.check(prober.build_workload(best))
+    is_confirmed = prober.failing.classify(check) == "fails"
     if not is_confirmed:
         check = prober.start
     return Smallest(
@@ -305,13 +305,13 @@ def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, 
     current: Entry = {}
     for name, value in entry.items():  # Replace a shorthand by its dimensions.
         current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}
-    before: Entry = {}
-    while current != before:
-        before = current
-        for key in before:
+    previous: Entry = {}
+    while current != previous:
+        previous = current
+        for key in previous:
             if key not in (*signature.dimensions, "dtype"):
-                plainer = {name: value for name, value in current.items() if name != key}
-                current = plainer if (yield from fails(plainer)) else current
+                without_key = {name: value for name, value in current.items() if name != key}
+                current = without_key if (yield from fails(without_key)) else current
         for names in signature.shorthand.values():
             if len({current[name] for name in names}) == 1:
                 current = yield from _lower(current, names, fails)
@@ -339,23 +339,23 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
     """Verify each component of the wrong variants, to find the one with the fault."""
     failures = yield from find_failures(context)
     checked: list[ComponentChecks] = []
-    unchecked: list[str] = []
+    unchecked_parts: list[str] = []
     texts: list[str] = []
     for _, side in failures:
-        parts, missing = yield from check_components(context, side)
-        checked, unchecked = [*checked, *parts], [*unchecked, *missing]
-        wrong = [part for part in parts if part.checks.first_failure]
-        texts += [f"{part.component} of {side.name} {part.outcome}" for part in wrong]
-        if parts and not wrong:  # If a component could not be verified, the fault may lie in it.
-            conclusion = "" if missing else ", so the fault lies in how they are put together"
+        parts, reasons = yield from check_components(context, side)
+        checked, unchecked_parts = [*checked, *parts], [*unchecked_parts, *reasons]
+        wrong_parts = [part for part in parts if part.checks.first_failure]
+        texts += [f"{part.component} of {side.name} {part.outcome}" for part in wrong_parts]
+        if parts and not wrong_parts:  # If a component could not be verified, the fault may lie in it.
+            conclusion = "" if reasons else ", so the fault lies in how they are put together"
             names = ", ".join(part.component for part in parts)
             texts.append(f"{side.name}: right by itself: {names}{conclusion}")
-        texts += missing
+        texts += reasons
     return Result(
         DebugOutput(
             ok=True,
             message="; ".join(texts) if failures else NOTHING_WRONG,
-            not_exercised=tuple(unchecked),
+            not_exercised=tuple(unchecked_parts),
             components=tuple(checked),
             wrong=tuple(part.component for part in checked if part.checks.first_failure),
         )
@@ -369,7 +369,7 @@ def check_components(
     bench, seed = context.bench, context.task.seed
     components = {name: part for name, part in bench.target.components.items() if side.name in part.variants}
     checked: list[ComponentChecks] = []
-    missing = [] if components else [f"components of {side.name}: target.yaml names none"]
+    unchecked_parts = [] if components else [f"components of {side.name}: target.yaml names none"]
     default_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]
     dtype = default_dtype if default_dtype in side.dtypes else side.dtypes[0]
     for name, component in components.items():
@@ -378,7 +378,7 @@ def check_components(
             continue  # It computes the whole result: the failure is no news.
         component_side = yield from _side_at_component(context, side, component)
         if isinstance(component_side, str):
-            missing.append(f"{name} of {side.name}: {component_side}")
+            unchecked_parts.append(f"{name} of {side.name}: {component_side}")
             continue
         component_bench = bench.copy_for_component(component)
         target, label = component_bench.target, f"{side.name} {name}"
@@ -386,7 +386,7 @@ def check_components(
         job = Job(component_side.copy_as(label), workloads, layouts=False)
         (checks,) = yield from verify(component_bench, [job])
         checked.append(ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks))
-    return checked, missing
+    return checked, unchecked_parts
 
 
 def _side_at_component(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:

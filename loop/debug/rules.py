@@ -18,9 +18,9 @@ Case = Mapping[str, Scalar]
 """Features of a call: sizes, attributes, `dtype`, `values`, their `scale`, `inputs` (layout)."""
 BLOCK_SIZES = (*range(2, 17), 20, 24, 32, 48, 64, 96, 100, 128, 192, 256, 512, 1024)
 """Block sizes of the rules on multiples, as in `W % 8 != 0`."""
-MOST_RULES = 40
+MAX_RULES = 40
 """Most rules that are compared; the simplest are kept."""
-LEAST_DOUBT = 0.02
+MIN_DOUBT = 0.02
 """Smallest share of likelihood on both sides of a case that makes the case worth a try."""
 ALWAYS = "always"
 SCALES = (0.001, 4.0, 16.0, 64.0, 256.0)
@@ -32,11 +32,11 @@ SIZES = (
 """Sizes at which kernels often fail; random sizes are added."""
 DRAWN_CASES = 6
 """Random cases drawn around each tried case."""
-FRESH, LEAST = 12, 6
+ENOUGH_PREDICTIONS, MIN_PREDICTIONS = 12, 6
 """Fresh cases in a row that a rule has to predict; the fewest if the budget ends the search."""
 COMPARISONS = {("!=", "=="): operator.ne, (">", "<="): operator.gt, ("<", ">="): operator.lt}
 """Sign of a comparison of two sizes, and its opposite, to the function."""
-MOST_COST = 9.0
+MAX_COST = 9.0
 """Highest cost of a reported rule, because a more complex rule may fit by chance."""
 
 
@@ -67,19 +67,19 @@ class RuleSearch:
 
     def __init__(
         self,
-        tried: Iterable[tuple[Case, bool]],
+        tried_cases: Iterable[tuple[Case, bool]],
         sizes: Mapping[str, int],
         choices: Mapping[str, Sequence[Scalar]],
         may_try: Callable[[Case], bool],
         random_source: random.Random,
     ) -> None:
-        """`tried`: cases, and whether each fails; `sizes`: dimension to its largest size; `choices`: other
+        """`tried_cases`: cases, and whether each fails; `sizes`: dimension to its largest size; `choices`: other
         feature to its values; `may_try`: whether a case may be tried."""
         self.sizes, self.choices, self.may_try, self.random = sizes, choices, may_try, random_source
         self.failing: list[Case] = []
         self.passing: list[Case] = []
         """Cases that passed; `failing` above has those that failed."""
-        cases = list(tried)
+        cases = list(tried_cases)
         self.differing = [name for name in sizes if len({case[name] for case, _ in cases}) > 1]
         products: list[tuple[str, ...]] = [*combinations(self.differing, 2)]
         if len(self.differing) > 2:
@@ -92,8 +92,8 @@ class RuleSearch:
         rules = [*self._size_rules(), *self._choice_rules([case for case, _ in cases])]
         self.conditions = [*rules, *(_opposite(rule, rule.cost + 0.1) for rule in rules)]
         """Rules of one condition without a threshold that may still be the rule or a part of it."""
-        self.seen = {tuple(sorted(case.items())) for case, _ in cases}
-        self.fresh: list[Case] = []
+        self.seen_keys = {tuple(sorted(case.items())) for case, _ in cases}
+        self.untried: list[Case] = []
         """Cases that wait to be tried."""
         self._queue_cases(self._propose_cases([*self.failing[:3], *self.passing[-2:]]))
         self.rules = self._find_rules()
@@ -108,12 +108,12 @@ class RuleSearch:
         leading = self.rules[0]
         self._queue_cases(self._cases_at_limits(leading))
         case = self._most_decisive()
-        if case is None and self.predicted < FRESH and self.fresh:
+        if case is None and self.predicted < ENOUGH_PREDICTIONS and self.untried:
             should_fail = self.predicted % 2 == 0  # Alternate predicted failures and passes.
-            predicted = [case for case in self.fresh if leading.holds(case) == should_fail]
-            case = self.random.choice(predicted or self.fresh)
+            predicted = [case for case in self.untried if leading.holds(case) == should_fail]
+            case = self.random.choice(predicted or self.untried)
         if case is not None:
-            self.fresh.remove(case)
+            self.untried.remove(case)
         return case
 
     def learn(self, case: Case, fails: bool) -> None:
@@ -127,7 +127,7 @@ class RuleSearch:
     @property
     def conclusion(self) -> Rule | None:
         """The leading rule if it is simple and predicted enough fresh cases; else None."""
-        if not self.rules or self.predicted < LEAST or self.rules[0].cost > MOST_COST:
+        if not self.rules or self.predicted < MIN_PREDICTIONS or self.rules[0].cost > MAX_COST:
             return None
         return self.rules[0]
 
@@ -140,21 +140,21 @@ class RuleSearch:
         """Queue new cases that may be tried, small ones first, because they are quick."""
         for case in map(self._with_products, cases):
             key = tuple(sorted(case.items()))
-            if key not in self.seen and self.may_try(case):
-                self.seen.add(key)
-                self.fresh.append(case)
-        self.fresh.sort(key=lambda case: prod(int(case[name]) for name in self.sizes))
+            if key not in self.seen_keys and self.may_try(case):
+                self.seen_keys.add(key)
+                self.untried.append(case)
+        self.untried.sort(key=lambda case: prod(int(case[name]) for name in self.sizes))
 
     def _propose_cases(self, around: Sequence[Case]) -> Iterator[Case]:
         """Cases near these: one feature changed, two sizes made equal, or several sizes drawn."""
         for case in around:
-            for name, most in self.sizes.items():
+            for name, max_size in self.sizes.items():
                 size = int(case[name])
                 sizes = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
                 for bit in range(2, 8):
                     sizes |= {size - (1 << bit), size + (1 << bit)}
                 sizes |= {int(case[other]) for other in self.sizes}
-                yield from ({**case, name: size} for size in sizes if 0 < size <= most)
+                yield from ({**case, name: size} for size in sizes if 0 < size <= max_size)
             for name, values in self.choices.items():
                 yield from ({**case, name: value} for value in values)
             for _ in range(DRAWN_CASES if self.sizes else 0):
@@ -164,26 +164,26 @@ class RuleSearch:
     def _most_decisive(self) -> Case | None:
         """The fresh case on which likely rules differ most; None where they agree on all."""
         likelihoods = [2.0**-rule.cost for rule in self.rules]
-        total, best, most_doubt = sum(likelihoods), None, LEAST_DOUBT
-        for case in self.fresh:
+        total, most_decisive, most_doubt = sum(likelihoods), None, MIN_DOUBT
+        for case in self.untried:
             weighted = zip(self.rules, likelihoods, strict=True)
             fails = sum(likelihood for rule, likelihood in weighted if rule.holds(case)) / total
             doubt = min(fails, 1 - fails)
             if doubt > most_doubt * 1.001:  # The margin: rounding must not decide between equal cases.
-                best, most_doubt = case, doubt
-        return best
+                most_decisive, most_doubt = case, doubt
+        return most_decisive
 
     def _cases_at_limits(self, rule: Rule) -> Iterator[Case]:
         """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes. Of a
         product of sizes the last one varies; also all sizes that equal it in the case together."""
         for names, limit in rule.limits:
             *other_names, varied = names
-            tried = [int(case["*".join(names)]) for case in (*self.failing, *self.passing)]
-            below = max((value for value in tried if value < limit), default=0)
-            above = min((value for value in tried if value >= limit), default=limit)
+            tried_products = [int(case["*".join(names)]) for case in (*self.failing, *self.passing)]
+            nearest_below = max((value for value in tried_products if value < limit), default=0)
+            nearest_above = min((value for value in tried_products if value >= limit), default=limit)
             for case in (*self.failing[:2], *self.passing[-2:]):
                 factor = prod(int(case[name]) for name in other_names)
-                for product in {limit, limit - 1, (below + above) // 2} if factor else ():
+                for product in {limit, limit - 1, (nearest_below + nearest_above) // 2} if factor else ():
                     size = int(product) // factor
                     if product == limit:  # Round up: the product has to reach the limit.
                         size = max(1, -(-int(product) // factor))
@@ -213,19 +213,19 @@ class RuleSearch:
                 if mask_a | mask_b == all_failing:
                     rules.append(_join("or", a, b))
         if not rules:  # No single rule or pair fits: try three conditions joined by `and`.
-            for (a, mask_a), (b, mask_b), (c, mask_c) in combinations(broad_masks[:MOST_RULES], 3):
+            for (a, mask_a), (b, mask_b), (c, mask_c) in combinations(broad_masks[:MAX_RULES], 3):
                 if not mask_a & mask_b & mask_c:
                     rules.append(_join("and", _join("and", a, b), c))
-        return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MOST_RULES]
+        return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MAX_RULES]
 
     def _threshold_rules(self) -> Iterator[Rule]:
         """Rules with a threshold between tried sizes, products or scales, and their opposites."""
         for name in (*self.quantities, "scale"):
-            tried = {float(case[name]) for case in (*self.failing, *self.passing)}
-            for limit in SCALES if name == "scale" else _limits_between(tried):
-                if min(tried) < limit <= max(tried):
-                    above = _threshold(name, limit)
-                    yield from (above, _opposite(above, above.cost))
+            tried_values = {float(case[name]) for case in (*self.failing, *self.passing)}
+            for limit in SCALES if name == "scale" else _limits_between(tried_values):
+                if min(tried_values) < limit <= max(tried_values):
+                    rule = _threshold(name, limit)
+                    yield from (rule, _opposite(rule, rule.cost))
 
     def _size_rules(self) -> Iterator[Rule]:
         """Rules on sizes and products: multiples, remainders, powers of two, equality and order. Simple
@@ -309,7 +309,7 @@ def _pair_up(simplest_first: Sequence[tuple[Rule, int]]) -> Iterator[Sequence[tu
     # The simplest comes last, and stays.
     pair_by_mask = {mask: (rule, mask) for rule, mask in reversed(simplest_first)}
     pairs = sorted(pair_by_mask.values(), key=lambda pair: pair[0].cost)
-    return combinations(pairs[: 4 * MOST_RULES], 2)
+    return combinations(pairs[: 4 * MAX_RULES], 2)
 
 
 def _limits_between(sizes: set[float]) -> set[float]:
@@ -327,9 +327,9 @@ def _is_round(size: float) -> bool:
     return size > 1 and (int(size).bit_count() == 1 or size % 64 == 0)
 
 
-def _draw_size(most: int, source: random.Random) -> int:
-    """A random size up to `most`, log-uniform; about half are multiples of 8."""
-    size = int(2 ** source.uniform(0, max(most, 1).bit_length()))
+def _draw_size(max_size: int, source: random.Random) -> int:
+    """A random size up to `max_size`, log-uniform; about half are multiples of 8."""
+    size = int(2 ** source.uniform(0, max(max_size, 1).bit_length()))
     if source.random() < 0.5 and size >= 8:
         size = size // 8 * 8
-    return max(1, min(most, size))
+    return max(1, min(max_size, size))

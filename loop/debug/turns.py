@@ -22,18 +22,19 @@ def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOu
             return build_id is None and bool(task.sources_hash) and attempt.ground == task.sources_hash
         return attempt.build_id == build_id
 
-    wrong = [attempt for attempt in tries if not attempt.right]
-    repeated = {attempt.variant: attempt for attempt in wrong if is_same_build(attempt)}
+    wrong_tries = [attempt for attempt in tries if not attempt.right]
+    repeated = {attempt.variant: attempt for attempt in wrong_tries if is_same_build(attempt)}
     latest = {attempt.variant: attempt for attempt in tries}
     still_wrong = [attempt for attempt in latest.values() if not attempt.right]
     is_unexplained = bool(still_wrong) and not task.hypothesis and not repeated
-    turn = len({attempt.session for attempt in wrong}) + 1
+    turn = len({attempt.session for attempt in wrong_tries}) + 1
     message, hint = f"turn {turn}: {task.hypothesis or 'nothing was tried before'}", None
     if repeated:
-        first = next(iter(repeated.values()))
-        hypothesis = f", when it was thought: {first.hypothesis}" if first.hypothesis else ""
-        message = f"{first.variant} as it is was already tried in {first.session}: {first.message}{hypothesis}"
-        hint = f"change its source first; what was found then: loop report {first.session}"
+        repeated_try = next(iter(repeated.values()))
+        hypothesis = f", when it was thought: {repeated_try.hypothesis}" if repeated_try.hypothesis else ""
+        variant, session = repeated_try.variant, repeated_try.session
+        message = f"{variant} as it is was already tried in {session}: {repeated_try.message}{hypothesis}"
+        hint = f"change its source first; what was found then: loop report {session}"
     elif is_unexplained:
         failure = f"{still_wrong[0].variant} was wrong in {still_wrong[0].session}"
         message = f"{failure}, and no hypothesis stands behind this change"
@@ -66,8 +67,8 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     names = (*task.variants, *task.emulated)
     by_name = yield from build_sides_by_name(context, names)
     ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
-    known = [name for name in ids if name in good]
-    changed = tuple(name for name in known if good[name].build_id != ids[name])
+    known_names = [name for name in ids if name in good]
+    changed = tuple(name for name in known_names if good[name].build_id != ids[name])
     message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
     simplest, is_right, hint = "", True, None
     if len(changed) > 1:

@@ -282,39 +282,39 @@ def _make_task(
 def _refuse_misfit(definition: Definition, file_workload: Workload) -> None:
     """Raise DefinitionError if a workload names unknown inputs, or lacks the size of a variable axis."""
     workload, document, line, file = file_workload
-    unknown = sorted(set(workload.inputs) - set(definition.inputs))
+    unknown_inputs = sorted(set(workload.inputs) - set(definition.inputs))
     variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
-    missing = sorted(variable_axes - set(workload.axes))
-    if unknown or missing:
+    missing_axes = sorted(variable_axes - set(workload.axes))
+    if unknown_inputs or missing_axes:
         place = with_positions(file, document, line)
-        field = "axes" if missing else "inputs"
-        expected = "a size of each variable axis" if missing else "inputs of the definition"
+        field = "axes" if missing_axes else "inputs"
+        expected = "a size of each variable axis" if missing_axes else "inputs of the definition"
         # A FlashInfer Trace nests the workload in its line.
         keys = ("workload", field) if "workload" in (document.data or {}) else (field,)
-        raise DefinitionError([complain(place, keys, expected, ", ".join(missing or unknown))])
+        raise DefinitionError([complain(place, keys, expected, ", ".join(missing_axes or unknown_inputs))])
 
 
 def _parse_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
     """Check a definition and parse its reference. `document`: the definition with the line of each
     value, for complaints. Raises DefinitionError for unknown types and inconsistent names."""
-    wrong = []
+    complaints = []
     for field, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
         for name, spec in specs.items():
             if spec.dtype not in model.ELEMENT_TYPES:
                 keys, expected = (field, name, "dtype"), "a known element type"
-                wrong.append(complain(document, keys, expected, repr(spec.dtype)))
+                complaints.append(complain(document, keys, expected, repr(spec.dtype)))
             for axis in spec.shape or ():
                 if axis not in definition.axes:
                     keys, expected = (field, name, "shape"), "axes of the definition"
-                    wrong.append(complain(document, keys, expected, repr(axis)))
+                    complaints.append(complain(document, keys, expected, repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
         expected = "a name that no input has"  # `key`: the complaint points to the name, not its value.
-        wrong.append(complain(document, ("outputs", name), expected, repr(name), key=True))
+        complaints.append(complain(document, ("outputs", name), expected, repr(name), key=True))
     for name, definition_axis in definition.axes.items():
         if dialect == TRACE and isinstance(definition_axis, ExpressionAxis):
-            wrong.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
-    if wrong:
-        raise DefinitionError(wrong)
+            complaints.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
+    if complaints:
+        raise DefinitionError(complaints)
     try:
         module = python_text.read_module(file, definition.reference)
     except DefinitionError as error:

@@ -322,8 +322,8 @@ def _workload_entry(task: model.ForeignTask, case: model.Case) -> dict[str, Any]
 def _find_buffers(reference: Module) -> tuple[int, ...]:
     """Indices, in what the generator returns, of `torch.empty` tensors: buffers that an answer fills."""
     generate = reference.find_function(GENERATE)
-    last = generate.body[-1] if generate else None
-    if generate is None or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):
+    ending = generate.body[-1] if generate else None
+    if generate is None or not isinstance(ending, ast.Return) or not isinstance(ending.value, ast.Tuple):
         return ()
     names = [node.id for line in generate.body[:-1] for node in ast.walk(line) if isinstance(node, ast.Name)]
     empty_tensors = set()
@@ -332,7 +332,7 @@ def _find_buffers(reference: Module) -> tuple[int, ...]:
             name = node.targets[0].id
             if names.count(name) == 1 and _is_empty_tensor(node.value):  # Named once: nothing else fills it.
                 empty_tensors.add(name)
-    returned = [element.id if isinstance(element, ast.Name) else "" for element in last.value.elts]
+    returned = [element.id if isinstance(element, ast.Name) else "" for element in ending.value.elts]
     return tuple(place for place, name in enumerate(returned) if name in empty_tensors)
 
 

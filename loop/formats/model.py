@@ -196,9 +196,9 @@ def device_fields(path: Path, modules: Iterable[Module], own_modules: Collection
     the task. Raises UsageError for a package that is not installed."""
     names = dict.fromkeys(name for module in modules for name in module.needed_packages)
     packages = [name for name in names if name not in own_modules]
-    missing = [name for name in packages if not is_installed(name)]
-    if missing:
-        problem = f"{path}: not judged here: it imports {', '.join(missing)}, which is not installed"
+    missing_packages = [name for name in packages if not is_installed(name)]
+    if missing_packages:
+        problem = f"{path}: not judged here: it imports {', '.join(missing_packages)}, which is not installed"
         raise UsageError(problem, hint="an answer is one file; install what it needs beside loop's torch")
     return {"device": "cuda"} if set(GPU_PACKAGES) & set(packages) else {}
 

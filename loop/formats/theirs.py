@@ -169,8 +169,8 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep
             for case in cases:
                 text += "; ".join(f"{name}: {value}" for name, value in case.arguments.items()) + "\n"
             (folder / f"{mode}.txt").write_text(text)
-            start = (request.python, program, mode, f"{mode}.txt")
-            command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *start)
+            arguments = (request.python, program, mode, f"{mode}.txt")
+            command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *arguments)
             steps.append(EvaluatorStep(command, result))
     return steps
 
@@ -208,8 +208,8 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
 def _prepare_sol(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     """The step that runs SOL-ExecBench's command line on the answer; it writes traces in `folder`."""
     result = folder / "traces.jsonl"
-    start = (request.python, "-c", "from sol_execbench.cli import cli; cli()")
-    command = (*start, str(request.task.path), "--solution", str(request.answer), "-o", str(result))
+    launcher = (request.python, "-c", "from sol_execbench.cli import cli; cli()")
+    command = (*launcher, str(request.task.path), "--solution", str(request.answer), "-o", str(result))
     return [EvaluatorStep(command, result)]
 
 
@@ -229,8 +229,8 @@ def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     if (dataset / "blob").is_dir():  # Data files of the workloads.
         (root / "blob").symlink_to(dataset / "blob")
     result = folder / "traces.jsonl"
-    start = (request.python, "-c", "from flashinfer_bench.cli.main import cli; cli()")
-    program = (*start, "run", "--local", str(root))
+    launcher = (request.python, "-c", "from flashinfer_bench.cli.main import cli; cli()")
+    program = (*launcher, "run", "--local", str(root))
     command = ("/bin/sh", "-c", COLLECT_TRACES, "sh", str(root / "traces"), str(result), *program)
     return [EvaluatorStep(command, result)]
 
@@ -355,8 +355,8 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
         steps = evaluator.make_steps(request, folder)
         watched += [*request.task.files, *sorted(folder.rglob("*"))]
         digests = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
-        start = partial(run, cwd=folder, env=environment, note="their evaluator")
-        verdict = yield from _run_steps(request, evaluator, steps, start)
+        run_command = partial(run, cwd=folder, env=environment, note="their evaluator")
+        verdict = yield from _run_steps(request, evaluator, steps, run_command)
         changed = []  # By the answer: then the verdict is not trusted.
         for path, digest in digests.items():
             if not path.is_file() or content_hash(path.read_bytes()) != digest:
@@ -374,14 +374,14 @@ def _run_steps(
     request: ForeignAnswer,
     evaluator: Evaluator,
     steps: list[EvaluatorStep],
-    start: Callable[..., Generator[Tick, None, Completed]],
+    run_command: Callable[..., Generator[Tick, None, Completed]],
 ) -> Generator[Tick, None, Verdict]:
-    """Run the evaluator's steps by `start` in order until one fails; returns the verdict, read from
+    """Run the evaluator's steps by `run_command` in order until one fails; returns the verdict, read from
     their results."""
     results: StepResults = []
     used_s = 0.0
     for step in steps:
-        completed = yield from start(step.command, limit_s=max(request.limit_s - used_s, 0.0))
+        completed = yield from run_command(step.command, limit_s=max(request.limit_s - used_s, 0.0))
         used_s += completed.seconds
         result = step.result.read_text(errors="replace") if step.result.is_file() else ""
         results.append((step, completed, result))
@@ -395,8 +395,8 @@ def _run_steps(
             verdict = evaluator.read_verdict(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
-    elif missing := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):
-        verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {missing[-1]}")
+    elif packages := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):
+        verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {packages[-1]}")
     else:
         why = f"its evaluator gave no result: {completed.ending}"
         lines = (completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:]
@@ -421,20 +421,20 @@ EXPLANATION_BY_CAUSE: Mapping[Cause, str] = {
 """Cause found by `loop` to a sentence on why the other evaluator may miss it."""
 
 
-def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
-    """Whether `loop`'s verdict (`own`) and that of the task's evaluator agree; None if one is no verdict."""
-    if own not in VERDICTS or foreign.status not in VERDICTS:
+def verdicts_agree(own_verdict: str, foreign_verdict: Verdict) -> bool | None:
+    """Whether `loop`'s verdict and that of the task's evaluator agree; None if one is no verdict."""
+    if own_verdict not in VERDICTS or foreign_verdict.status not in VERDICTS:
         return None
-    return own == foreign.status
+    return own_verdict == foreign_verdict.status
 
 
-def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) -> list[str]:
-    """Possible causes, in words, if the verdicts of `loop` (`own`) and of the task's evaluator (`foreign`)
-    disagree, the likeliest first; empty if they agree."""
-    if verdicts_agree(own.verdict, foreign) is not False:
+def explain_disagreement(task: ForeignTask, own_verdict: GateVerdict, foreign_verdict: Verdict) -> list[str]:
+    """Possible causes, in words, if `loop`'s verdict and that of the task's evaluator disagree, the likeliest
+    first; empty if they agree."""
+    if verdicts_agree(own_verdict.verdict, foreign_verdict) is not False:
         return []
     judging, timing = task.judging, task.timing
-    if foreign.status == "wrong":  # And ours is `right`; below, the reverse.
+    if foreign_verdict.status == "wrong":  # And ours is `right`; below, the reverse.
         packed = "their checker is given outputs as the answer packs them; we pack them as the reference does"
         larger = "they allow the larger of atol and rtol times the expected value; we allow their sum"
         has_integers = any(dtype not in FLOATS for dtype in task.dtypes)
@@ -445,16 +445,16 @@ def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) 
             (True, "we allow what the plain implementation loses in the same type; they allow their tolerance"),
             (has_integers, "they cast whole numbers to floating point before the call"),
         ]
-    elif own.timed:  # Wrong only in a timed call.
+    elif own_verdict.timed:  # Wrong only in a timed call.
         unchecked = "they do not check the outputs of timed calls; we check one, chosen at random"
         rules = [
             (timing.checked is False, unchecked),
             (timing.fresh_inputs is False, "their timed calls all get the same inputs; ours get others"),
             (timing.cold_cache is False, "they do not clear the cache between timed calls"),
         ]
-    elif own.status in ("crashed", "hung") or own.cause in EXPLANATION_BY_CAUSE:
+    elif own_verdict.status in ("crashed", "hung") or own_verdict.cause in EXPLANATION_BY_CAUSE:
         no_output = "it gives no output in a process of ours, and they took its word for it"
-        return [EXPLANATION_BY_CAUSE.get(own.cause, no_output)]
+        return [EXPLANATION_BY_CAUSE.get(own_verdict.cause, no_output)]
     else:
         checker = f"only their own checker decides there ({judging.checker}); we compare with float64, too"
         rules = [

@@ -126,7 +126,7 @@ class Contract:
         return sources
 
     @property
-    def type_shown_by_no_input(self) -> Dtype | None:
+    def assumed_dtype(self) -> Dtype | None:
         """The call's type if no input shows it, as all have fixed types: the variant's first; else None."""
         has_only_fixed_types = set(self.signature.inputs) <= set(self.signature.types)
         return self.variant.dtypes[0] if has_only_fixed_types else None
@@ -147,7 +147,7 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
             f"no operator of {name}: {unknown[0]} is a dimension of the output and of no input",
             hint="an operator makes its output, so that each of its sizes has to be that of an input",
         )
-    if contract.type_shown_by_no_input and OUTPUT not in signature.types and len(variant.dtypes) > 1:
+    if contract.assumed_dtype and OUTPUT not in signature.types and len(variant.dtypes) > 1:
         raise UsageError(
             f"no operator of {name}: all inputs have types of their own, and the output has none",
             hint="say it in the signature's `types`, or leave the variant one of `dtypes`",
@@ -314,7 +314,7 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
                 remedy = f"call it under torch.no_grad(), or detach {name}"
                 message = f"{name} requires a gradient, and the operator has none: {remedy}"
                 raise RuntimeError(f"{contract.title}: {message}")
-        fixed_type = signature.types.get(OUTPUT) or contract.type_shown_by_no_input
+        fixed_type = signature.types.get(OUTPUT) or contract.assumed_dtype
         call_types = [tensor.dtype for name, tensor in inputs.items() if name not in signature.types]
         dtype = getattr(torch, fixed_type) if fixed_type else call_types[0]
         shape = [inputs[name].shape[axis] for name, axis in output_sources]
@@ -394,7 +394,7 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
     `from_`, `twin`: the first input that has a dimension, from which its size is read; another
     tensor with this dimension must have the same size."""
     numbers, signature, sources = type_numbers(), contract.signature, contract.dimension_sources
-    input_names, only_type = list(signature.inputs), contract.type_shown_by_no_input
+    input_names, only_type = list(signature.inputs), contract.assumed_dtype
     operator = TorchOperator(
         space=contract.namespace.encode(),
         name=contract.name.encode(),

@@ -176,11 +176,11 @@ class CallCheck:
 
     def _find_stray_reads(self) -> str:
         """Name the tensors outside of which the variant reads; empty if guard bytes do not decide the output."""
-        first, second = list(self.outputs.values())[:2]
+        first_output, second_output = list(self.outputs.values())[:2]
         # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
-        order = [first, second] * (CONFIRMING_CALLS // 2)
+        order = [first_output, second_output] * (CONFIRMING_CALLS // 2)
         self.generator.shuffle(order)
-        for number, output in enumerate([second, first, first, *order]):
+        for number, output in enumerate([second_output, first_output, first_output, *order]):
             if self._call_once(output.guards) != output.data:
                 return ""
             if number >= MIN_CALLS and self.is_slow:
@@ -190,8 +190,8 @@ class CallCheck:
         mean_call_s = (perf_counter() - self.start_s) / self.call_count
         if mean_call_s * len(memories) <= NAMING_LIMIT_S:
             for n, tensor_memory in enumerate(memories):
-                guards = (*first.guards[:n], second.guards[n], *first.guards[n + 1 :])
-                if self._call_once(guards) != first.data:
+                guards = (*first_output.guards[:n], second_output.guards[n], *first_output.guards[n + 1 :])
+                if self._call_once(guards) != first_output.data:
                     read_names.append(tensor_memory.name)
         return " and ".join(read_names) or "its tensors"
 

@@ -160,9 +160,9 @@ def pass_by_position(function: Function, inputs: Sequence[str], outputs: Mapping
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
         result = function(*(arguments[name] for name in inputs))
         if isinstance(result, Mapping):
-            missing = outputs.keys() - result.keys()
-            if missing:
-                raise Refused(f"no output {', '.join(sorted(missing))}", "wrong result")
+            missing_outputs = outputs.keys() - result.keys()
+            if missing_outputs:
+                raise Refused(f"no output {', '.join(sorted(missing_outputs))}", "wrong result")
             result = [result[name] for name in outputs]
         values = list(result) if isinstance(result, list | tuple) else [result]
         if len(values) != len(outputs):

@@ -23,7 +23,7 @@ from loop.workers.judge_messages import Finding
 from loop.workers.messages import Answers, Request
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import Inputs, TargetFunctions, choose_reference_device
-from loop.workers.truth import IMPLAUSIBLE, MAX_SLACK, Truth, would_pass_zeros
+from loop.workers.truth import IMPLAUSIBLE_SHARE, MAX_SLACK, Truth, would_pass_zeros
 from loop.workers.workload_call import find_updated_input, has_unknown_outputs, only_output_dimensions
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
@@ -348,7 +348,7 @@ class Judge:
                 counts += truth.count_errors_beyond(right.tolerance, right.reference, own_type_output, MAX_SLACK)
         if right.explained_counts is not None:
             counts += right.explained_counts
-        plausible_error = IMPLAUSIBLE * truth.largest_magnitude(right.reference)
+        plausible_error = IMPLAUSIBLE_SHARE * truth.largest_magnitude(right.reference)
         largest_error = min(max(largest_movement * factor, reference_error), plausible_error)
         largest_limit, mean_limit = right.error_limits
         return replace(

@@ -67,12 +67,12 @@ class PropertyRunner:
         call, error_key = request.call, (request.property_name, request.call.key)
         inputs = [torch_side.read_tensor(tensor).double() for tensor in call.inputs]
         property_function = torch_side.find_function(request.property_name)
-        start = partial(property_function, *inputs, **call.attributes)
+        start_property = partial(property_function, *inputs, **call.attributes)
         if error_key not in self.plain_errors:
             torch.manual_seed(request.seed)
-            self.plain_errors[error_key] = self._measure_plain_error(start(), call)
+            self.plain_errors[error_key] = self._measure_plain_error(start_property(), call)
         torch.manual_seed(request.seed)  # Both draw the same values, if the property draws any.
-        running: Property = start()
+        running: Property = start_property()
         output: Any = None
         call_count = 0
         while True:
@@ -139,8 +139,8 @@ def compare_sides(
     if plain_error <= MAX_ROUNDING_SHARE * largest_magnitude(expected):
         allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * plain_error)
     error = (got - expected).abs()
-    wrong = ~(error <= allowed)
+    wrong_mask = ~(error <= allowed)
     largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
     largest_allowed = float(allowed.max()) if allowed.numel() else 0.0
     # JSON has no infinity.
-    return PropertyAgreement(int(wrong.sum()), wrong.numel(), min(largest, 1e300), largest_allowed)
+    return PropertyAgreement(int(wrong_mask.sum()), wrong_mask.numel(), min(largest, 1e300), largest_allowed)

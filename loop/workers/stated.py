@@ -104,10 +104,10 @@ class StatedTask:
         is_accepted = output.isfinite() | ((output == -math.inf) & (expected == -math.inf))
         if self.terms["finite"] and not is_accepted.all():
             return "NaN or infinity"
-        right, values = expected.double(), output.double()
-        if self.terms["cap"] is not None and ((values - right).abs() > self.terms["cap"]).any():
+        expected_values, output_values = expected.double(), output.double()
+        if self.terms["cap"] is not None and ((output_values - expected_values).abs() > self.terms["cap"]).any():
             return f"an error above {self.terms['cap']:g}"
-        wrong_count = int(self.mask_wrong(right, values).sum())
+        wrong_count = int(self.mask_wrong(expected_values, output_values).sum())
         wrong_share = wrong_count / max(output.numel(), 1)
         if wrong_share > 1 - self.terms["matched"] + 1e-12:  # 1e-12: the difference is rounded.
             return f"{wrong_count} of {output.numel()} elements"
@@ -119,13 +119,13 @@ class StatedTask:
         atol, rtol = self.terms["atol"], self.terms["rtol"]
         error, magnitude = (output - expected).abs(), expected.abs()
         if self.terms["either"]:
-            wrong = (error > atol) & (error / (magnitude + MIN_MAGNITUDE) > rtol)
+            exceeds_limits = (error > atol) & (error / (magnitude + MIN_MAGNITUDE) > rtol)
         else:
-            wrong = ~(error <= atol + rtol * magnitude)
+            exceeds_limits = ~(error <= atol + rtol * magnitude)
         is_equal = output == expected
         if self.terms["nan"]:
             is_equal |= output.isnan() & expected.isnan()
-        denied: Tensor = (wrong | ~output.isfinite()) & ~is_equal
+        denied: Tensor = (exceeds_limits | ~output.isfinite()) & ~is_equal
         return denied
 
 

@@ -47,7 +47,7 @@ class WrongOutput:
 
     def __init__(self, reference: Tensor, allowed: Tensor, rtol: float, output: Tensor, wrong: Tensor) -> None:
         """`allowed`: allowed error of each element. `rtol`: the relative part of it."""
-        self.reference, self.output, self.wrong = reference, output, wrong
+        self.reference, self.output, self.wrong_mask = reference, output, wrong
         self.rtol = rtol
         self.absolute_allowance = (allowed - rtol * _finite_magnitudes(reference)).clamp(min=0.0)
 
@@ -55,7 +55,7 @@ class WrongOutput:
     def distinct_errors(self) -> int:
         """Number of distinct finite wrong elements, by pairs of right and wrong value. Values that
         round to the same multiple of the allowed distance count once."""
-        pairs = torch.stack([self.reference, self.output])[:, self.wrong & self.output.isfinite()]
+        pairs = torch.stack([self.reference, self.output])[:, self.wrong_mask & self.output.isfinite()]
         if not pairs.numel():
             return 0
         pairs = pairs[:, :: max(1, pairs.shape[1] // MAX_SAMPLED_ERRORS)]
@@ -72,26 +72,26 @@ class WrongOutput:
             return None
         is_near = (self.output - answer).abs() <= self._allowed_distance(answer)
         is_near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
-        if _share_of_true(is_near[self.wrong]) < MIN_EXPLAINED_SHARE:
+        if _share_of_true(is_near[self.wrong_mask]) < MIN_EXPLAINED_SHARE:
             return None
-        return _share_of_true(is_near[~self.wrong]) >= MIN_EXPLAINED_SHARE
+        return _share_of_true(is_near[~self.wrong_mask]) >= MIN_EXPLAINED_SHARE
 
     def rms_error(self, answer: Tensor) -> float:
         """RMS error of the finite wrong elements if `answer` were right."""
-        error = (self.output - answer)[self.wrong & self.output.isfinite() & self.reference.isfinite()]
+        error = (self.output - answer)[self.wrong_mask & self.output.isfinite() & self.reference.isfinite()]
         return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
     def find_factor(self) -> list[Suspect]:
         """The suspect "right answer times a factor", with the median factor; empty if none stands out."""
         is_large = _finite_magnitudes(self.reference) > ALLOWANCE_FACTOR * self.absolute_allowance
-        usable = self.wrong & self.output.isfinite() & is_large
-        right = self.reference[usable]
-        if len(right) < MIN_DISTINCT_ERRORS:
+        usable_mask = self.wrong_mask & self.output.isfinite() & is_large
+        right_values = self.reference[usable_mask]
+        if len(right_values) < MIN_DISTINCT_ERRORS:
             return []
         # For nearly equal elements a factor and an added constant look alike.
-        if float(right.std()) <= MAX_REMAINING_SHARE * float(right.square().mean().sqrt()):
+        if float(right_values.std()) <= MAX_REMAINING_SHARE * float(right_values.square().mean().sqrt()):
             return []
-        factor = float((self.output[usable] / right).median())
+        factor = float((self.output[usable_mask] / right_values).median())
         if abs(factor - 1) < MIN_FACTOR_DEVIATION:
             return []
         return [(f"it were multiplied by {factor:.3g}", lambda: factor * self.reference)]
@@ -151,12 +151,12 @@ def suspects_of_call(
     call: Call,
     inputs: Sequence[Tensor],
     signature: Signature,
-    right: Tensor,
+    right_output: Tensor,
     *,
     has_plain_signature: bool,
 ) -> Iterator[Suspect]:
     """Yield suspects (known faults) for a call of this signature: changed attributes, wrongly read
-    inputs. `right`: the right output. `has_plain_signature`: it takes tensors one by one and returns
+    inputs. `right_output`: the right one. `has_plain_signature`: it takes tensors one by one and returns
     one; then also swapped inputs, partly summed dimensions, a shifted or transposed output."""
 
     def answer_with(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
@@ -174,7 +174,7 @@ def suspects_of_call(
             size_of_dimension.setdefault(dimension, tensor.shape[axis])
     output_dimensions = only_output_dimensions(signature).split()
     if has_unknown_outputs(signature):
-        output_dimensions = [f"axis_{axis}" for axis in range(right.dim())]
+        output_dimensions = [f"axis_{axis}" for axis in range(right_output.dim())]
     if has_plain_signature:
         for i, j in itertools.combinations(range(len(names)), 2):
             if inputs[i].shape == inputs[j].shape:
@@ -196,7 +196,7 @@ def suspects_of_call(
                     part = shorter[position].narrow(axis, indices.start, len(indices))
                     shorter[position] = part.contiguous()
                 yield f"{omission} of {dimension} were left out", answer_with(shorter)
-        yield from _shifted_outputs(right, output_dimensions)
+        yield from _shifted_outputs(right_output, output_dimensions)
     for name, attribute in signature.attributes.items():
         for description, value in alternative_values(call.attributes[name], attribute):
             changed_call = call.replace(attributes={**call.attributes, name: value})
@@ -228,34 +228,34 @@ def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
     return tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
 
 
-def _shifted_outputs(right: Tensor, dimensions: Sequence[str]) -> Iterator[Suspect]:
+def _shifted_outputs(right_output: Tensor, dimensions: Sequence[str]) -> Iterator[Suspect]:
     """Yield suspects that move the elements of a right output with these dimensions."""
     for axis, dimension in enumerate(dimensions):
-        if right.shape[axis] > 1:
+        if right_output.shape[axis] > 1:
             for shift, place in ((1, "before"), (-1, "after")):
                 description = f"each place held the one {place} it along {dimension}"
-                yield description, partial(right.roll, shift, axis)
-    if len(dimensions) > 1 and min(right.shape[-2:]) > 1:
-        transposed = right.transpose(-1, -2).reshape(right.shape)
+                yield description, partial(right_output.roll, shift, axis)
+    if len(dimensions) > 1 and min(right_output.shape[-2:]) > 1:
+        transposed = right_output.transpose(-1, -2).reshape(right_output.shape)
         description = "the last two dimensions of the output were swapped in memory"
         yield description, partial(torch.clone, transposed)
 
 
-def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
+def suspects_of_result(right_output: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
     """Yield suspects (known faults) that change a right result: zeros, signs, overflow, off by one."""
     answer_by_fault = {
-        "nothing were computed (zeros)": torch.zeros_like(right),
-        "negative results were zero": right.clamp(min=0),
-        "its sign were lost": right.abs(),
-        "its sign were turned": -right,
+        "nothing were computed (zeros)": torch.zeros_like(right_output),
+        "negative results were zero": right_output.clamp(min=0),
+        "its sign were lost": right_output.abs(),
+        "its sign were turned": -right_output,
     }
     if is_integer:
         for bits in (8, 16, 32):
             half = 2.0 ** (bits - 1)
-            answer_by_fault[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
-            answer_by_fault[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
-            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
-        answer_by_fault["each result were one too large"] = right + 1
-        answer_by_fault["each result were one too small"] = right - 1
+            answer_by_fault[f"it overflowed an int{bits}"] = (right_output + half).remainder(2 * half) - half
+            answer_by_fault[f"it overflowed a uint{bits}"] = right_output.remainder(2 * half)
+            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = right_output.clamp(-half, half - 1)
+        answer_by_fault["each result were one too large"] = right_output + 1
+        answer_by_fault["each result were one too small"] = right_output - 1
     for fault, answer in answer_by_fault.items():
         yield fault, partial(torch.clone, answer)

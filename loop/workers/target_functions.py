@@ -50,8 +50,8 @@ def draw_values(
     values = numpy.full(shape, fill.scale, dtype=numpy.float32)
     if fill.kind == "normal":
         values = numpy.empty(file.elements + file.extra_elements, dtype=numpy.float32)
-        for first in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache.
-            block = values[first : first + NUMBERS_PER_BLOCK]
+        for begin in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache.
+            block = values[begin : begin + NUMBERS_PER_BLOCK]
             block[:] = random_state.standard_normal(len(block)) * fill.scale
     elif fill.kind == "one_hot" and values.size:
         is_hot = numpy.arange(shape[-1]) == random_state.randint(shape[-1], size=(*shape[:-1], 1))
@@ -449,15 +449,15 @@ def _are_equal(draw: SplitStructure, other: SplitStructure) -> bool:
 def _write_draws(name: str, path: str, draws: Sequence[Tensor], window_draw: int) -> TensorFile:
     """Write all draws of one input to one file. `window_draw`: number of the draw that the returned
     TensorFile points to; the others are its extra elements."""
-    first = draws[0]
-    if first.dtype not in DTYPE_NAMES:
-        raise Refused(f"the generator: {name} is of {first.dtype}, which is not supported")
-    stride_bytes = first.nbytes
+    first_draw = draws[0]
+    if first_draw.dtype not in DTYPE_NAMES:
+        raise Refused(f"the generator: {name} is of {first_draw.dtype}, which is not supported")
+    stride_bytes = first_draw.nbytes
     if len(draws) > 1:
-        stride_bytes = -(-first.nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
+        stride_bytes = -(-first_draw.nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
     data = [bytes_of(draw.detach().cpu().contiguous()).ljust(stride_bytes, b"\0") for draw in draws]
     Path(path).write_bytes(b"".join(data))
-    file = TensorFile(name, path, tuple(first.shape), DTYPE_NAMES[first.dtype])
-    stride = stride_bytes // first.element_size()
+    file = TensorFile(name, path, tuple(first_draw.shape), DTYPE_NAMES[first_draw.dtype])
+    stride = stride_bytes // first_draw.element_size()
     extra_elements = len(draws) * stride - file.elements
     return file.replace(extra_elements=extra_elements, offset=window_draw * stride)

@@ -30,15 +30,15 @@ def count_by_magnitude(errors: Tensor) -> Tensor:
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
 """Limits on a variant's largest and mean error: the plain implementation's, scaled, plus this."""
-FEW_ROUNDINGS = 2.0
+MIN_ROUNDINGS = 2.0
 """The limit is at least this many roundings of the largest value: with few elements, the plain
 implementation may be almost exact by chance."""
-FEW_ELEMENTS = 3.2
+MEAN_UNCERTAINTY = 3.2
 """Relative uncertainty of a mean error over n elements, times sqrt(n): three standard deviations of
 a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
 SUMMATION_ROUNDINGS = 4
 """Roundings of the largest value by which two runs of one reference may differ."""
-IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
+IMPLAUSIBLE_SHARE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
 """Largest share of the largest value that rounding can explain. A larger difference means that
 plain implementation or reference is wrong. Half-precision softmax of wide logits stays below 0.06."""
 ZEROS_DIVISOR, NOISE_FACTOR = 16.0, 16.0
@@ -120,15 +120,15 @@ class Truth:
     def mask_wrong(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Mask of an output's wrong elements. `allowed`: allowed errors in place of the truth's own. If the
         tolerance's share `matched` is right, other errors up to its `cap` are forgiven."""
-        wrong = mask_outside(output, self.reference, self.allowed if allowed is None else allowed)
+        wrong_mask = mask_outside(output, self.reference, self.allowed if allowed is None else allowed)
         if self.own_type_output is not None:  # The reference's integers in its own types are right, too.
-            wrong &= output.double() != self.own_type_output
-        forgiven_count = (1 - self.tolerance.matched) * wrong.numel()
-        if self.tolerance.matched == 1 or int(wrong.sum()) > forgiven_count:
-            return wrong
+            wrong_mask &= output.double() != self.own_type_output
+        forgiven_count = (1 - self.tolerance.matched) * wrong_mask.numel()
+        if self.tolerance.matched == 1 or int(wrong_mask.sum()) > forgiven_count:
+            return wrong_mask
         error = (output.double() - self.reference).abs()
         cap = math.inf if self.tolerance.cap is None else self.tolerance.cap
-        return wrong & (~(error <= cap) | ~error.isfinite())
+        return wrong_mask & (~(error <= cap) | ~error.isfinite())
 
 
 def make_truth(
@@ -179,8 +179,8 @@ def float64_slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield slices of equally shaped tensors, flat and in float64: whole copies may not fit."""
     flat = [tensor.reshape(-1) for tensor in tensors]
     length = SLICE_ELEMENTS[flat[0].is_cuda]
-    for first in range(0, flat[0].numel(), length):
-        yield tuple(tensor[first : first + length].double() for tensor in flat)
+    for begin in range(0, flat[0].numel(), length):
+        yield tuple(tensor[begin : begin + length].double() for tensor in flat)
 
 
 def answers_agree(answer: Tensor, other: Tensor) -> bool:
@@ -216,7 +216,7 @@ def explain_unjudged(truth: Truth, function_name: str) -> str:
 def explain_doubt(truth: Truth) -> str:
     """Why reference or plain implementation must be wrong; empty if rounding explains it."""
     largest = largest_magnitude(truth.reference)
-    if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:
+    if truth.plain_max <= IMPLAUSIBLE_SHARE * largest + IMPLAUSIBLE_FLOOR:
         return ""
     return (
         f"reference and plain implementation differ by {truth.plain_max:.2g} where values reach {largest:.2g}: "
@@ -226,7 +226,7 @@ def explain_doubt(truth: Truth) -> str:
 
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     """Whether rounding may explain all errors: none too large, NaN or infinity as in the reference."""
-    max_rounding_error = IMPLAUSIBLE * largest_magnitude(truth.reference)
+    max_rounding_error = IMPLAUSIBLE_SHARE * largest_magnitude(truth.reference)
     for output in outputs:
         largest, _ = largest_and_mean_error(output, truth.reference)
         if largest > max_rounding_error:
@@ -247,14 +247,14 @@ def largest_magnitude(reference: Tensor) -> float:
 
 def mask_outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     """Mask of elements beyond their allowed error. NaN is right only where the reference is NaN."""
-    wrong = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
-    flat_wrong, first = wrong.view(-1), 0
+    wrong_mask = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
+    flat_mask, begin = wrong_mask.view(-1), 0
     for values, expected, limit in float64_slices(output, reference, allowed):
         is_right = ((values - expected).abs() <= limit) | (values == expected)  # Equal infinities too.
         is_right |= values.isnan() & expected.isnan()
-        flat_wrong[first : first + values.numel()] = ~is_right
-        first += values.numel()
-    return wrong
+        flat_mask[begin : begin + values.numel()] = ~is_right
+        begin += values.numel()
+    return wrong_mask
 
 
 def allowed_errors(tolerance: Tolerance, reference: Tensor) -> Tensor:
@@ -329,8 +329,8 @@ def distance_in_roundings(truths: Sequence[Truth], others: Sequence[Truth]) -> f
 def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
     """Limits on a variant's largest and mean error, derived from the plain implementation's."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_magnitude(reference)
-    largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, FEW_ROUNDINGS * rounding)
-    uncertainty = FEW_ELEMENTS / math.sqrt(max(1, int(reference.isfinite().sum())))
+    largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, MIN_ROUNDINGS * rounding)
+    uncertainty = MEAN_UNCERTAINTY / math.sqrt(max(1, int(reference.isfinite().sum())))
     return largest_limit, (1 + uncertainty) * MEAN_SLACK * plain_mean + MEAN_FLOOR
 
 
@@ -346,8 +346,8 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     """Compare an output with the truth. Maps and positions are filled only if elements are wrong.
     `limits_by_plain`: also limit the errors to those of the plain implementation."""
     truth = truth.tighten_for(output)
-    wrong = truth.mask_wrong(output)
-    wrong_count = int(wrong.sum())
+    wrong_mask = truth.mask_wrong(output)
+    wrong_count = int(wrong_mask.sum())
     largest, mean = largest_and_mean_error(output, truth.reference)
     largest_limit, mean_limit = truth.error_limits
     plain_excess = ""
@@ -376,32 +376,32 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     # Error in units of the allowed error; an unexpected NaN or infinity is the worst.
     excess = (error / truth.allowed.clamp(min=1e-300)).nan_to_num(1e300, 1e300).clamp(max=1e300)
     # An expected NaN or infinity is no error.
-    error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0)).nan_to_num(math.inf)
+    error = torch.where(wrong_mask, error, error.nan_to_num(0.0, 0.0)).nan_to_num(math.inf)
     maps, spans = dict[str, tuple[Span, ...]](), dict[str, Span]()
     for axis, name in enumerate(truth.dimension_names):
-        maps[name] = _map_errors(error, wrong, axis)
-        indices = wrong.movedim(axis, 0).reshape(wrong.shape[axis], -1).any(1).nonzero().reshape(-1)
+        maps[name] = _map_errors(error, wrong_mask, axis)
+        indices = wrong_mask.movedim(axis, 0).reshape(wrong_mask.shape[axis], -1).any(1).nonzero().reshape(-1)
         first, last = int(indices[0]), int(indices[-1])
-        spans[name] = Span(first=first, last=last, count=len(indices), size=wrong.shape[axis])
+        spans[name] = Span(first=first, last=last, count=len(indices), size=wrong_mask.shape[axis])
     passes_as_stated = False
     if truth.stated_allowed is not None:
         passes_as_stated = not bool(truth.mask_wrong(output, truth.stated_allowed).any())
     mismatches = {
-        "first": _describe_mismatch(truth, output, wrong),
-        "worst": _describe_mismatch(truth, output, excess * wrong),
+        "first": _describe_mismatch(truth, output, wrong_mask),
+        "worst": _describe_mismatch(truth, output, excess * wrong_mask),
     }
     places = {"map": maps, "spans": spans}
     return result.model_copy(update={**mismatches, **places, "passes_only_as_stated": passes_as_stated})
 
 
-def _map_errors(error: Tensor, wrong: Tensor, axis: int) -> tuple[Span, ...]:
+def _map_errors(error: Tensor, wrong_mask: Tensor, axis: int) -> tuple[Span, ...]:
     """Largest error and number of wrong elements in equal stretches along an axis."""
-    size = wrong.shape[axis]
+    size = wrong_mask.shape[axis]
     stretches, step = [], -(-size // MAP_STRETCHES)
     for first in range(0, size, step):
         length = min(step, size - first)
         largest = json_number(error.narrow(axis, first, length).max())
-        count = int(wrong.narrow(axis, first, length).sum())
+        count = int(wrong_mask.narrow(axis, first, length).sum())
         stretches.append(Span(first=first, last=first + length - 1, count=count, largest=largest))
     return tuple(stretches)
 
@@ -433,25 +433,25 @@ def are_only_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> boo
     one axis of an input, or through the flat input."""
     if not truth.is_integer or output.dtype == torch.bool:
         return False
-    right, indices, wrong = truth.reference.long(), output.long(), truth.mask_wrong(output)
-    if not bool(wrong.any()):
+    right_indices, indices, wrong_mask = truth.reference.long(), output.long(), truth.mask_wrong(output)
+    if not bool(wrong_mask.any()):
         return False
 
     def select_equal(rows: Tensor, axis: int) -> bool:
         """Whether right and wrong indices select equal values on the last axis of `rows`. `axis`:
         the position of that axis in the original tensor."""
         size = rows.shape[-1]
-        if bool(((right < 0) | (right >= size) | (indices < 0) | (indices >= size)).any()):
+        if bool(((right_indices < 0) | (right_indices >= size) | (indices < 0) | (indices >= size)).any()):
             return False
         if rows.dim() == 1:
-            return bool((rows[right] == rows[indices])[wrong].all())
-        if right.shape == rows.shape[:-1]:
-            equal = rows.gather(-1, right[..., None]) == rows.gather(-1, indices[..., None])
-            return bool(equal[..., 0][wrong].all())
-        if right.dim() != rows.dim() or right.movedim(axis, -1).shape[:-1] != rows.shape[:-1]:
+            return bool((rows[right_indices] == rows[indices])[wrong_mask].all())
+        if right_indices.shape == rows.shape[:-1]:
+            equal = rows.gather(-1, right_indices[..., None]) == rows.gather(-1, indices[..., None])
+            return bool(equal[..., 0][wrong_mask].all())
+        if right_indices.dim() != rows.dim() or right_indices.movedim(axis, -1).shape[:-1] != rows.shape[:-1]:
             return False
-        equal = rows.gather(-1, right.movedim(axis, -1)) == rows.gather(-1, indices.movedim(axis, -1))
-        return bool(equal.movedim(-1, axis)[wrong].all())
+        equal = rows.gather(-1, right_indices.movedim(axis, -1)) == rows.gather(-1, indices.movedim(axis, -1))
+        return bool(equal.movedim(-1, axis)[wrong_mask].all())
 
     for values in inputs:
         if not values.numel():
@@ -513,10 +513,10 @@ def measure_input_rounding(
     return by_element, largest, max(float(movement.sum()) for movement in movements) / count
 
 
-def random_signs(like: Tensor, seed: int = 0) -> Tensor:
-    """A reproducible random +1 or -1 for each element of `like`, on its device."""
-    generator = torch.Generator(like.device).manual_seed(seed)
-    return torch.randint(2, like.shape, generator=generator, device=like.device).double() * 2 - 1
+def random_signs(tensor: Tensor, seed: int = 0) -> Tensor:
+    """A reproducible random +1 or -1 for each element of a tensor, on its device."""
+    generator = torch.Generator(tensor.device).manual_seed(seed)
+    return torch.randint(2, tensor.shape, generator=generator, device=tensor.device).double() * 2 - 1
 
 
 def allowed_roundings(dtype: str, terms: int) -> float:

@@ -129,8 +129,8 @@ def has_unknown_outputs(signature: Signature) -> bool:
 def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
     """The workload with two new seeds that no check uses, under which a module has the same
     weights: both lie in the same group of SEEDS_PER_MODULE seeds."""
-    first = workload.seed + UNCHECKED_SEED_OFFSET - workload.base_seed % SEEDS_PER_MODULE
-    return workload.model_copy(update={"seed": first}), workload.model_copy(update={"seed": first + 1})
+    first_seed = workload.seed + UNCHECKED_SEED_OFFSET - workload.base_seed % SEEDS_PER_MODULE
+    return workload.model_copy(update={"seed": first_seed}), workload.model_copy(update={"seed": first_seed + 1})
 
 
 def add_windows(call: Call, fills: tuple[Fill, ...], generator: random.Random, device: Device) -> Call:

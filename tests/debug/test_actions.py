@@ -10,7 +10,7 @@ import pytest
 from loop.actions import ACTIONS
 from loop.base.errors import LoopError
 from loop.base.processes import run_to_end
-from loop.debug.rules import LEAST
+from loop.debug.rules import MIN_PREDICTIONS
 from loop.model.debugging import DebugOutput, Explanation
 from loop.model.output import Output
 from loop.model.record import Finished
@@ -78,7 +78,7 @@ def test_the_smallest_workload_and_the_rule(name: str, expected: str, rule: str,
     explanation = explained(found)
     assert expected == smallest(found)
     assert explanation.rule.startswith(f"wrong where {rule}, right where ")
-    assert explanation.held >= LEAST
+    assert explanation.held >= MIN_PREDICTIONS
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from loop.debug.rules import FRESH, LEAST, Case, RuleSearch
+from loop.debug.rules import ENOUGH_PREDICTIONS, MIN_PREDICTIONS, Case, RuleSearch
 
 WORDS: Case = {"dtype": "float32", "values": "normal", "scale": 1.0, "inputs": "contiguous", "causal": False}
 TWO = [(64, 64), (64, 256), (1, 8), (1, 100), (7, 8), (7, 100), (33, 8), (33, 101), (16, 2048)]
@@ -56,7 +56,7 @@ def test_a_rule_is_found_from_few_cases(wrong: Kernel, expected: str) -> None:
     assert walked(found, wrong) < 60
     said = found.conclusion.text if found.conclusion else ""
     assert {*expected.split(" and "), *expected.split(" or ")} == {*said.split(" and "), *said.split(" or ")}
-    assert not expected or found.predicted >= FRESH
+    assert not expected or found.predicted >= ENOUGH_PREDICTIONS
 
 
 def test_a_rule_is_said_only_after_it_foresaw_fresh_cases() -> None:
@@ -68,7 +68,7 @@ def test_a_rule_is_said_only_after_it_foresaw_fresh_cases() -> None:
     found = search(wrong)
     assert found.rules
     assert found.conclusion is None
-    walked(found, wrong, LEAST - 1)
+    walked(found, wrong, MIN_PREDICTIONS - 1)
     assert found.conclusion is None
 
 
