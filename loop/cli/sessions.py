@@ -23,8 +23,6 @@ from loop.store.rows import compute_row
 from loop.store.sessions import LOCK
 
 MOST_SESSIONS = len(LETTERS)
-MOST_NAMED = 5
-"""Most damaged folders that are named below the list; `--json` has all."""
 
 
 class SessionLine(TypedDict):
@@ -62,10 +60,10 @@ class SessionList(Printed):
             cells.append((*leading_cells, duration, usd, row["fastest"] or "-"))
         screen.table(("session", "status", "", "device", "took", "usd", "fastest"), cells, wrap=0)
         damaged = [row for row in self.sessions if "reason" in row]
-        for row in damaged[:MOST_NAMED]:
+        for row in damaged[: index.MAX_NAMED]:
             screen.say(f"{row['id']}: {row['reason']}")
-        if len(damaged) > MOST_NAMED:
-            others = len(damaged) - MOST_NAMED
+        if len(damaged) > index.MAX_NAMED:
+            others = len(damaged) - index.MAX_NAMED
             screen.say(f"{others} more folders have something wrong: loop sessions list --json")
 
 

@@ -28,10 +28,8 @@ from loop.store import index, sessions
 from loop.store.journal import finished_steps, open_step
 from loop.store.sessions import LOCK, SessionFolder
 
-MOST_WAITING = 10
-"""Most waiting sessions that are listed, newest first."""
-MOST_DAMAGED = 3
-"""Most damaged folders that are named; the others are counted."""
+MOST_WAITING = 10  # Most waiting sessions that are listed, newest first.
+MOST_DAMAGED = 3  # Most damaged folders that are named; the others are counted.
 
 
 @dataclass(frozen=True)

@@ -126,15 +126,12 @@ def change_edit(
     return {**answer, "next": f"{check}, then {change.next_call(target)}"}
 
 
-LONGEST_WAIT_S = 50.0
-"""Longest wait of one call in seconds: clients time out after about a minute."""
-KEPT_JOBS = 100
-"""How many job folders of agents are kept."""
+LONGEST_WAIT_S = 50.0  # Longest wait of one call in seconds: clients time out after about a minute.
+KEPT_JOBS = 100  # How many job folders of agents are kept.
 JOB_ID_PREFIX = "mcp-"
 """Prefix of ids of jobs that agents start. Only these job folders are deleted here."""
 UNENDED_STATES = ("queued", "running")
-CANCEL_LIMIT_S = 20.0
-"""Seconds for a job to end after it was cancelled."""
+CANCEL_LIMIT_S = 20.0  # Seconds for a job to end after it was cancelled.
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
 
 

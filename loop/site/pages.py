@@ -40,8 +40,7 @@ def page_path(section: str, name: str) -> str:
     return f"{section}/{stem(name)}.html"
 
 
-LONGEST = 20_000
-"""Most characters of one text that a page shows."""
+LONGEST = 20_000  # Most characters of one text that a page shows.
 
 
 def clean_text(text: str, longest: int = LONGEST) -> str:
@@ -84,8 +83,7 @@ def status_of(row: SessionRow) -> str:
     return "recorded" if row.recorded else row.status or "open"
 
 
-LONGEST_REPORT = 2**20
-"""Most characters of a report that are read."""
+LONGEST_REPORT = 2**20  # Most characters of a report that are read.
 _FIGURE = re.compile(r"^!\[(.*)\]\((figures/[A-Za-z][\w-]{0,60}\.svg)\)$", re.MULTILINE)
 _LINK = re.compile(r'<a href="(?!#)[^"]*">(.*?)</a>', re.DOTALL)
 
@@ -125,10 +123,8 @@ def report_page(templates: Path, report: Path, status: str) -> str:
     return html.replace("<header>", f"<header>\n{back_link}", 1)
 
 
-NEWEST = 12
-"""Most sessions on the first page, newest first."""
-MOST_LISTED = 100
-"""Most sessions on the page of a pattern, plan or kernel, newest first."""
+NEWEST = 12  # Most sessions on the first page, newest first.
+MOST_LISTED = 100  # Most sessions on the page of a pattern, plan or kernel, newest first.
 
 
 JudgedSession = tuple[SessionRow, str, float | None]

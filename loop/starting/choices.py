@@ -23,8 +23,7 @@ from loop.starting.model import Scalar, TensorSpec
 
 RESERVED_NAMES = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
 """Names reserved by workloads and generators."""
-LIST_LENGTH = 3
-"""Length of a list of tensors for which the user gives one shape."""
+LIST_LENGTH = 3  # Length of a list of tensors for which the user gives one shape.
 INDEX_WORDS = "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
 INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
 ORDERS = (
@@ -127,8 +126,8 @@ class Choices:
         return call
 
     def add(self, path: str, annotation: Any, default: Any, reads: Reads, *, is_list: bool = False) -> str | None:
-        """Add a parameter. Returns the text to pass for it, mostly `{path}`, which the text of a choice replaces
-        later; None: its default is used. `reads`: what the code reads from objects; `is_list`: it is `*args`."""
+        """Add a parameter. Returns the source text of its argument, mostly `{path}`, in place of which a choice's
+        text comes later; None: its default is used. `reads`: what the code reads; `is_list`: it is `*args`."""
         kind, detail, is_nullable = kind_of(annotation)
         name = path.rpartition(".")[2]
         if path in self.likes:

@@ -35,8 +35,7 @@ GENERATOR_NAMES = ("seed", "device", "drawn")
 """Names of a generator's own parameters, which no size may have."""
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 PROGRAM = "loop.starting.program"
-TRIAL_LIMIT_S = 180.0
-"""Time limit of the process that tries a function."""
+TRIAL_LIMIT_S = 180.0  # Time limit of the process that tries a function.
 MODULE_ROLES = ("reference", "mine", "inputs")
 """Python modules that a target may have: what is right, the variant, and the generator of inputs."""
 

@@ -33,10 +33,8 @@ LONG_S, MOST_BYTES, MOST_GROWTH_BYTES = 0.5, 16 << 20, 256 << 20
 """Limits of a timed call: seconds, size of an output, growth of peak memory."""
 MOST_EDGES, MOST_VARIED, MOST_SINGLE = 14, 6, 4
 """Most checked workloads with other sizes, attributes that get another value, values of a single size."""
-ODD_SIZES = (3, 5)
-"""A dimension that runs with both is independent of the others."""
-ENOUGH_EDGES = 3
-"""With fewer edge sizes that run, dimensions are also changed one at a time."""
+ODD_SIZES = (3, 5)  # A dimension that runs with both is independent of the others.
+ENOUGH_EDGES = 3  # With fewer edge sizes that run, dimensions are also changed one at a time.
 TOLERANCE, TOLERANCE_FACTOR = 1e-4, 4.0
 """Default tolerance; the tolerance as a multiple of the function's own float32 error."""
 WORD = re.compile(r"[A-Za-z]\w{0,63}")

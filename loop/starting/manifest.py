@@ -11,24 +11,19 @@ from loop.base.places import MANIFEST
 from loop.starting.model import Scalar, TargetFacts
 
 FILTER_NAME = re.compile(r"k|kh|kw|kd|ks|r|s|fh|fw|kx|ky|kernel\w*|taps|window", re.IGNORECASE)
-LARGEST_UNVARIED = 8
-"""A size given by number up to this one is not varied: a filter's 3, 4 heads."""
+LARGEST_UNVARIED = 8  # A size given by number up to this one is not varied: a filter's 3, 4 heads.
 TIMED_SIZES = {1: (8192,), 2: (1024, 256), 3: (256, 64, 8), 4: (64, 64, 8, 4)}
 """Rank of a tensor to its timed sizes, from the last dimension to the first."""
-MORE_DIMS = (32, 32, 8, 4, 2)
-"""The same for tensors of higher rank."""
+MORE_DIMS = (32, 32, 8, 4, 2)  # The same for tensors of higher rank.
 FILTER_SIZE = 3
-TRIED_SIZES = (
+DIFFERENT_SIZES = (
     (7, 11, 13, 17, 5, 19, 23, 29),
     (8, 16, 24, 32, 40, 48, 56, 64),
     (64, 32, 16, 8, 4, 2, 2, 2),
     (16, 64, 32, 8, 128, 4, 2, 2),
-    (8,) * 8,
-    (16,) * 8,
 )
-"""Sizes to try until a function runs. Different sizes first, because equal ones hide mistakes."""
-DIFFERENT_COUNT = 4
-"""Leading entries of TRIED_SIZES with different sizes; with equal sizes wrong calls run, too."""
+"""Sizes of the dimensions, to try one row after the other until a function runs."""
+EQUAL_SIZES = ((8,) * 8, (16,) * 8)  # To try last, because with equal sizes wrong calls run, too.
 EDGES = ((3, 17, 5, 9), (1,), (33, 3), (65, 31, 7, 2), (5, 1), (1, 67), (2, 129, 3))
 """Sizes at which kernels often fail, repeated over all dimensions. Rows of 1 and 3 show wrong padding."""
 SINGLE_SIZES = (1, 3, 7, 17, 33, 67, 2, 4, 12, 20, 36)
@@ -81,12 +76,15 @@ class Sizes:
         has_second = len(filter_shape) > 2 and len(unshared_dims) > 1
         return name in unshared_dims and (has_second or bool(FILTER_NAME.fullmatch(name)))
 
-    def candidates(self) -> Iterator[dict[str, int]]:
-        """Sizes to try, in order; those that the user gave by number stay."""
+    def candidates(self, table: Sequence[Sequence[int]]) -> list[dict[str, int]]:
+        """Sizes of all dimensions from each row of a table, without doubles. Those given by number stay."""
         set_sizes = {**self.fixed_sizes, **dict.fromkeys(self.filter_dims, FILTER_SIZE)}
-        for tried_sizes in TRIED_SIZES if self.free_dims else ((),):
-            sizes = itertools.cycle(tried_sizes)
-            yield {name: set_sizes[name] if name in set_sizes else next(sizes) for name in self.names}
+        candidates: list[dict[str, int]] = []
+        for row in table:
+            sizes = itertools.cycle(row)
+            candidate = {name: set_sizes[name] if name in set_sizes else next(sizes) for name in self.names}
+            candidates += [] if candidate in candidates else [candidate]
+        return candidates
 
     def timed(self, divisor: int) -> dict[str, int]:
         """The timed sizes. Those that the user did not fix are divided by `divisor`, to 8 at least."""

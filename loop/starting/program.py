@@ -21,7 +21,7 @@ from loop.calls import torch_side
 from loop.calls.own_modules import describe_error
 from loop.starting.choices import Choice, Choices
 from loop.starting.facts import Trial, gather_facts
-from loop.starting.manifest import DIFFERENT_COUNT, Sizes
+from loop.starting.manifest import DIFFERENT_SIZES, EQUAL_SIZES, Sizes
 from loop.starting.model import TargetFacts, TrialResult, TrialTerms
 from loop.starting.texts import Subject
 
@@ -108,12 +108,9 @@ def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iter
 def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
     """Search a call that runs, and its sizes, if possible with finite outputs. Raises UsageError. Likely choices
     come first, each on all different sizes; equal sizes come last, because wrong calls run with them, too."""
-    began, candidates = time.monotonic(), list(sizes.candidates())
-    choice_lists = list(choices.by_path.values())
-    different: list[dict[str, int]] = []
-    for candidate in candidates[:DIFFERENT_COUNT]:
-        different += [candidate] if candidate not in different else []
-    equal = [candidate for candidate in candidates[DIFFERENT_COUNT:] if candidate not in different]
+    began, choice_lists = time.monotonic(), list(choices.by_path.values())
+    different = sizes.candidates(DIFFERENT_SIZES)
+    equal = [candidate for candidate in sizes.candidates(EQUAL_SIZES) if candidate not in different]
     ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
     errors: list[tuple[bool, Exception]] = []  # (whether sizes were different, error)
     nonfinite_call = None
@@ -141,8 +138,7 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
 
 
 def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> UsageError:
-    """The error that tells the user what to add, as no call runs. `error`: of the likeliest call,
-    with equal sizes; a UsageError says already what is missing, and is returned."""
+    """The error that says what to add. `error`: of the likeliest call; it is returned if it is a UsageError."""
     if isinstance(error, UsageError):
         return error
     text = describe_error(error)

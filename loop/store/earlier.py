@@ -10,8 +10,7 @@ from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.store.sessions import SessionFolder, list_sessions
 
-MAX_EARLIER = 50
-"""Most earlier sessions that are looked at."""
+MAX_EARLIER = 50  # Most earlier sessions that are looked at.
 
 
 def earlier_sessions(

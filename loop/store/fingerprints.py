@@ -13,12 +13,9 @@ from loop.model.index import FailureSeen
 from loop.model.output import CommandOutput, VerifyOutput, read_output
 from loop.model.record import Finished
 
-MAX_READ = 200_000
-"""Characters examined at each end of a text. Errors stand near the ends."""
-MAX_LINE = 600
-"""Characters examined of one line."""
-MAX_FINGERPRINT = 160
-"""Maximum length of a fingerprint in characters."""
+MAX_READ = 200_000  # Characters examined at each end of a text. Errors stand near the ends.
+MAX_LINE = 600  # Characters examined of one line.
+MAX_FINGERPRINT = 160  # Maximum length of a fingerprint in characters.
 
 ERROR_WORDS = re.compile(
     "undefined symbol|undefined reference|multiple definition|cannot find -l|error ?:|fatal ?  :|fatal:"
@@ -52,8 +49,7 @@ STABLE_FILE = re.compile(
     r".*\.(?:h|hpp|hh|cuh|so|a|inc)|sh|bash|ld|nvcc|g\+\+|gcc|clang(\+\+)?|ptxas|cc1plus|cicc|nvlink|git"
 )
 """Headers, libraries and programs. A fingerprint keeps their file names and drops the folder."""
-MAX_MESSAGE = 400
-"""Characters of a message stored in the index."""
+MAX_MESSAGE = 400  # Characters of a message stored in the index.
 
 
 def _replace_path(match: re.Match[str]) -> str:
