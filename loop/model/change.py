@@ -144,8 +144,7 @@ class JudgedOutput(Output):
 
 
 def as_target_step(record: Finished) -> Finished:
-    """Convert a `change.*` step to the equal `kernel.*` step, so that readers of results need not know both.
-    Returns `record` itself if it is of another step, or if its step did not run."""
+    """A `change.*` step as the equal `kernel.*` step; `record` itself if it is another, or did not run."""
     judged_output = read_output(record, JudgedOutput)
     if judged_output is None or not judged_output.found:
         return record
@@ -221,8 +220,8 @@ class KeptChange(Model):
 
 
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
-    """Speedups by kept changes, one per variant and tuning.
-    The final measurement (`change.confirm`), if any, replaces the product of the single ratios."""
+    """Speedups by kept changes, one per variant and tuning: the product of the single ratios, or what the final
+    measurement (`change.confirm`) says."""
     records = latest_attempts(finished)
     briefs = outputs_by_run(records, BriefOutput)
     tuning_by_run = {run: output.brief.tuning for run, output in briefs if output.brief}
@@ -284,12 +283,12 @@ def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
     for job in sorted(jobs_of(finished), key=lambda job: job.began):
         if job.usd_per_hour is None:
             continue
-        begin, end = max(job.began, end_by_host.get(job.host, 0.0)), job.began + job.seconds
-        seconds = max(0.0, end - begin)
-        end_by_host[job.host] = begin + seconds
+        begin = max(job.began, end_by_host.get(job.host, 0.0))
+        charged_s = max(0.0, job.began + job.seconds - begin)
+        end_by_host[job.host] = begin + charged_s
         use = use_by_host.get(job.host, HostUse(host=job.host, seconds=0.0, usd=0.0))
-        usd = use.usd + seconds / 3600 * job.usd_per_hour
-        use_by_host[job.host] = HostUse(host=job.host, seconds=use.seconds + seconds, usd=usd)
+        usd = use.usd + charged_s / 3600 * job.usd_per_hour
+        use_by_host[job.host] = HostUse(host=job.host, seconds=use.seconds + charged_s, usd=usd)
     return tuple(use_by_host.values())
 
 

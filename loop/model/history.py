@@ -55,7 +55,7 @@ class History(Model):
 
     @model_validator(mode="after")
     def _refuse_equal_ids(self) -> "History":
-        """Ids become folder names, and some file systems do not tell upper from lower case."""
+        """Refuse ids that differ only by letter case: they become folder names, which may then be equal."""
         names = [row.id.lower() for row in self.sessions]
         for name in names:
             if names.count(name) > 1:

@@ -185,8 +185,8 @@ class SessionRow(SessionResults):
         return any(failure.action == "kernel.build" and not failure.cured_by for failure in self.failures)
 
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
-        """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, files).
-        `files` is the hash of the target's files for a variant without a build id, else empty."""
+        """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, ""); for a
+        variant without builds, (variant, "", hash of the target's files)."""
         build_ids = (judgement.build for judgement in self.judged if judgement.variant == variant)
         return any((variant, build, "" if build else self.ground) in builds for build in build_ids)
 

@@ -154,7 +154,7 @@ class InputWeaknesses(Model):
 
     @property
     def fixed_inputs(self) -> tuple[str, ...]:
-        """Inputs whose values do not depend on the seed."""
+        """Inputs whose values were the same for every two seeds that were compared."""
         return tuple(name for name, shown in self.shown.items() if "fixed" in shown and "moves" not in shown)
 
     @property
@@ -169,7 +169,7 @@ class InputWeaknesses(Model):
         return tuple(name for name, shown in self.shown.items() if "varies" in shown and "negative" not in shown)
 
     def combined_with(self, other: "InputWeaknesses") -> "InputWeaknesses":
-        """These properties combined with those of inputs that another judge generated."""
+        """These weaknesses and those of inputs that another judge generated, as one."""
         names = dict.fromkeys((*self.shown, *other.shown))
         shown = {name: (*self.shown.get(name, ()), *other.shown.get(name, ())) for name in names}
         return self.model_copy(update={"shown": shown, "finite": self.finite and other.finite})
@@ -219,10 +219,10 @@ class VariantChecks(Model):
     def failure_lines(self) -> tuple[str, ...]:
         """One line per failed check; a single line if all failed alike, as when a library does not load."""
         failed = [check for check in self.checks if not check.passed]
-        if len(failed) > 1 and not self.count("right"):
-            texts = {f"{c.status}: {c.fault.text if c.fault else c.message}" for c in failed}
-            if len(texts) == 1:
-                return (f"{texts.pop()} ({len(failed)} checks)",)
+        # A fault's text does not name the workload, so that equal failures have equal texts.
+        texts = {f"{check.status}: {check.fault.text if check.fault else check.message}" for check in failed}
+        if len(failed) > 1 and not self.count("right") and len(texts) == 1:
+            return (f"{texts.pop()} ({len(failed)} checks)",)
         return tuple(f"{check.status}: {check.message}" for check in failed)
 
 

@@ -57,8 +57,6 @@ Resource = Literal["gpu", "engineer", "ai"]
 Basis = Literal["measured", "stated"]
 """Whether `loop` measured the use, or the user stated it."""
 HIGHEST_USD_PER_HOUR = 500
-
-
 Price = Annotated[float, Field(gt=0, lt=HIGHEST_USD_PER_HOUR)]
 """US dollars per hour. Catalogues write 0 or 700 for "not offered"; both are refused."""
 Terms = Literal["on_demand", "spot"]
@@ -82,10 +80,8 @@ class HourPrices(Model):
         """(US dollars per hour, terms of that price). Unknown terms or price: the higher price counts."""
         stated: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
         prices = {name: usd for name, usd in stated.items() if usd is not None}
-        if terms in prices:
-            return prices[terms], terms
-        dearest = max(prices, key=lambda name: prices[name])
-        return prices[dearest], dearest
+        chosen = terms if terms in prices else max(prices, key=lambda name: prices[name])
+        return prices[chosen], chosen
 
 
 class Rate(Model):
@@ -129,11 +125,9 @@ class MachineRate(HourPrices):
     @property
     def rates(self) -> tuple[Rate, ...]:
         """The machine's known prices as rates."""
-        usd_by_name = {self.name: self.on_demand, f"{self.name}/spot": self.spot}
         shared = {"resource": "gpu", **self.model_dump(include={"source", "as_of", "gpu", "cloud"})}
-        return tuple(
-            Rate(name=name, usd_per_hour=usd, **shared) for name, usd in usd_by_name.items() if usd is not None
-        )
+        prices = ((self.name, self.on_demand), (f"{self.name}/spot", self.spot))
+        return tuple(Rate(name=name, usd_per_hour=usd, **shared) for name, usd in prices if usd is not None)
 
 
 class RateCard(Model):

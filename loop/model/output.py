@@ -109,8 +109,8 @@ class VerifyOutput(ChecksOutput):
 
 
 def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
-    """Verdict on a variant from all steps so far: wrong if any step says so, else right if one does.
-    `why` of a right variant: why it has no speed. Without a verdict: the message of the first failed step."""
+    """Verdict on a variant by all steps: wrong if any says so, else right if one does; `why` says why a right one
+    has no speed. Without a verdict, `why` is the message of the first failed step."""
     verdicts = [output.verdict_on(name) for output in outputs_of(finished, VerifyOutput)]
     why_no_speed = ""
     for output in outputs_of(finished, MeasureOutput):

@@ -43,9 +43,8 @@ class DeviceFacts(Model):
     @property
     def source(self) -> str:
         """Source of the values, in words: datasheet or driver."""
-        return (
-            f"datasheet of {self.name}" if self.flops_per_s else f"the driver of {self.name}, which tells no peak"
-        )
+        has_peaks = bool(self.flops_per_s)
+        return f"datasheet of {self.name}" if has_peaks else f"the driver of {self.name}, which tells no peak"
 
 
 class KernelRun(Model):
@@ -119,12 +118,8 @@ def _validate_condition(text: str) -> str:
 
 Condition = Annotated[str, AfterValidator(_validate_condition)]
 """An expression over `FACTS`, with arithmetic."""
-
-
 Bound = Annotated[float, Field(gt=0)] | Condition
 """A number, or a formula over facts, as in `1 / flops_share`."""
-
-
 Basis = Literal["change", "later session"]
 
 
@@ -184,7 +179,7 @@ class TreeRule(Model):
     """The gain as an interval: lowest and highest speed ratio, after / before. None: no promise."""
 
     def promise_for(self, facts: Mapping[str, Fact]) -> Promise | None:
-        """The promised gain for these facts; None without an interval, or if it needs unknown facts."""
+        """The gain in `times`, lowest and highest, for these facts; None without it, or for an unknown fact."""
         if self.times is None:
             return None
         values = {name: value for name, value in facts.items() if value is not None}

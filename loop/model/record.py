@@ -222,8 +222,8 @@ class SessionHead(SessionFacts):
         return shlex.join(["loop", "run", "session", plan.name, *options])
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
-        """The command that verifies one variant, on all workloads or on one (`B=1 S=65 D=64`).
-        `seed` None: the session's. It has no `--threads`, because verification uses every core."""
+        """The command that verifies a variant, on all workloads or one (`B=1 S=65`). `seed` None: the
+        session's."""
         options = ["--workloads", workload] if workload else []
         options += [*self.target_options, "--device", self.device]
         options += ["--seed", str(self.seed if seed is None else seed)]
@@ -231,9 +231,8 @@ class SessionHead(SessionFacts):
 
     @property
     def resume_command(self) -> str:
-        return shlex.join(
-            ["loop", "run", "session", "--resume", self.id, *self.target_options, *self.host_options]
-        )
+        words = ["loop", "run", "session", "--resume", self.id, *self.target_options, *self.host_options]
+        return shlex.join(words)
 
     @property
     def report_command(self) -> str:

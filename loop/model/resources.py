@@ -44,7 +44,7 @@ def short_name(name: str) -> str:
         template_depth += (letter == "<") - (letter == ">")
         if template_depth == 0 and letter == " ":  # The end of the return type.
             begin = index + 1
-        if template_depth == 0 and letter == "(":
+        if template_depth == 0 and letter == "(":  # The begin of the parameters.
             return text[begin:index]
     return text[begin:]
 

@@ -169,8 +169,8 @@ class BuildRecipe(Model):
     becomes the macros of the target's `tuning`."""
 
     def with_placeholders_filled(self, flags_by_placeholder: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
-        """The recipe with placeholders replaced by flags. A flag that is only a placeholder becomes all
-        of its flags; a placeholder within a flag (`-arch={arch}`) is replaced if it stands for one flag."""
+        """The recipe with placeholders replaced: a flag that is one becomes all of its flags; one within a flag
+        (`-arch={arch}`) becomes its flag, if it has exactly one."""
         flags: list[str] = []
         for flag in self.flags:
             if flag in flags_by_placeholder:

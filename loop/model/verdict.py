@@ -14,8 +14,8 @@ TOO_WIDE = 10.0
 
 
 def is_vague(interval: Interval) -> bool:
-    """Whether a ratio's interval (low, high) is too wide to use: high/low exceeds `TOO_WIDE`. Useful all the same:
-    one above 1 whose `low` exceeds high/low (40 to 500), and one under 0.5 (0.001 to 0.3: clearly slower)."""
+    """Whether an interval of a ratio is too wide to use: high/low exceeds `TOO_WIDE`. Not if it is clear all the
+    same: far above 1, as 40 to 500, or below 0.5, as 0.001 to 0.3."""
     low, high = interval
     width = high / low
     return width > TOO_WIDE and low <= width and high >= 0.5

@@ -43,9 +43,8 @@ class CallConditions(Protocol):
 
 
 def expand_sets(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
-    """All workloads of the named sets, in order, without duplicates. `dtype`: of entries that name none. A
-    workload's seed depends only on `seed` and its name, so its inputs do not depend on the other workloads.
-    Raises WorkloadError for an entry that does not fit the target's signature."""
+    """All workloads of the named sets, in order, without duplicates; lists are expanded. `dtype`: for entries
+    without one. A workload's seed depends only on `seed` and its name. Raises WorkloadError."""
     workload_by_name: dict[str, Workload] = {}
     for entry in (entry for name in sets for entry in target.workloads[name]):
         lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]
@@ -116,12 +115,11 @@ def _workload_name(
             words.append(name if value else f"{name}=no")
         elif isinstance(value, str):
             # A choice stands alone if nothing else in the name can be the same word.
-            other_attributes = {
-                other: attribute for other, attribute in attribute_by_name.items() if other != name
-            }
-            other_choices = {word for attribute in other_attributes.values() for word in attribute.choices}
-            is_unique = value not in {*other_attributes, *other_choices, *VALUE_KINDS, *ITEM_SIZES}
-            words.append(value if is_unique else f"{name}={value}")
+            other_words: set[str] = {*VALUE_KINDS, *ITEM_SIZES}
+            for other_name, attribute in attribute_by_name.items():
+                if other_name != name:
+                    other_words |= {other_name, *attribute.choices}
+            words.append(f"{name}={value}" if value in other_words else value)
         else:
             short_text = f"{value:g}"
             words.append(f"{name}={short_text if float(short_text) == value else repr(value)}")
@@ -136,11 +134,8 @@ def _shorten_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int
         distinct_sizes = {short_sizes.get(name) for name in names}
         if len(distinct_sizes) == 1 and None not in distinct_sizes:
             first, *other_names = names
-            short_sizes = {
-                (shorthand if name == first else name): size
-                for name, size in short_sizes.items()
-                if name not in other_names
-            }
+            kept = [name for name in short_sizes if name not in other_names]
+            short_sizes = {shorthand if name == first else name: short_sizes[name] for name in kept}
     return short_sizes
 
 
@@ -162,7 +157,7 @@ def is_supported(variant: CallConditions, workload: Workload) -> bool:
 
 
 def explain_unsupported(variant: CallConditions, workload: Workload, layout: Layout = "contiguous") -> str:
-    """Why `takes` excludes a workload, as in `D=250`, or empty. Raises ExpressionError if it has no value."""
+    """The part of `takes` that excludes a workload, with its values, as `D=250`; empty if it is supported."""
     if variant.takes is None:
         return ""
     values = {"layout": layout, **workload.formula_values, "dtype": workload.dtype}
@@ -198,7 +193,7 @@ def workload_weights(target: Target, dtype: Dtype) -> dict[str, float]:
 
 
 def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
-    """A workload as a manifest entry, with shorthands and without default values."""
+    """A workload as a manifest entry: with shorthands, and without values that are the default."""
     attributes = {
         name: value
         for name, value in workload.attributes.items()
@@ -214,7 +209,7 @@ def format_entry(entry: Mapping[str, Scalar]) -> str:
 
 
 def parse_entry(text: str) -> dict[str, Scalar]:
-    """Parse the text of `as_words`, also with commas. Raises WorkloadError for a word without a value."""
+    """Read the text of `format_entry`, also with commas. Raises WorkloadError for a word without a value."""
     entry: dict[str, Scalar] = {}
     for word in text.replace(",", " ").split():
         key, equals, value = word.partition("=")
