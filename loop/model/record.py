@@ -222,8 +222,7 @@ class SessionHead(SessionFacts):
         return shlex.join(["loop", "run", "session", plan.name, *options])
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
-        """The command that verifies a variant, on all workloads or one (`B=1 S=65`). `seed` None: the
-        session's."""
+        """The command that verifies a variant, on all workloads or one (`B=1 S=65`). `seed` None: the head's."""
         options = ["--workloads", workload] if workload else []
         options += [*self.target_options, "--device", self.device]
         options += ["--seed", str(self.seed if seed is None else seed)]

@@ -64,9 +64,10 @@ def price_restart(
     card_rate = card.find_rate(card.waiting)
     if waiting is None:
         waiting = "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"
-    in_order = (card_rate, card.find_rate(card.ai), *card.rates)  # The rates in use come first.
-    known_rates = [rate for rate in reversed(in_order) if rate is not None]
-    usd_by_resource: dict[str, float] = {rate.resource: rate.usd_per_hour for rate in known_rates}
+    usd_by_resource: dict[str, float] = {}
+    for rate in (card_rate, card.find_rate(card.ai), *card.rates):  # The rates in use come first.
+        if rate is not None:
+            usd_by_resource.setdefault(rate.resource, rate.usd_per_hour)
     waiting_usd = 0.0
     if waiting != "nobody":
         resource = "ai" if waiting == "agent" else "engineer"
@@ -99,9 +100,9 @@ def measured_stop(
             restart_s = sum_if_all_known([check_s, build_s, *map(step_s.get, JUDGING_STEPS)])
             if restart_s is not None:
                 restarts.append((row.environment.gpu, restart_s))
-    cold_s = [seconds for gpu, seconds in restarts if gpu == restarts[-1][0]][-MOST_RESTARTS:]
-    current_s = current_restart_s(finished)
-    cold_s += [current_s] if current_s is not None else []
+    latest_gpu = restarts[-1][0] if restarts else None
+    cold_s = [seconds for gpu, seconds in restarts if gpu == latest_gpu][-MOST_RESTARTS:]
+    cold_s += filter(None, [current_restart_s(finished)])
     if not cold_s:
         return None
     machine = "a GPU" if device == "cuda" else "a processor: a GPU's restart was not measured"

@@ -123,7 +123,7 @@ def known_good_section(view: View) -> Iterator[Section]:
 
 
 def sections_of_actions(view: View, *, modelled: bool = False) -> Iterator[Section]:
-    """Sections that actions define themselves, in step order: estimates for other GPUs, or the others."""
+    """Sections that actions define themselves. `modelled`: only estimates for other GPUs; else only the rest."""
     for record in latest_attempts(view.finished):
         action = ACTIONS.get(record.action)
         if action is not None and action.section is not None:

@@ -229,7 +229,7 @@ class Walk:
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
-        if earlier_record is not None and identity_of(earlier_record) is None:  # A build has one.
+        if earlier_record is not None and identity_of(earlier_record) is None:  # A build has one: it runs again.
             yield StepEnded(earlier_record, replayed=True)
             return earlier_record
         skip_reason = reason_to_skip(step, self._values(state))

@@ -82,9 +82,9 @@ def list_what_runs(project: Project) -> list[str]:
 
 
 def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:
-    """The device to run on. `auto`: where the named variants (or all) run; both: cuda if there is a GPU. Without a
-    GPU, `auto` is cuda only if they run nowhere else, so that the error says why. Raises LoopError if the wanted
-    device is absent, or no variant runs on it."""
+    """The device to run on. `auto`: where the named variants (or all) run; cuda if they run on both and there is a
+    GPU, or if they run nowhere else, so that the error says why. Raises LoopError without such a device or
+    variant."""
     has_gpu = bool(machine().gpus)
     device: Device = "cuda" if wanted_device == "cuda" else "cpu"
     if wanted_device == "auto":

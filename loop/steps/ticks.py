@@ -22,8 +22,8 @@ class TickFile:
         self._last_tick: StepTick | None = None
 
     def add(self, tick: StepTick) -> None:
-        """Append a tick; nothing once the file is full. Drop it, unless a heartbeat or of another attempt than the
-        last, if its note repeats the last one or it comes within `MIN_INTERVAL_S` of it."""
+        """Append a note, unless the file is full, or the note repeats the last one or comes within
+        `MIN_INTERVAL_S` of it. Heartbeats, and the first note of an attempt, are always written."""
         last = self._last_tick
         is_same_attempt = last is not None and (last.key, last.attempt) == (tick.key, tick.attempt)
         if last is not None and is_same_attempt and not tick.heartbeat:
