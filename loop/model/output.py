@@ -36,25 +36,25 @@ class Output(Model):
 OutputType = TypeVar("OutputType", bound=Output)
 
 
-def read_output(record: Finished, kind: type[OutputType]) -> OutputType | None:
-    """A step's stored result as class `kind`; None if it has another class or no result."""
-    if kind.actions and record.action not in kind.actions:
+def read_output(record: Finished, output_class: type[OutputType]) -> OutputType | None:
+    """A step's stored result as `output_class`; None if its action returns another class, or it has no result."""
+    if output_class.actions and record.action not in output_class.actions:
         return None
     try:
-        return kind.model_validate(record.output, strict=False, extra="ignore")
+        return output_class.model_validate(record.output, strict=False, extra="ignore")
     except ValidationError:
         return None
 
 
-def outputs_of(finished: Iterable[Finished], kind: type[OutputType]) -> list[OutputType]:
-    """Results of class `kind` from the last attempt of each step; other steps are left out."""
-    outputs = (read_output(record, kind) for record in latest_attempts(finished))
+def outputs_of(finished: Iterable[Finished], output_class: type[OutputType]) -> list[OutputType]:
+    """Results of `output_class` from the last attempt of each step; steps of other actions are left out."""
+    outputs = (read_output(record, output_class) for record in latest_attempts(finished))
     return [output for output in outputs if output is not None]
 
 
-def outputs_by_run(finished: Iterable[Finished], kind: type[OutputType]) -> list[tuple[int, OutputType]]:
-    """(number of the pattern run, result of class `kind`) of all records with such a result."""
-    pairs = ((record.run, read_output(record, kind)) for record in finished)
+def outputs_by_run(finished: Iterable[Finished], output_class: type[OutputType]) -> list[tuple[int, OutputType]]:
+    """(number of the pattern run, result) of all records whose result is of `output_class`."""
+    pairs = ((record.run, read_output(record, output_class)) for record in finished)
     return [(run, output) for run, output in pairs if output is not None]
 
 

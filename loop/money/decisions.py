@@ -95,9 +95,9 @@ def measured_stop(
     for row in rows:
         if row.device == device and not row.recorded:
             build_s = next((run.seconds for run in row.runs if run.built and run.status == "passed"), None)
-            check_s = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT_PATTERN), 0.0)
+            environment_s = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT_PATTERN), 0.0)
             step_s = {step.step: step.seconds for step in reversed(row.steps) if step.status == "passed"}
-            restart_s = sum_if_all_known([check_s, build_s, *map(step_s.get, JUDGING_STEPS)])
+            restart_s = sum_if_all_known([environment_s, build_s, *map(step_s.get, JUDGING_STEPS)])
             if restart_s is not None:
                 restarts.append((row.environment.gpu, restart_s))
     latest_gpu = restarts[-1][0] if restarts else None

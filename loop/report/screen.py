@@ -144,7 +144,7 @@ class Screen:
     def fail(self, error: LoopError) -> None:
         """Print an error and its hint to stderr."""
         hint = f"\n  next: {error.hint}" if error.hint else ""
-        self._print_message(f"error: {error.message}{hint}", "error", "31")
+        self._print_message(f"error: {error.message}{hint}", "error", COLOURS["bad"]["terminal"])
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
         """Print a table to stdout. Column `wrap` (default: the last) is folded to fit the terminal."""

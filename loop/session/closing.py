@@ -147,9 +147,8 @@ def print_outcome(
     request: SessionRequest,
     resume_phrase: str = "",
 ) -> int:
-    """Print the outcome on stdout. With `--json` or `--events` stdout gets JSON, and the text is a message.
-    Verdict, cause and next command come last: the end of the output stays visible in a terminal.
-    `resume_phrase`: why to resume, of an interrupted session. Returns the exit code that the gates decide."""
+    """Print the outcome on stdout, or as JSON there and a message. Verdict and next command come last, where a
+    terminal shows them. `resume_phrase`: how to go on. Returns the exit code of the gates."""
     finished = folder.finished()
     if request.events:
         outcome = outcome_as_json(setting, record, folder)

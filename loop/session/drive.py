@@ -18,9 +18,6 @@ from loop.steps.ticks import TICKS, TickFile
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 
-ATTEMPT_FIELDS = {"run", "pattern", "step", "attempt"}
-"""Fields that identify one attempt at a step."""
-
 
 @dataclass
 class Show:
@@ -149,7 +146,7 @@ def make_store(folder: SessionFolder, journal: Journal) -> Callable[[WalkEvent],
     def store(event: WalkEvent) -> WalkEvent:
         """Write an event. Returns it; for an ended step with the names of its sample files."""
         if isinstance(event, Ticked):
-            attempt = event.started.model_dump(include=ATTEMPT_FIELDS)
+            attempt = event.started.model_dump(include={"run", "pattern", "step", "attempt"})
             seconds = max(0.0, event.seconds)
             ticks.add(StepTick(seconds=seconds, note=event.note, heartbeat=event.heartbeat, **attempt))
         elif isinstance(event, StepBegan):

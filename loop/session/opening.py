@@ -45,8 +45,7 @@ def resolve_plan(
     plans: Collection[str] = (),
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
-    """The plan with every pattern that it can reach, with their authors' estimates of time. `plans`, `variants`:
-    names that it may use. Raises DefinitionError with all mistakes."""
+    """The plan with every pattern that it can reach. `plans`, `variants`: names it may use. DefinitionError."""
     complaints = check_plan(plan, patterns, plans, variants)
     names = [*plan.value.patterns, *([plan.value.otherwise] if plan.value.otherwise else [])]
     reachable_names = list(dict.fromkeys(name for name in names if name in patterns))

@@ -125,7 +125,6 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
     return ""
 
 
-ENDED_STATUSES = ("passed", "failed", "skipped")
 Key = tuple[int, str, str]
 """Number of the run, pattern, step."""
 SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]
@@ -307,8 +306,7 @@ class Walk:
         earlier_first_calls_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """The step's limit. It grows with first calls, which may compile: those so far, and a few slow ones to
-            come."""
+            """The step's limit, without the time of first calls, which may compile: past and coming ones."""
             slowest_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
             spent_s = bench.first_calls_s - earlier_first_calls_s
             return step.kill_after_s + spent_s + (1 + FIRST_CALLS) * slowest_s
@@ -380,7 +378,7 @@ def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
     """Last record of each step that a resume reuses: no step before it has another identity since."""
     records: dict[Key, Finished] = {}
     for record in earlier:
-        if record.status in ENDED_STATUSES:
+        if record.status in ("passed", "failed", "skipped"):
             drop_later_records(records, record)
             records[record.key] = record
     return records

@@ -112,10 +112,10 @@ class Context:
         """A shell command of loop for this target: `loop kernels verify cpu --target my-kernel`."""
         return shlex.join(["loop", *words, *target_options(self.task.folder)])
 
-    def latest_output(self, action: str, kind: type[OutputType]) -> OutputType | None:
-        """Result of class `kind` of the last finished step with this action; None if none has a result."""
+    def latest_output(self, action: str, output_class: type[OutputType]) -> OutputType | None:
+        """Result of class `output_class` of the last finished step with this action; None if none has a result."""
         records = [record for record in self.finished if record.action == action and record.output]
-        return read_output(records[-1], kind) if records else None
+        return read_output(records[-1], output_class) if records else None
 
 
 ActionOutput = TypeVar("ActionOutput", bound=Output, covariant=True)

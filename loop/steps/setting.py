@@ -109,7 +109,7 @@ def _no_gpu_error(target: Target) -> LoopError:
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
-    """The named variants, or all, that run on the device. Raises LoopError for one that does not."""
+    """The named variants, or all, that the device itself runs. LoopError: one runs neither so nor emulated."""
     runnable = target.variants_on(device)
     if device == "cuda":
         runnable = tuple(name for name in runnable if not architecture_mismatch(target, name))
