@@ -61,8 +61,7 @@ def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[W
     """All workloads of the target; `emulated`: in the GPU's types, without those too large for the emulator."""
     sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
     distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
-    target = context.bench.target
-    return [w for w in distinct if not (emulated and is_too_large_to_emulate(target, w))]
+    return [w for w in distinct if not (emulated and is_too_large_to_emulate(context.bench.target, w))]
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:

@@ -162,8 +162,7 @@ class Builder:
         return build_or_reason
 
     def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """Build a candidate, and note which files the build read. Raises Untestable; WorkFailed if
-        today's compiler is missing, so that nothing builds."""
+        """Build a candidate and note the files it read. Raises Untestable; WorkFailed without today's compiler."""
         bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:
             check_out(self.worktree, candidate)

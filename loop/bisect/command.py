@@ -127,8 +127,7 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) 
 
 
 def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
-    """A search for what made a kernel slower or wrong, by today's gate and workloads. `stack`
-    closes it. Raises LoopError if the request is unclear or cannot be searched."""
+    """A search for what made a kernel slower or wrong, closed by `stack`. LoopError for an unclear request."""
     if read_sender() is None:  # A job that another machine sent always names its target.
         require_named_target(request.target, Path.cwd(), "search")
     metrics = get_args(Metric)
@@ -174,8 +173,7 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
-    """The only variant to search for: the requested one, else the compiled one, else the one in
-    Python. Raises LoopError if there are several or none."""
+    """The only variant that is built, compiled before Python. Raises LoopError if there are several or none."""
     requested, target = [request.variant] if request.variant else (), setting.target
     names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]

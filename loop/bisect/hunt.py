@@ -53,9 +53,7 @@ class Bisection:
     """One search, from the first probe to the answer."""
 
     line: CommitLine
-    """The commits to search."""
     prober: Prober
-    """Builds and observes a commit."""
     sets: tuple[str, ...] = ()
     """Workload sets of the target that commits are judged on."""
     left_out: tuple[str, ...] = ()
@@ -104,8 +102,8 @@ class Bisection:
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
     def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
-        """Observe a commit and save the result. The ticks show the reason for the probe. If the
-        machine failed, nothing is saved, since the commit is not at fault: MachineFailure."""
+        """Observe a commit and save the result, with ticks that show the reason. Raises MachineFailure, and saves
+        nothing, if the machine is at fault: a full disk can make a commit untestable, or wrong (value 0)."""
         candidate, against = self.line.commits[request.commit], self.line.commits[request.against]
         progress = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {request.why}"
         watch, start_time = FolderWatch(Folders.for_process()), time.monotonic()

@@ -59,8 +59,8 @@ class Observations:
     range of positions by its ends, `low` and `high`, which differ."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        """Sort the values of the probes by position, and those of a confirmation by its claim.
-        Ratios to a commit other than the good end are ignored: they belong to other searches."""
+        """Sort the probes' values by position. Ratios to commits other than the good end belong to other
+        searches."""
         self.problem = problem
         self.fit = functools.cache(self._fit)
         self.values_at: dict[int, list[float]] = {}
@@ -73,8 +73,7 @@ class Observations:
         self.built_positions: set[int] = set()
         self.lost_reasons: list[str] = []
         """Reasons of the latest consecutive probes without a result."""
-        self.total_count = 0
-        """Number of observed values, those of confirmations included."""
+        self.total_count = 0  # Of observed values, those of confirmations included.
         index_of = {commit: index for index, commit in enumerate(problem.commits)}
         for probe in probes:
             values = [value for value in probe.values if math.isfinite(value)]
@@ -108,8 +107,7 @@ class Observations:
         return len(self.values_at.get(position, ()))
 
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit a good and a bad level to the observations of a range, and score the gaps between them. `strict`:
-        assume as much noise between builds as they do not rule out; no effect in `Runs`."""
+        """Fit a good and a bad level to the observations of a range, and score the gaps between them."""
         raise NotImplementedError
 
 
@@ -162,12 +160,9 @@ class TimedBuild:
 
 
 def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
-    """The noise between builds, from (squared residual, variance of the mean) of each build.
-
-    Solves sum of residual^2 / (noise^2 + variance) = the chi^2 quantile that belongs to the
-    standard normal `quantile` (0: the median). chi^2 by Wilson and Hilferty 1931. With too few
-    builds, 0; for a quantile below 0 infinity, since they rule out no noise.
-    """
+    """The noise between builds, from (squared residual, variance of the mean) of each: solves sum of residual^2 /
+    (noise^2 + variance) = the chi^2 quantile that belongs to the standard normal `quantile` (0: the median; by
+    Wilson and Hilferty 1931). With too few builds 0; for a quantile below 0 infinity: they rule out no noise."""
     freedom = len(residuals) - 2
     if freedom < (RULING_OUT_BUILDS if quantile < 0 else 1):
         return math.inf if quantile < 0 else 0.0
@@ -203,10 +198,7 @@ class Pairs(Observations):
         margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)
         bad_level = median(observed.get(self.problem.last_position, [0.0]))
         least, most = min(0.0, bad_level) - margin, max(0.0, bad_level) + margin
-        clipped = {}
-        for position, values in observed.items():
-            clipped[position] = [min(max(value, least), most) for value in values]
-        return clipped
+        return {position: [min(max(x, least), most) for x in values] for position, values in observed.items()}
 
     @functools.cached_property
     def pair_variance(self) -> float:
@@ -341,14 +333,12 @@ class Pairs(Observations):
         return max(middle, key=self.count_at, default=None)
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
-        """The claim that the culprit is slower than its parent, by a share (`CONFIRM_ABOVE`) of the
-        whole step. `number`: counts the claims of the search."""
+        """The claim that the culprit is slower than its parent by a share (`CONFIRM_ABOVE`) of the whole step."""
         step = self.fit(low, high, strict=True).step
         return Claim(number=number, step=step, sd=math.sqrt(self.pair_variance))
 
     def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value: the evidence for the claim. It fails if
-        the claimed step is refuted, or if too many pairs do not show it."""
+        """State of a confirmation so far, and its e-value; it fails if refuted, or after too many pairs."""
         claim, values = confirmation.claim, confirmation.values_at[confirmation.suspect]
         if len(values) < FIRST_PAIRS:
             return "open", 1.0
@@ -359,7 +349,8 @@ class Pairs(Observations):
             return "confirmed", evidence
         evidence_against = e_value([-pair for pair in pairs], -REJECT_BELOW * claim.step, prior_variance)
         relative_noise = stdev(pairs) / max(claim.step, 1e-12)
-        is_exhausted = len(values) >= max(MOST_PAIRS, math.ceil(40 * relative_noise**2))
+        most_pairs = max(MOST_PAIRS, math.ceil(40 * relative_noise**2))  # Then the step is 6 errors.
+        is_exhausted = len(values) >= most_pairs
         return ("failed" if evidence_against >= REJECTING or is_exhausted else "open"), evidence
 
     def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
@@ -447,8 +438,7 @@ class Runs(Observations):
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit the two rates and the gap of the step in turns; the rates are fixed as long as all
-        runs of each commit agree. `strict` has no effect: rates have no noise between builds."""
+        """Fit both rates and the gap of the step in turns; fixed rates while each commit's runs agree."""
         positions = [p for p, runs in sorted(self.values_at.items()) if runs and low <= p <= high]
         failed = [self.values_at[position].count(0.0) for position in positions]
         passed = [self.values_at[position].count(1.0) for position in positions]
@@ -485,8 +475,7 @@ class Runs(Observations):
         return Claim(number=number, rates=(fit.bad_level, fit.good_level))
 
     def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value: the evidence for the claim. It fails if
-        the claim is refuted, or after too many runs."""
+        """State of a confirmation so far, and its e-value; it fails if refuted, or after too many runs."""
         culprit = confirmation.values_at[confirmation.suspect]
         parent = confirmation.values_at[confirmation.parent]
         evidence = runs_evidence(culprit, parent, confirmation.claim.rates)
@@ -517,13 +506,10 @@ class Runs(Observations):
 
 
 def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tuple[float, float]) -> float:
-    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both.
-
-    `culprit`, `parent`: their runs, 1 for passed. `rates`: failure rates a of culprit and b of
-    parent, set before the first run. With c = (a + b) / 2 a block's evidence is
-    P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any common rate (Turner, Ly and
-    Grünwald 2024, "Generic e-variables for exact sequential k-sample tests").
-    """
+    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both. `culprit`,
+    `parent`: their runs, 1 for passed. `rates`: failure rates a of culprit and b of parent, set before the first
+    run. With c = (a + b) / 2 a block's evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any
+    common rate (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests")."""
     culprit_rate, parent_rate = (min(max(rate, LEAST_RATE), 1 - LEAST_RATE) for rate in rates)
     common_rate = (culprit_rate + parent_rate) / 2
 
@@ -578,7 +564,8 @@ def next_move(problem: SearchProblem, probes: Sequence[Probe]) -> ProbeRequest |
 
 
 def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | SearchEnd:
-    """The next request between two positions, or the result for this range."""
+    """The next request between two positions, or the result for this range. In order: do the ends differ, are
+    there two steps between them, is a suspect to be confirmed, and else which commit it is."""
     problem = evidence.problem
     move = evidence.compare_ends(low, high)
     if move is not None:  # None: the ends differ.
@@ -612,8 +599,7 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
 def _search_parts(
     evidence: Evidence, parts: Sequence[tuple[int, int]], end: SearchEnd
 ) -> ProbeRequest | SearchEnd:
-    """Search parts of the history in order; the next request, or `end` with their culprits added.
-    `end`: what is known of the whole range so far."""
+    """Search parts of a range in order; the next request, or `end`, the range's result, with their culprits."""
     for low, high in parts:
         if low == high:
             continue

@@ -262,9 +262,9 @@ class CorrectnessProbe(KernelProbe):
         """1 for right, 0 for wrong; each with fresh values. Ignores `against`."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         values: list[float] = []
-        for number in range(count):
+        for seed in range(count):
             try:
-                checks = yield from self.verify_side(side, number)
+                checks = yield from self.verify_side(side, seed)
             except WorkerLost as lost:
                 raise Untestable(str(lost)) from lost
             if all(check.status in ("unsupported", "not judged") for check in checks.checks):

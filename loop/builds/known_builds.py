@@ -55,7 +55,7 @@ def stat_fields(path: str) -> StatFields:
 
 
 def file_state(path: str) -> FileState:
-    """Content and stat fields of a path now."""
+    """The present state of a path: content (a hash, or MISSING, or NOT_A_FILE) and stat fields."""
     fields = stat_fields(path)
     return MISSING if fields is None else hash_content(path, fields), fields
 
@@ -181,7 +181,7 @@ def loaded_libraries(library: Path) -> Generator[Tick, None, list[str]]:
 
 
 def list_options(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
-    """Flags that make assembler and linker list their files in `folder`, by option."""
+    """Option to flags that make assembler and linker write a list of the files they read to `folder`."""
     flags = {LINKER_LIST: ["-Xlinker", f"{LINKER_LIST}={folder / LINKER_LIST}"]}
     if Path(variant.build.compiler).name != "nvcc":  # Its three assemblers would overwrite one file.
         flags[ASSEMBLER_LIST] = ["-Xassembler", ASSEMBLER_LIST, "-Xassembler", str(folder / ASSEMBLER_LIST)]

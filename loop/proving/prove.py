@@ -256,7 +256,7 @@ def applicable_controls(
     the first control is taken that a workload can show; if none can, it has no workloads."""
     operations_of, dtype = partial(count_operations, bench.target), control_dtype(bench, honest)
     usable = [w for w in workloads if w.dtype == dtype and is_supported(honest, w)]
-    usable = sorted(filter(operations_of, usable), key=operations_of)
+    usable = sorted(filter(operations_of, usable), key=operations_of)  # Without those of no operations.
     if bench.target.is_plain:
         normal = [workload for workload in usable if workload.values == "normal"]
         # The smallest of those that are large enough come first; the too small ones come last.
@@ -354,7 +354,7 @@ class ControlTrial(SideChecker):
         left for all checks. Not `distinguishable`: passed, perhaps because its error is within the tolerance."""
         control, failure = self.control, self.checks.first_failure
         is_cheat, is_plain = control.theme == "cheat", self.bench.target.is_plain
-        returns_old_values = is_cheat and control.expected == WRONG_CAUSES
+        returns_old_values = is_cheat and control.expected == WRONG_CAUSES  # Other causes: it damages memory.
         may_be_harmless = control.theme == "value" or (is_cheat and not is_plain)
         if failure is None and not is_complete:
             proof.untried += [] if control.theme == "honest" else [control.name]

@@ -170,6 +170,7 @@ def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
 def changed_hashes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
     """For each commit but the first: path of each file that changed since the commit before, to its
     new object hash. An empty hash: the file was deleted."""
+    # `COMMIT PARENT` on a line makes git compare with this commit in place of the commit's own parents.
     pairs = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
     options = ("--stdin", "-r", "--no-renames", "--raw", "-z")
     words = iter(git(folder, "diff-tree", *options, stdin=pairs).rstrip("\0").split("\0"))

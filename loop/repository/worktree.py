@@ -239,7 +239,7 @@ def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
-    """Copy a worktree's files, as the only commit, into a new repository at `root`."""
+    """Copy a worktree's files, as the only commit, into a new repository at `root` that shares nothing."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
@@ -339,12 +339,13 @@ def require_repository(target: Path) -> Path:
 
 
 def _copy_uncommitted(repository: Path, target: Path, tree: Worktree) -> bool:
-    """Copy the checkout's uncommitted changes into a new worktree. False if there were none."""
+    """Copy the checkout's uncommitted changes, and new files of the target, into a new worktree. False if none."""
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
         git(repository, "diff", *PATCH_OPTIONS, f"--output={patch}", "HEAD")
         has_changes = patch.stat().st_size > 0
         if has_changes:
+            # What `--check` finds is the patch's fault; an error after it is the disk's.
             git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))
             _write_with_git(tree.root, "apply", "--whitespace=nowarn", str(patch))
     untracked = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
