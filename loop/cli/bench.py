@@ -159,10 +159,8 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     setting = with_stated_workloads(read_setting(request.target), request.workloads)
     chosen = choose_device_and_variants(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
-        names = ", ".join(chosen.variants)
-        remark_once(
-            f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator"
-        )
+        reason = "they look at CUDA variants, on a GPU or under the emulator"
+        remark_once(f"not exercised: sanitizers of {', '.join(chosen.variants)}: {reason}")
     pattern = bench_pattern(request, setting.target, chosen)
     has_all_workloads = request.subcommand == "verify" and not request.workloads
     checks = tuple(setting.target.workloads) if has_all_workloads else ()

@@ -81,15 +81,15 @@ class HostRow(Model):
     """What the machine lacks, with the remedy; filled by `loop hosts setup` only."""
 
     @classmethod
-    def from_listed(cls, listed: HostEntry, lacks: tuple[str, ...] = ()) -> "HostRow":
+    def from_entry(cls, entry: HostEntry, lacks: tuple[str, ...] = ()) -> "HostRow":
         """A machine of hosts.yaml, with its jobs. `lacks`: what `set_up` missed on it, a line each."""
         return cls(
-            name=listed.name,
-            ssh=listed.host.ssh,
-            labels=listed.host.labels,
-            usd_per_hour=listed.host.prices,
-            file=str(listed.path),
-            jobs=tuple(folder.id for folder, _ in sent_jobs.list_sent_jobs(listed.name)),
+            name=entry.name,
+            ssh=entry.host.ssh,
+            labels=entry.host.labels,
+            usd_per_hour=entry.host.prices,
+            file=str(entry.path),
+            jobs=tuple(folder.id for folder, _ in sent_jobs.list_sent_jobs(entry.name)),
             lacks=lacks,
         )
 
@@ -123,20 +123,20 @@ class HostList(Printed):
 
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    listed = machines.read_hosts(hosts_folder(find_project(target, Path.cwd())))
-    return HostList(hosts=tuple(map(HostRow.from_listed, listed.values())))
+    entries = machines.read_hosts(hosts_folder(find_project(target, Path.cwd())))
+    return HostList(hosts=tuple(map(HostRow.from_entry, entries.values())))
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     """Install this `loop` on the machines with this name or label, and print what they lack."""
     here = find_project(target, Path.cwd())
-    hosts = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
-    if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
+    entries = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
+    if any(listed.path.parent == here.target for listed in entries) and not is_trusted(here):
         raise untrusted_error(here)  # The project's own hosts.yaml names the machine.
     ready = []
-    for listed in hosts:
-        name = listed.name
-        with connection_to(listed, screen) as connection:
+    for entry in entries:
+        name = entry.name
+        with connection_to(entry, screen) as connection:
             facts = remote.ask_facts(connection)
             remote.refuse_unfit_machine(connection, facts)
             if running := connection.list_running():
@@ -153,16 +153,16 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
             gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
             screen.say(f"{name}: ready, with {torch} and {gpus}")
             screen.say(f"  next: loop run session --on {name}")
-        ready.append(HostRow.from_listed(listed, lacks))
+        ready.append(HostRow.from_entry(entry, lacks))
     return HostList(hosts=tuple(ready))
 
 
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     """Run the `stop:` command of the machines with this name or label. Raises WorkFailed if one still runs."""
     here = find_project(target, Path.cwd())
-    hosts = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
-    for listed in hosts:
-        if listed.host.stop is None:
-            raise WorkFailed(warn_of_cost(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
-        stop_machine(listed, str(here.target), screen)
-    return HostList(hosts=tuple(map(HostRow.from_listed, hosts)))
+    entries = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
+    for entry in entries:
+        if entry.host.stop is None:
+            raise WorkFailed(warn_of_cost(entry, f"{entry.path} has no `stop:` for it"), "stop it yourself")
+        stop_machine(entry, str(here.target), screen)
+    return HostList(hosts=tuple(map(HostRow.from_entry, entries)))

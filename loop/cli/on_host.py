@@ -88,10 +88,10 @@ def follow(folder: JobFolder, screen: Screen, connection: RemoteJobs | None = No
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
     known_hosts = machines.read_hosts(Path(sent.project) if sent.project else None)
-    (host, *_) = machines.choose_hosts(known_hosts, sent.host)
+    (entry, *_) = machines.choose_hosts(known_hosts, sent.host)
     with ExitStack() as stack:
         if connection is None:
-            connection = stack.enter_context(RemoteJobs(host))
+            connection = stack.enter_context(RemoteJobs(entry))
         if cancel:
             connection.cancel(folder.id)
         try:
@@ -106,9 +106,9 @@ def follow(folder: JobFolder, screen: Screen, connection: RemoteJobs | None = No
         try:
             last_state = _print_output(folder, sent, connection, screen)
         except Stopped:
-            price = host.host.prices
-            cost = f", and {host.name} costs ${price.usd_and_terms(None)[0]:.2f} an hour" if price else ""
-            screen.say(f"job {folder.id} still runs on {host.name}{cost}")
+            prices = entry.host.prices
+            cost = f", and {entry.name} costs ${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else ""
+            screen.say(f"job {folder.id} still runs on {entry.name}{cost}")
             screen.say(f"  follow it: loop jobs follow {folder.id}")
             screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
             raise
@@ -207,15 +207,14 @@ def keep_or_stop_machine(
     """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
     A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
     sessions of the job. Raises WorkFailed if `stop:` fails, for the machine goes on costing."""
-    host = connection.entry
-    prices, name = host.host.prices, host.name
-    if prices is None and host.host.stop is None:
+    entry = connection.entry
+    prices, name = entry.host.prices, entry.name
+    if prices is None and entry.host.stop is None:
         return
     other_jobs = connection.list_running()
     for job, _ in sent_jobs.list_sent_jobs(name):
-        if job.id != folder.id and (
-            connection.poll(job.id).state == "queued" or is_locked(job.path / job_files.LOCK)
-        ):
+        is_being_sent = is_locked(job.path / job_files.LOCK)
+        if job.id != folder.id and (is_being_sent or connection.poll(job.id).state == "queued"):
             other_jobs.append(job.id)
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
@@ -240,44 +239,44 @@ def keep_or_stop_machine(
         for line in lines:
             screen.say(f"  {line}")
     if decision == "keep":
-        screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if host.host.stop else ""))
+        screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if entry.host.stop else ""))
     else:
-        stop_machine(host, sent.project, screen)
+        stop_machine(entry, sent.project, screen)
 
 
-def stop_machine(host: HostEntry, target: str | None, screen: Screen) -> None:
+def stop_machine(entry: HostEntry, target: str | None, screen: Screen) -> None:
     """Run the machine's `stop:` command. Raises WorkFailed if it fails or the project is not trusted.
     `target`: the project's folder; None for the bundled one."""
-    stop = host.host.stop
+    stop = entry.host.stop
     if stop is None:
-        screen.say(f"{host.name} goes on costing money: {host.path} has no `stop:` for it; stop it yourself")
+        screen.say(f"{entry.name} goes on costing money: {entry.path} has no `stop:` for it; stop it yourself")
         return
-    is_of_project = target is not None and host.path.parent == Path(target)
-    if is_of_project and not is_trusted(find_project(host.path.parent, Path.cwd())):
-        hint = f"look at it, then: loop trust {target}, and loop hosts stop {host.name}"
-        raise WorkFailed(warn_of_cost(host, f"`{stop}` of a project has not been allowed"), hint)
-    screen.say(f"stopping {host.name}: {stop}")
+    is_of_project = target is not None and entry.path.parent == Path(target)
+    if is_of_project and not is_trusted(find_project(entry.path.parent, Path.cwd())):
+        hint = f"look at it, then: loop trust {target}, and loop hosts stop {entry.name}"
+        raise WorkFailed(warn_of_cost(entry, f"`{stop}` of a project has not been allowed"), hint)
+    screen.say(f"stopping {entry.name}: {stop}")
     try:
-        run_machine_command(stop, host)
+        run_machine_command(stop, entry)
     except LoopError as error:
-        raise WorkFailed(warn_of_cost(host, error.message), f"stop it yourself: {stop}") from error
-    screen.say(f"{host.name} is stopped")
+        raise WorkFailed(warn_of_cost(entry, error.message), f"stop it yourself: {stop}") from error
+    screen.say(f"{entry.name} is stopped")
 
 
-def warn_of_cost(host: HostEntry, why: str) -> str:
+def warn_of_cost(entry: HostEntry, why: str) -> str:
     """The error message for a machine that should be stopped and still runs. `why`: the reason."""
-    prices = host.host.prices
+    prices = entry.host.prices
     price = f" ${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else " money"
-    return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
+    return f"{entry.name} STILL RUNS AND COSTS{price}: {why}"
 
 
-def run_machine_command(command: str, host: HostEntry) -> None:
+def run_machine_command(command: str, entry: HostEntry) -> None:
     """Run a machine's `start:` or `stop:` command here, for it may be off. Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not completed.succeeded:
         lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
         reason = lines[-1] if lines else completed.ending
-        raise WorkFailed(f"{host.path}: `{command}` failed: {reason[:300]}", hint="run it yourself")
+        raise WorkFailed(f"{entry.path}: `{command}` failed: {reason[:300]}", hint="run it yourself")
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
@@ -292,23 +291,23 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if read_origin(project.target):
         hint = "loop targets inspect TASK"
         raise UsageError("--on: a task of another format is judged here only", hint)
-    (host, *_) = machines.choose_hosts(machines.read_hosts(hosts_folder(project)), str(values["on"]))
+    (entry, *_) = machines.choose_hosts(machines.read_hosts(hosts_folder(project)), str(values["on"]))
     if values.get("resume"):  # The other machine trusts what is allowed here.
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
     shipment = _Shipment.from_project(project, resumed)
-    if unfetched := unfetched_job(host, project.sessions, shipment.tree, resumed):
+    if unfetched := unfetched_job(entry, project.sessions, shipment.tree, resumed):
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
-            raise TreeInUse(host.name, unfetched.id)
-        screen.say(f"job {unfetched.id} has not been brought back from {host.name} yet")
+            raise TreeInUse(entry.name, unfetched.id)
+        screen.say(f"job {unfetched.id} has not been brought back from {entry.name} yet")
         return follow(unfetched, screen)
     lock_folder = state_folder() / "trees"
     lock_folder.mkdir(parents=True, exist_ok=True)
-    with connection_to(host, screen) as connection:
+    with connection_to(entry, screen) as connection:
         # Two commands must not send the same project to one machine at a time.
-        with locked(lock_folder / f"{host.name}-{shipment.tree}"):
+        with locked(lock_folder / f"{entry.name}-{shipment.tree}"):
             folder = _send_job(command, values, shipment, connection, keep_until)
-        screen.say(f"on {host.name}: job {folder.id}")
+        screen.say(f"on {entry.name}: job {folder.id}")
         return follow(folder, screen, connection)
 
 
@@ -369,10 +368,10 @@ def _send_job(
     return folder
 
 
-def unfetched_job(host: HostEntry, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
+def unfetched_job(entry: HostEntry, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
     """A job whose results must be fetched before another is sent; None without one. It has the same checkout
     (`tree`), whose branches would be lost; or, for a resumed session, the same folder of sessions (`root`)."""
-    for folder, sent in sent_jobs.list_sent_jobs(host.name):
+    for folder, sent in sent_jobs.list_sent_jobs(entry.name):
         has_branches = bool(sent.root) and sent.tree == tree
         if has_branches or (resumed is not None and sent.sessions == str(root)):
             return folder
@@ -385,16 +384,16 @@ def hosts_folder(project: Project) -> Path | None:
 
 
 @contextlib.contextmanager
-def connection_to(host: HostEntry, screen: Screen) -> Iterator[RemoteJobs]:
+def connection_to(entry: HostEntry, screen: Screen) -> Iterator[RemoteJobs]:
     """An open connection to a machine. One that does not answer is started first, if it has a `start:`."""
-    with RemoteJobs(host) as connection:
+    with RemoteJobs(entry) as connection:
         try:
             connection.connect()
         except Unreachable:
-            if host.host.start is None:
+            if entry.host.start is None:
                 raise
-            screen.say(f"{host.name} does not answer; starting it: {host.host.start}")
-            run_machine_command(host.host.start, host)
+            screen.say(f"{entry.name} does not answer; starting it: {entry.host.start}")
+            run_machine_command(entry.host.start, entry)
             retry_unreachable(connection.connect, START_LIMIT_S, screen.status)
         yield connection
 
@@ -455,19 +454,19 @@ class _Shipment:
         return sorted(name for name in names if sent_jobs.SESSION_NAME.fullmatch(name))
 
 
-def _job_variables(host: HostEntry, shipment: _Shipment) -> dict[str, str]:
+def _job_variables(entry: HostEntry, shipment: _Shipment) -> dict[str, str]:
     """Environment variables of the job: what this machine says of price and trust, and GPUs that it may use."""
     project, resumed = shipment.project, shipment.resumed
     trusted_hashes = [] if shipment.target is None else [trust.definition_hash(project)]
     if resumed:
         trusted_hashes.append(trust.digest_of(trust.session_commands(resumed.head())))
     hosted = Sender(
-        name=host.name,
+        name=entry.name,
         target=None if project.bundled else str(project.target),
-        prices=host.host.prices,
-        as_of=datetime.datetime.fromtimestamp(host.path.stat().st_mtime, datetime.UTC).date(),
+        prices=entry.host.prices,
+        as_of=datetime.datetime.fromtimestamp(entry.path.stat().st_mtime, datetime.UTC).date(),
         trusted=tuple(trusted_hashes),
     )
-    gpus = host.host.gpus
+    gpus = entry.host.gpus
     visible = {} if gpus is None else {VISIBLE_VARIABLE: ",".join(map(str, gpus))}
     return {SENDER_VARIABLE: hosted.to_json_text(), **visible}

@@ -80,12 +80,12 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
     patterns = {name: read.value for name, read in definitions.patterns(here).items()}
     names = list(patterns)
     if words:
-        earlier = index.rows(here.sessions, last=SEARCHED_SESSIONS)
-        texts = {name: pattern_texts(pattern, earlier) for name, pattern in patterns.items()}
+        recent_sessions = index.rows(here.sessions, last=SEARCHED_SESSIONS)
+        texts = {name: pattern_texts(pattern, recent_sessions) for name, pattern in patterns.items()}
         terms = query_terms(" ".join(words))
-        names, count = search(terms, texts)
-        if names and count < len(terms):
-            screen.say(f"no pattern has all of these words; with {count} of {len(terms)}:")
+        names, matched_count = search(terms, texts)
+        if names and matched_count < len(terms):
+            screen.say(f"no pattern has all of these words; with {matched_count} of {len(terms)}:")
     rows = []
     for pattern in (patterns[name] for name in names):
         values = {name: getattr(pattern, name) for name in PatternRow.model_fields}

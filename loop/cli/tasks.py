@@ -271,8 +271,8 @@ class Audit:
         if len(task_files) > 1 or len(definitions) > 1:
             raise trust.untrusted_error(with_answers.project)
         trust.grant(with_answers.project, trust.definition_hash(with_answers.project))
-        pairs = zip(controls, files, strict=True)
-        return replace(self, setting=with_answers), dict(zip(names, pairs, strict=True))
+        controls_and_files = zip(controls, files, strict=True)
+        return replace(self, setting=with_answers), dict(zip(names, controls_and_files, strict=True))
 
     def judge_controls(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
         """Both verdicts on each control; and why the format's evaluator gave none, empty if it did."""

@@ -117,7 +117,7 @@ class BuiltSite(Printed):
 
 def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     """Write the catalogue into a folder. Raises LoopError if the folder holds anything else."""
-    begun, place = time.monotonic(), check_out_folder(out)
+    start, place = time.monotonic(), check_out_folder(out)
     contents = gather_contents(read_setting(target), datetime.datetime.now(datetime.UTC))
     for entry in contents.damaged[: index.MAX_NAMED]:
         remark_once(f"left out: {entry.problem}")
@@ -134,7 +134,7 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
         out=str(place),
         index=str(place / "index.html"),
         files=files,
-        seconds=time.monotonic() - begun,
+        seconds=time.monotonic() - start,
     )
 
 
