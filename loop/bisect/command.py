@@ -15,7 +15,7 @@ from loop.base.places import require_named_target
 from loop.bisect.actions import lines_from_good_sessions
 from loop.bisect.candidates import CommitLine, read_line
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
-from loop.bisect.section import basis_lines, blamed_lines, show_command
+from loop.bisect.section import basis_lines, blamed_lines, headline, show_command
 from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
 from loop.gate.emulating import is_too_large_to_emulate
 from loop.library.hosted import read_sender
@@ -98,7 +98,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         screen.data(to_json(to_plain(Bisected(**dict(answer)))))
     else:
         screen = screen.on_stdout()
-    screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
+    screen.say(headline(answer))
     for text in (*blamed_lines(answer), *basis_lines(answer)):
         screen.say(f"  {text.replace('`', '')}")  # Backticks are for a report.
     if advice := give_advice(answer, request, bisection.line):

@@ -10,14 +10,6 @@ from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section
 
-OUTCOMES = {
-    "culprit": "The commit is known",
-    "several": "Several commits are to blame",
-    "range": "No single commit",
-    "no_regression": "It did not show again",
-    "inconclusive": "No answer",
-    "refused": "Not searched",
-}
 MOST_NAMED_WORKLOADS = 4
 """Most workloads that are named; more are only counted."""
 MOST_LINES = 60
@@ -31,7 +23,7 @@ def search_answers(finished: Sequence[Finished]) -> list[tuple[str, BisectAnswer
 
 def headline(answer: BisectAnswer) -> str:
     """The outcome and its reason, in one line."""
-    return f"{OUTCOMES[answer.outcome]}: {answer.why}"
+    return f"{answer.outcome.replace('_', ' ')}: {answer.why}"
 
 
 def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:

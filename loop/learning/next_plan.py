@@ -118,10 +118,8 @@ class Idea:
     """Variant that the proposal is about; None for all."""
     resume: str | None = None
     kept_change: KeptChange | None = None
-    blamed_commit: str = ""
-    """Commit to revert or fix first; empty if none."""
-    suspects: tuple[str, ...] = ()
-    """Commits to read first, one of which is to blame."""
+    blamed_commits: tuple[str, ...] = ()
+    """The commit to revert or fix first, or several to read."""
     failed_check: UnresolvedFailure | None = None
     """Failed check to repeat, with its seed, threads and device."""
 
@@ -186,10 +184,8 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
             objective = f"Files have changed since {variant} was wrong: run again what failed"
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
         elif variant in failed_row.blamed:
-            idea = _idea_to_revert(variant, failed_row, "wrong")
+            idea = _idea_after_search(variant, failed_row, "wrong")
             yield replace(idea, why=(*idea.why, *why), failed_check=failures[0])
-        elif variant in failed_row.suspects:
-            yield _idea_to_read(variant, failed_row, "wrong")
         elif last_right and failed_row.commit not in (None, last_right.commit) and not _has_bisected(failed_row):
             evidence = f"{last_right.id} found it right at commit {str(last_right.commit)[:12]}"
             yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, evidence), variant)
@@ -206,9 +202,7 @@ def _ideas_for_regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
             continue
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
         if variant in row.blamed:
-            yield _idea_to_revert(variant, row, "slower")
-        elif variant in row.suspects:
-            yield _idea_to_read(variant, row, "slower")
+            yield _idea_after_search(variant, row, "slower")
         elif not _has_bisected(row):
             yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
         elif row.base is None:
@@ -219,24 +213,19 @@ def _ideas_for_regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
             yield Idea("baseline", f"Measure {variant} again, and win back what it lost", reasons, variant)
 
 
-def _idea_to_revert(variant: str, row: SessionRow, fault: str) -> Idea:
-    """Proposal to revert or fix the commit that `row` blames. `fault`: `wrong` or `slower`."""
-    commit = row.blamed[variant].partition(" ")[0]
-    if commit == UNCOMMITTED:
+def _idea_after_search(variant: str, row: SessionRow, fault: str) -> Idea:
+    """Proposal to revert or fix the commit that `row` blames, or to read several. `fault`: `wrong` or `slower`."""
+    names = ", ".join(row.blamed[variant])
+    commits = tuple(text.partition(" ")[0] for text in row.blamed[variant])
+    if commits == (UNCOMMITTED,):
         why = f"{row.id} found that they made {variant} {fault}"
         return Idea("quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant)
     why = f"{row.id} named it as the commit that made {variant} {fault}"
-    objective = f"Take back or mend {row.blamed[variant]}, then run it again"
-    return Idea("quick", objective, (why,), variant, blamed_commit=commit)
-
-
-def _idea_to_read(variant: str, row: SessionRow, fault: str) -> Idea:
-    """Proposal to read the commits among which `row` could not name one. `fault`: `wrong` or `slower`."""
-    commits = row.suspects[variant]
-    why = f"the search in {row.id} could not name one of them alone"
-    cause = f"among them is what made {variant} {fault}"
-    objective = f"Read {', '.join(commits)}: {cause}. Mend that, then run it again"
-    return Idea("quick", objective, (why,), variant, suspects=commits)
+    objective = f"Take back or mend {names}, then run it again"
+    if len(commits) > 1:
+        why = f"the search in {row.id} named no commit alone"
+        objective = f"Read {names}, mend what made {variant} {fault}, then run it again"
+    return Idea("quick", objective, (why,), variant, blamed_commits=commits)
 
 
 def _has_bisected(row: SessionRow) -> bool:

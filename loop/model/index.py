@@ -164,10 +164,8 @@ class SessionRow(SessionResults):
     """Variants whose comparison with the baseline is inconclusive on a workload. None can be the fastest."""
     right: tuple[str, ...] = ()
     judged: tuple[Judgement, ...] = ()
-    blamed: dict[str, str] = Field(default_factory=dict)
-    """Wrong or slower variant to the culprit commit that bisection found: hash and first line."""
-    suspects: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """The same where bisection named several commits: their short hashes."""
+    blamed: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Wrong or slower variant to the culprit that bisection found, or commits that hold it: hash and subject."""
     missed: str = ""
     otherwise: str = ""
     predicted: Predicted | None = None

@@ -241,14 +241,14 @@ def _shell_command(
     else:
         run_command = shlex.join(["loop", "run", "pattern", idea.plan, *options])
     folder = setting.project.target
-    if idea.suspects:
-        return show_command(idea.suspects, "-C", str(folder))
+    if len(idea.blamed_commits) > 1:
+        return show_command(idea.blamed_commits, "-C", str(folder))
     if idea.kept_change:
         patch = Path(idea.kept_change.patch).parent / candidate.KEPT_PATCH
         words = candidate.find_takeover_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)
         return f"{shlex.join(words)} && {run_command}"
-    if idea.blamed_commit and is_revertible(folder, idea.blamed_commit):  # Else reverting would conflict.
-        words = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed_commit]
+    if idea.blamed_commits and is_revertible(folder, *idea.blamed_commits):  # Else reverting would conflict.
+        words = ["git", "-C", str(folder), "revert", "--no-edit", *idea.blamed_commits]
         return f"{shlex.join(words)} && {run_command}"
     return run_command
 

@@ -90,14 +90,15 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
         mean = trusted_mean([speed for speed in speed_verdicts(verdicts) if speed.variant == name])
         if mean is not None and name not in wrong:
             ratios[name] = mean
-    blamed_commits = dict(find_blamed_commits(latest_attempts(finished)))
+    searches = find_blamed_commits(latest_attempts(finished))
+    explained = [variant for variant, commits in searches if len(commits) == 1]
     return {
         **{name: {"ratio": ratios.get(name), "right": right_by_variant.get(name)} for name in variants},
         "right": [name for name, is_right in right_by_variant.items() if is_right],
         "wrong": wrong,
         "slower": slower,
         "undecided": list(variants_with("inconclusive", verdicts)),
-        "unexplained": [name for name in dict.fromkeys((*wrong, *slower)) if name not in blamed_commits],
+        "unexplained": [name for name in dict.fromkeys((*wrong, *slower)) if name not in explained],
         "gain": math.prod(change.ratio for change in kept_gains(finished)),
         "best": {"ratio": max(ratios.values(), default=None)},
     }

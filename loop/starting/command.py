@@ -105,6 +105,7 @@ def init(request: InitRequest) -> MadeTarget:
     reference = PythonSource.parse(reference_name)
     name = reference.name.rpartition(".")[2]
     function = name if name.islower() and name != "forward" else identifier(reference.name)
+    edit = next(iter(variant.copied_files), "") if variant else ""
     copied = {**(variant.copied_files if variant else {}), **reference.files}
     # The user's files keep their names: ours give way.
     module_names = {name: f"{name}_of_target" if f"{name}.py" in copied else name for name in MODULE_ROLES}
@@ -130,8 +131,8 @@ def init(request: InitRequest) -> MadeTarget:
     texts |= {f"{module}.py": text for module, text in facts.files.items()}
     if variant is None:
         options = f"module: {module_names['mine']}, function: {function}"
-        line = f"mine: {{kind: python, device: any, {options}}}"
-        variant = FirstVariant(function, line, edit=f"{module_names['mine']}.py")
+        variant = FirstVariant(function, f"mine: {{kind: python, device: any, {options}}}")
+        edit = f"{module_names['mine']}.py"
     elif variant.entry_writer:
         texts[variant.entry_writer.name], entry_notes = variant.entry_writer.write(facts)
         notes += entry_notes
@@ -143,7 +144,7 @@ def init(request: InitRequest) -> MadeTarget:
     commands = (f"trust {quoted}", f"kernels verify --target {quoted}", f"run session quick --target {quoted}")
     next_commands = tuple(f"loop {line}" for line in commands)
     target = str(folder.absolute())
-    edit = str(folder / variant.edit) if variant.edit else ""
+    edit = str(folder / edit) if edit else ""
     return MadeTarget(target=target, files=tuple(files), edit=edit, notes=tuple(notes), next=next_commands)
 
 

@@ -77,13 +77,11 @@ class FirstVariant:
     yaml_line: str
     """Its line in target.yaml; of a plain C function, that of the entry which `write_entry` makes."""
     copied_files: Mapping[str, Path] = field(default_factory=dict)
-    """File name in the target to the user's file."""
+    """File name in the target to the user's file, the kernel's own source first."""
     scalars: tuple[str, ...] = ()
     """Names of its scalar parameters."""
     entry_writer: "EntryWriter | None" = None
     """Makes an entry for a plain C function; None where none is needed."""
-    edit: str = ""
-    """The file in the target that the user edits to change the variant; empty for a program."""
 
 
 @dataclass(frozen=True)
@@ -254,13 +252,13 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
         name = f"entry{path.suffix}" if f"mine{path.suffix}" in files else f"mine{path.suffix}"
         line, scalars = _variant_line(path, name, "loop_entry", files), tuple(item.name for item in plain.numbers)
         writer = EntryWriter(path, name, plain, constants)
-        return FirstVariant(identifier(plain.name), line, files, scalars, writer, edit=path.name)
+        return FirstVariant(identifier(plain.name), line, files, scalars, writer)
     if not any("loop_error" in read_text(file) for file in files.values()):
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER_HINT)
     if entry != identifier(entry):
         raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
-    return FirstVariant(entry, _variant_line(path, path.name, entry, files), files, edit=path.name)
+    return FirstVariant(entry, _variant_line(path, path.name, entry, files), files)
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:

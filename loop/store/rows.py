@@ -86,7 +86,6 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
         right=tuple(variant for variant, passed in is_right.items() if passed),
         judged=tuple(judgements(head, steps)),
         blamed=dict(find_blamed_commits(steps)),
-        suspects=dict(_find_suspects(steps)),
         otherwise=plan.otherwise or "",
         lasting=reusable_results,
         complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
@@ -141,20 +140,11 @@ def _promised_gains(steps: Sequence[Finished], builds: Mapping[str, str]) -> tup
     return tuple(promises)
 
 
-def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
-    """Variant and commit (hash and subject) for each bisection that found exactly one culprit."""
+def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Variant and commits (hash and subject) of each bisection: the culprit, or several that hold it."""
     for output in outputs_of(steps, BisectOutput):
-        if output.answer is not None and len(output.answer.culprits) == 1:
-            culprit = output.answer.culprits[0]
-            yield output.variant, f"{culprit.short_commit} ({culprit.subject})"
-
-
-def _find_suspects(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Variant and short hashes of the commits to read, for each bisection that named several."""
-    for output in outputs_of(steps, BisectOutput):
-        commits = (*output.answer.culprits, *output.answer.range) if output.answer else ()
-        if len(commits) > 1:
-            yield output.variant, tuple(commit.short_commit for commit in commits)
+        if output.answer and (commits := (*output.answer.culprits, *output.answer.range)):
+            yield output.variant, tuple(f"{commit.short_commit} ({commit.subject})" for commit in commits)
 
 
 def _fields_of_record(record: SessionRecord) -> dict[str, object]:

@@ -105,7 +105,7 @@ def test_a_wrong_variant_with_a_known_good_is_bisected() -> None:
 
 def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
     """It is to be taken back or mended, and the variant to be run again."""
-    blamed = {"cpu": "bbbbbbbbbbbb (wider tiles)"}
+    blamed = {"cpu": ("bbbbbbbbbbbb (wider tiles)",)}
     wrong = WRONG.model_copy(update={"blamed": blamed})
     slower = row(1, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, blamed=blamed)
     told = "Take back or mend bbbbbbbbbbbb (wider tiles), then run it again"
@@ -116,11 +116,16 @@ def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
 
 def test_commits_that_a_search_could_not_tell_apart_are_to_be_read() -> None:
     """Whether they made it slower or wrong; outside git the edit is to be mended, for nothing can be searched."""
-    searched = {"commit": "b" * 40, "base": "b" * 40, "suspects": {"cpu": ("aaa", "bbb")}, "steps": (SEARCH,)}
+    searched = {
+        "commit": "b" * 40,
+        "base": "b" * 40,
+        "blamed": {"cpu": ("aaa (one)", "bbb (two)")},
+        "steps": (SEARCH,),
+    }
     slower = row(1, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, **searched)
     for failed in (WRONG.model_copy(update=searched), slower):
-        assert ("quick", ("aaa", "bbb")) == (first(GOOD, failed).plan, first(GOOD, failed).suspects)
-    bare = slower.model_copy(update={"commit": None, "base": None, "suspects": {}})
+        assert ("quick", ("aaa", "bbb")) == (first(GOOD, failed).plan, first(GOOD, failed).blamed_commits)
+    bare = slower.model_copy(update={"commit": None, "base": None, "blamed": {}})
     assert ("quick", True) == (first(GOOD, bare).plan, "git init" in first(GOOD, bare).why[0])
     assert "baseline" == first(GOOD, bare.model_copy(update={"base": "b" * 40})).plan
 
