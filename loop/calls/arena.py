@@ -145,6 +145,7 @@ class Arena:
         self._map()
 
     def _map(self) -> None:
+        """Map the file into this process; set the views of all of it and of its control words."""
         self.memory = mmap.mmap(self.file_descriptor, self.size)
         if self.size > HUGE_PAGES_FROM_BYTES:
             self.memory.madvise(mmap.MADV_HUGEPAGE)

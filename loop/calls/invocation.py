@@ -203,6 +203,7 @@ class Prepared(ABC):
         self.refill(self.call)
 
     def _allocate_tensor(self, tensor: TensorFile, layout: str) -> Memory:
+        """Allocate memory for a tensor under a layout, with guard zones by the length of its rows."""
         strides = tensor.strides(layout)
         nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
         misalignment_bytes = tensor.itemsize if layout == "misaligned" else 0

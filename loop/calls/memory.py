@@ -46,7 +46,7 @@ class Guard(NamedTuple):
 
 
 def draw_guard(kind: str) -> Guard:
-    """Draw new random contents of a kind."""
+    """Draw new random contents for guard zones, of a kind such as NAN."""
     return Guard(kind, _draw.getrandbits(48))
 
 

@@ -220,6 +220,7 @@ class TensorCall(Prepared):
         return run
 
     def describe_allocation_strays(self) -> list[str]:
+        """As in `Prepared`: makes one more call, in which new tensors lie between guard zones."""
         return stray_writes(self.callee.bind(self.arguments, self.output_buffers))
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
@@ -236,7 +237,7 @@ class TensorCall(Prepared):
             overwrite_result(result)
 
     def read_output(self) -> bytes:
-        """Bytes of the last outputs. Raises Refused if they are wrong, or if work goes on."""
+        """Bytes of the last outputs. Raises Refused if they do not fit, or if other streams still work."""
         if self.device == "cuda":
             torch.cuda.current_stream().synchronize()
         tensors = self.output_buffers or self.callee.checked_outputs(self.result)

@@ -118,7 +118,8 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
 def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
     """A sentence if threads or earlier calls cause the failure, or if it does not come again; empty if
     neither, or without time. On a CPU the first calls run on one thread, so threads cannot matter."""
-    check = prober.failing.clearest_check if prober.failing.clearest_check.cause == "two outputs" else prober.start
+    clearest = prober.failing.clearest_check
+    check = clearest if clearest.cause == "two outputs" else prober.start_check
     threads = check.threads or cores()
     has_threads = threads > 1 and prober.bench.device == "cpu" and not prober.side.emulated
     try:
@@ -230,7 +231,7 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
 def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:
     """A rule search that starts from these cases, within what the target and the variant accept."""
     target, side = prober.bench.target, prober.side
-    start_work = count_operations(target, prober.start.workload)
+    start_work = count_operations(target, prober.start_check.workload)
     most_checked = max(count_operations(target, check.workload) for check in prober.checks)
     most_work = min(max(4 * start_work, MIN_OPERATIONS), 2 * most_checked)
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}

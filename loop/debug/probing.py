@@ -136,10 +136,11 @@ class FailureProber:
     def __init__(self, context: Context, failing: Failing, side: Side, limit_s: float) -> None:
         self.bench, self.failing, self.side = context.bench, failing, side
         self.deadline = time.monotonic() + limit_s
-        self.start, self.signature = failing.smallest_check, context.bench.target.signature
-        self.entry, self.seed = make_entry(self.signature, self.start.workload), self.start.workload.base_seed
+        self.start_check, self.signature = failing.smallest_check, context.bench.target.signature
+        start = self.start_check.workload
+        self.entry, self.seed = make_entry(self.signature, start), start.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
-        start_key = (*workload_key(self.start.workload), self.start.inputs)
+        start_key = (*workload_key(start), self.start_check.inputs)
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {start_key: "fails"}
         """Workload name, seed and layout to the gate's answer."""
         self.probe_count = 0
@@ -168,14 +169,14 @@ class FailureProber:
 
     def build_workload(self, entry: Entry, seed_shift: int = 0) -> Workload:
         """The workload of an entry, with the failure's type, and its seed plus `seed_shift`."""
-        return make_workload(self.bench.target, entry, self.start.workload.dtype, self.seed + seed_shift)
+        return make_workload(self.bench.target, entry, self.start_check.workload.dtype, self.seed + seed_shift)
 
     def ask_gate(
         self, entry: Entry, inputs: Layout | None = None, seed_shift: int = 0
     ) -> Generator[Tick, None, Outcome]:
         """The gate's answer on a workload, cached. `inputs`: the layout; None: that of the failure.
         Raises BudgetSpent if the budget is used up."""
-        workload, layout = self.build_workload(entry, seed_shift), inputs or self.start.inputs
+        workload, layout = self.build_workload(entry, seed_shift), inputs or self.start_check.inputs
         key = (*workload_key(workload), layout)
         if key not in self.outcomes:
             self._check_budget()
@@ -184,7 +185,7 @@ class FailureProber:
 
     def check(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
         """Check a workload now, without the cache or the budget."""
-        inputs, why = inputs or self.start.inputs, explain_unsupported(self.side, workload)
+        inputs, why = inputs or self.start_check.inputs, explain_unsupported(self.side, workload)
         self.probe_count += 1
         check = Check(workload=workload, inputs=inputs, status="refused", message=why)
         if not why:
@@ -225,7 +226,7 @@ class FailureProber:
         for path in paths:
             finding = yield from bench.ask_judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
             fault = ""
-            if not self.start.wrong:  # No element shows the failure: look at guard zones and the like.
+            if not self.start_check.wrong:  # No element shows the failure: look at guard zones and the like.
                 fault, *_ = describe_fault(self.side, reply, finding, "")
             rights.append(finding.passes and not fault and not finding.checker)
         is_first_right, *later_rights = rights
@@ -234,13 +235,13 @@ class FailureProber:
     def fails_after(self, check: Check) -> Generator[Tick, None, bool]:
         """Whether calls that are right in a fresh process fail after other calls in this one. Tries the
         variant's workloads in turn: those of the check's sizes with other values, others, the check's."""
-        smallest_check, layout = check.workload, check.inputs
+        start, layout = check.workload, check.inputs
         workload_by_key = {workload_key(other.workload): other.workload for other in self.checks}
-        workload_by_key.pop(workload_key(smallest_check), None)
-        reseeded = smallest_check.model_copy(update={"seed": smallest_check.seed + 1})
+        workload_by_key.pop(workload_key(start), None)
+        reseeded = start.model_copy(update={"seed": start.seed + 1})
         others = [*workload_by_key.values(), reseeded]
-        others.sort(key=lambda other: other.name != smallest_check.name)
-        for workload in (*others, smallest_check):
+        others.sort(key=lambda other: other.name != start.name)
+        for workload in (*others, start):
             if not all((yield from self.compare_calls(workload, layout))):
                 self.begin_process(self._checker.side.threads)
                 if all((yield from self.compare_calls(workload, layout))):
@@ -285,11 +286,11 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     check = yield from prober.check(prober.build_workload(best))
     is_confirmed = prober.failing.classify(check) == "fails"
     if not is_confirmed:
-        check = prober.start
+        check = prober.start_check
     return Smallest(
         variant=prober.failing.variant,
         check=check,
-        began=prober.start.workload.name,
+        began=prober.start_check.workload.name,
         words=format_entry(make_entry(prober.signature, check.workload)),
         seed=prober.seed,
         probes=probes,

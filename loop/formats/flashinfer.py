@@ -301,12 +301,13 @@ def _parse_reference(dialect: str, definition: Definition, document: Document, f
     for field, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
         for name, spec in specs.items():
             if spec.dtype not in model.ELEMENT_TYPES:
-                keys, expected = (field, name, "dtype"), "a known element type"
-                complaints.append(complain(document, keys, expected, repr(spec.dtype)))
+                complaints.append(
+                    complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype))
+                )
             for axis in spec.shape or ():
                 if axis not in definition.axes:
-                    keys, expected = (field, name, "shape"), "axes of the definition"
-                    complaints.append(complain(document, keys, expected, repr(axis)))
+                    keys = (field, name, "shape")
+                    complaints.append(complain(document, keys, "axes of the definition", repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
         expected = "a name that no input has"  # `key`: the complaint points to the name, not its value.
         complaints.append(complain(document, ("outputs", name), expected, repr(name), key=True))

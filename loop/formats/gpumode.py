@@ -273,7 +273,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     for case in task.cases:
         for name, value in case.arguments.items():
             kind = next(kind for types, kind in PARAMETER_KINDS if isinstance(value, types))
-            kinds[name] = kind if kinds.get(name, kind) == kind else "number"
+            kinds[name] = kind if kinds.get(name, kind) == kind else "number"  # Cases disagree.
     kinds.pop("seed", None)
     workloads_by_set = {  # `benchmarks` are timed, `tests` only checked.
         "benchmarks": [_workload_entry(task, case) for case in task.cases if "time" in case.use],

@@ -115,7 +115,8 @@ def _check_module(module: Module) -> None:
         if function is not None and len(function.args.args) > len(function.args.defaults):
             got = f"`{name}({', '.join(argument.arg for argument in function.args.args)})`"
             raise file_error(module.path, f"`{name}()`", got, function.lineno)
-    model_class = module.find_class("Model")
+    classes = [node for node in module.tree.body if isinstance(node, ast.ClassDef) and node.name == "Model"]
+    model_class = classes[0] if classes else None
     methods = [node.name for node in model_class.body if isinstance(node, ast.FunctionDef)] if model_class else []
     if model_class and not model_class.bases:
         raise file_error(module.path, "a Model derived from nn.Module", "one without a base", model_class.lineno)

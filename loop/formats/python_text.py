@@ -32,11 +32,6 @@ class Module:
         """Whether a top-level function, class, import or assignment defines a name."""
         return any(name in _defined_names(node) for node in self.tree.body)
 
-    def find_class(self, name: str) -> ast.ClassDef | None:
-        """The first top-level class of a name; None without one."""
-        classes = (node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-        return next(classes, None)
-
     @property
     def imported_packages(self) -> tuple[str, ...]:
         """Top-level packages that the file imports anywhere."""

@@ -87,6 +87,7 @@ class EvaluatorStep:
     """The file for the evaluator's result."""
 
 
+RunCommand = Callable[..., Generator[Tick, None, Completed]]
 StepResults = list[tuple[EvaluatorStep, Completed, str]]
 """Each step that ran, its ended process and the text of its result file; the last may have failed."""
 
@@ -356,7 +357,7 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
         watched += [*request.task.files, *sorted(folder.rglob("*"))]
         digests = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
         run_command = partial(run, cwd=folder, env=environment, note="their evaluator")
-        verdict = yield from _run_steps(request, evaluator, steps, run_command)
+        verdict = yield from _run_steps(evaluator, steps, run_command, request.limit_s)
         changed = []  # By the answer: then the verdict is not trusted.
         for path, digest in digests.items():
             if not path.is_file() or content_hash(path.read_bytes()) != digest:
@@ -371,17 +372,13 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
 
 
 def _run_steps(
-    request: ForeignAnswer,
-    evaluator: Evaluator,
-    steps: list[EvaluatorStep],
-    run_command: Callable[..., Generator[Tick, None, Completed]],
+    evaluator: Evaluator, steps: list[EvaluatorStep], run_command: RunCommand, limit_s: float
 ) -> Generator[Tick, None, Verdict]:
-    """Run the evaluator's steps by `run_command` in order until one fails; returns the verdict, read from
-    their results."""
+    """Run the evaluator's steps in order until one fails; returns the verdict, read from their results."""
     results: StepResults = []
     used_s = 0.0
     for step in steps:
-        completed = yield from run_command(step.command, limit_s=max(request.limit_s - used_s, 0.0))
+        completed = yield from run_command(step.command, limit_s=max(limit_s - used_s, 0.0))
         used_s += completed.seconds
         result = step.result.read_text(errors="replace") if step.result.is_file() else ""
         results.append((step, completed, result))

@@ -390,9 +390,8 @@ def bridge_works() -> bool:
 
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
-    """Convert a contract to the C structure that the bridge reads. A `dtype` of -1: no fixed type.
-    `from_`, `twin`: the first input that has a dimension, from which its size is read; another
-    tensor with this dimension must have the same size."""
+    """Convert a contract to the C structure that the bridge reads. A `dtype` of -1: no fixed type. `from_`,
+    `twin`: first input that has a dimension; its size there is the dimension's, for all tensors."""
     numbers, signature, sources = type_numbers(), contract.signature, contract.dimension_sources
     input_names, only_type = list(signature.inputs), contract.assumed_dtype
     operator = TorchOperator(

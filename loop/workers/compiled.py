@@ -20,7 +20,7 @@ for names, value in zip(SETTING_NAMES, (MAX_COMPILED_SHAPES, True), strict=True)
 
 
 def compile_function(function: Any) -> Any:
-    """Wrap a function in `torch.compile`; of a class, compile each instance."""
+    """Wrap a function in `torch.compile`; of a class, return a subclass that compiles each instance."""
     if not inspect.isclass(function):
         return torch.compile(function, dynamic=False)
 

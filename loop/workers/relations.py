@@ -82,8 +82,7 @@ class PropertyRunner:
                 if end.value is None:
                     return None
                 got, expected = end.value
-                tolerance = self.tolerance_by_dtype[call.dtype]
-                plain_error = self.plain_errors[error_key]
+                tolerance, plain_error = self.tolerance_by_dtype[call.dtype], self.plain_errors[error_key]
                 return compare_sides(got, expected, tolerance, call_count, plain_error)
             requested_call = self._make_requested_call(call, changed_inputs, attributes)
             call_count += 1

@@ -198,10 +198,6 @@ class WorkerProgram:
         self.staged_call.close()
         self.staged_call, self.shared_memory, self.input_count = Stage(), None, 0
 
-    def observe(self, request: messages.Observe) -> tuple[messages.Kernel, ...]:
-        """Make a call of the variant under a tool; return its kernels if they are to be traced."""
-        return checking.observe_call(self.find_candidate().loaded, request)
-
     def _replaced_functions(self) -> tuple[str, ...]:
         """Watched functions that the variant replaced; empty before loading."""
         return tuple(self.seal.replaced_functions()) if self.seal else ()
@@ -288,7 +284,7 @@ def main(arguments: Sequence[str]) -> None:
         messages.StageCall: program.stage,
         messages.ObeyOrders: program.obey,
         messages.Unstage: program.unstage,
-        messages.Observe: program.observe,
+        messages.Observe: lambda request: checking.observe_call(program.find_candidate().loaded, request),
         messages.ListLaunches: checking.list_launches,
     }
     serve(int(arguments[0]), respond)

@@ -316,6 +316,7 @@ class DeviceStage(Stage):
             memory.close()
 
     def _destroy_graphs(self) -> None:
+        """Destroy the graphs of all windows; the next `prepare_calls` captures anew."""
         for graph in self.graphs.values():
             if graph is not None:
                 graph.close()
