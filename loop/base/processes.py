@@ -251,7 +251,7 @@ def run(
     env: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Generator[Tick, None, Completed]:
-    """Run a command with ticks; kill it after `limit_s`. It may fail: see the result. Raises CannotStart."""
+    """Run a command until it ends, or kill it after `limit_s`. Yields ticks. Raises only CannotStart."""
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])

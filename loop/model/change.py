@@ -254,7 +254,7 @@ def _verdicts_on_change(records: Sequence[Finished], run: int, variant: str) -> 
     """Speed verdicts on the change of run `run`, against the build that it replaced, one per workload."""
     comparisons = (record for record in records if record.run == run and record.action == f"{ON_CHANGE}compare")
     for output in outputs_of(map(as_target_step, comparisons), Output):
-        for verdict in output.verdicts:
+        for verdict in output.verdicts:  # Here, `known_good` is the build that the change replaced.
             is_on_change = (verdict.variant, verdict.against) == (variant, "known_good")
             if is_on_change and isinstance(verdict, SpeedVerdict):
                 yield verdict

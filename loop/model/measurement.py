@@ -189,6 +189,7 @@ class VariantChecks(Model):
         return self.count("right") > 0 and all(check.passed for check in self.checks)
 
     def count(self, status: str) -> int:
+        """Number of checks with this status."""
         return sum(check.status == status for check in self.checks)
 
     @property

@@ -150,6 +150,7 @@ class RateCard(Model):
         return (*self.rates, *(rate for machine in self.machines for rate in machine.rates))
 
     def find_rate(self, name: str | None) -> Rate | None:
+        """The rate with this name, of a person, AI or machine; None if the card has none."""
         return next((rate for rate in self.all_rates if rate.name == name), None)
 
     def with_waiting_person(self, is_attended: bool) -> "RateCard":

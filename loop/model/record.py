@@ -57,6 +57,7 @@ class EndedStep(StepKey):
 
     @property
     def is_over_budget(self) -> bool:
+        """Whether the step took longer than it was meant to."""
         return self.seconds > self.budget_s
 
 

@@ -306,7 +306,7 @@ class Component(Model):
 
     @model_validator(mode="after")
     def _refuse_both_or_neither_output(self) -> "Component":
-        """Refuse a component with both or neither: `output` is short for a signature with the target's inputs."""
+        """Refuse a component that states both `signature` and `output`, or neither."""
         if (self.signature is None) == (self.output is None):
             raise ValueError("expected either `signature` or `output`")
         return self

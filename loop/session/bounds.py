@@ -157,7 +157,7 @@ class SessionLimits:
             raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
-        """The bounds of a session by its stricter limit. Starts the watch. `ai`: AI use so far; None: unknown."""
+        """The bounds by the stricter limit. Starts the preemption watch. `ai`: AI use so far; None: unknown."""
         hosts = hosts_of(journal.finished_steps(lines))
         limits = [(math.inf, "")]  # (seconds, the limit in words)
         if self.minutes is not None:
@@ -167,8 +167,8 @@ class SessionLimits:
             ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
             limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{ai_text}"))
         limit_s, limit_text = min(limits)
-        spent_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
-        return Bounds(limit_s, limit_text, spent_s, expected_seconds_by_step(head.plan), watch)
+        earlier_walks_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
+        return Bounds(limit_s, limit_text, earlier_walks_s, expected_seconds_by_step(head.plan), watch)
 
 
 def charges_so_far(

@@ -92,7 +92,7 @@ class Show:
 
 
 def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None) -> Ending:
-    """Run a walk until it ends or something stops it; returns how it ended. `store` writes an event to disk."""
+    """Run a walk until it ends or something stops it; returns how it ended. `store` writes events to disk."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with closing(walk.events()) as events:

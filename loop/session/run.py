@@ -110,11 +110,11 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
             raise UsageError(message, hint=f"--target {head.target_folder}")
         ask_for_session_trust(folder.path, head, setting, screen)
         session = Session(request, setting, head, folder, screen)
-        ground = sources_hash_to_resume(session)
-        is_changed = ground != head.ground
+        sources_hash = sources_hash_to_resume(session)
+        is_changed = sources_hash != head.ground
         if is_changed:
             screen.say("the target's files have changed since: every step is done again")
-        hashes = {"ground": ground, "harness": targets.uncompiled_hash(setting.project)}
+        hashes = {"ground": sources_hash, "harness": targets.uncompiled_hash(setting.project)}
         revision, attended = read_revision(setting.project.target), head.attended or request.attended
         head = head.model_copy(update={"revision": revision, "attended": attended, **hashes})
         folder.write_head(head)

@@ -46,11 +46,9 @@ def _make_complaints(
     model: type[T], document: Document, start: Place, data: Any, mistakes: list[Any]
 ) -> list[Complaint]:
     """One complaint for each wrong value, in file order. `mistakes`: pydantic's errors. `data`: the part of the
-    document at `start`, which was read as `model`.
-
-    pydantic reports one error for each branch of a union. Those that refuse a whole value become one complaint;
-    none, if some branch accepts the value and finds a mistake inside it."""
-    groups: dict[tuple[Place, Any], list[Any]] = {}
+    document at `start`, which was read as `model`. pydantic reports one error for each branch of a union. Those
+    that refuse a whole value become one complaint; none, if a branch finds a mistake inside that value."""
+    groups: dict[tuple[Place, Any], list[Any]] = {}  # Of errors with one place and, within it, one location.
     for mistake in mistakes:
         kind = mistake["type"]
         is_about_whole_value = kind.endswith("_type") or kind in WHOLE_VALUE_ERRORS
