@@ -277,7 +277,7 @@ def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
 
 
 def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
-    """Time and cost of the priced hosts that a session's jobs used."""
+    """Time and cost of the hosts with a price that ran jobs; seconds of parallel jobs count once."""
     use_by_host: dict[str, HostUse] = {}
     end_by_host: dict[str, float] = {}  # End of the time that is already charged.
     for job in sorted(jobs_of(finished), key=lambda job: job.began):

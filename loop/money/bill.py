@@ -77,9 +77,8 @@ def make_bill(
     gains: Gains | None = None,
     today: datetime.date | None = None,
 ) -> Bill:
-    """Cost and savings of a session. `finished`: its ended steps, for builds from the cache; empty
-    if it only repeats an earlier session. `gains`: of the kept changes. `today`: to check the age
-    of prices; None: no check."""
+    """Cost and savings of a session. `finished`: its steps, for what the build cache saved; empty if it repeats an
+    earlier session. `today`: to check the age of prices; None: no check."""
     items = [*use.price_at(card)]
     charges = tuple(item for item in items if isinstance(item, Charge))
     usd = sum(charge.usd for charge in charges)
@@ -146,8 +145,7 @@ def hourly_usd(card: RateCard, head: SessionHead) -> float:
 
 
 def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
-    """The rate that the rate card charges (its field `gpu`); None if it is for another GPU.
-    `NVIDIA H100 80GB HBM3` matches `NVIDIA H100`; a rate without a GPU fits any."""
+    """The rate that the card charges; None if for another GPU (`NVIDIA H100` fits `NVIDIA H100 80GB HBM3`)."""
     rate = card.find_rate(card.gpu)
     is_fitting = rate is not None and (rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu))
     return rate if is_fitting else None

@@ -147,8 +147,8 @@ def keep_or_stop(
 
 
 def _usd_per_hour(stated_usd: float | None, card: RateCard, this_project: Project) -> float:
-    """Dollars an hour: stated, else the card's rate for this GPU, else for the last session's.
-    Raises UsageError, with the card's prices for this GPU, if the charged rate is another GPU's."""
+    """Dollars an hour: stated, else the card's rate for this GPU, or for the last session's if there is none here.
+    UsageError if the card charges another GPU."""
     if stated_usd is not None:
         if math.isfinite(stated_usd) and 0 < stated_usd < HIGHEST_USD_PER_HOUR:
             return stated_usd

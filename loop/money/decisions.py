@@ -58,9 +58,8 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
 def price_restart(
     minutes: float, source: str, card: RateCard, usd_per_hour: float, waiting: Waiting | None = None
 ) -> StopCost:
-    """Cost of a stop: minutes of the restart times the hourly rates of the GPU and of who waits for
-    it. `source`: where the minutes come from, in words. `waiting` None: who waits by the rate card.
-    Raises UsageError if the card has no price for them."""
+    """Cost of a stop: the restart's minutes, from `source`, at the rates of GPU and who waits (None: as in the
+    rate card). Raises UsageError without a price."""
     card_rate = card.find_rate(card.waiting)
     if waiting is None:
         waiting = "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"
@@ -88,9 +87,8 @@ def measured_stop(
     waiting: Waiting | None = None,
     finished: Sequence[Finished] = (),
 ) -> StopCost | None:
-    """Cost of a stop by the median restart of the latest cold sessions on one GPU; None without any.
-    A cold session compiled and measured, as a stopped machine must. `finished`: steps of this
-    session. `waiting` and errors: as in `price_restart`."""
+    """Cost of a stop by the median restart of the latest cold sessions on one GPU, and this one (`finished`); None
+    without any. A cold session compiled and measured, as a stopped machine must."""
     restarts: list[tuple[str | None, float]] = []  # GPU and seconds, oldest first.
     for row in rows:
         if row.device == device and not row.recorded:

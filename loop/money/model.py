@@ -40,8 +40,11 @@ class Costs(Model):
         usd_by_resource = {"gpu": self.gpu_usd, "ai": self.ai_usd, "engineer": self.engineer_usd, "": self.usd}
         for resource, usd in usd_by_resource.items():
             is_part = resource in self.partial if resource else bool(self.partial)
-            text = "?" if usd is None else f"{usd:.2f}" if usd == 0 or abs(usd) >= 1 else f"{usd:.4f}"
-            cells.append(f"{text}+" if is_part and usd is not None else text)
+            if usd is None:
+                cells.append("?")
+                continue
+            decimals = 2 if usd == 0 or abs(usd) >= 1 else 4
+            cells.append(f"{usd:.{decimals}f}{'+' if is_part else ''}")
         return tuple(cells)
 
 

@@ -64,7 +64,7 @@ def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
     if code == ExitCode.OVER_BUDGET:
         why = "the budget did not reach so far"
         return Ending("aborted", reason, code, why, is_mid_step=True)
-    return Ending("aborted", reason, code)
+    return Ending("aborted", reason, code)  # A signal, as ^C.
 
 
 @dataclass

@@ -301,7 +301,7 @@ class Walk:
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
     ) -> Generator[Ticked, None, Result[Output]]:
-        """Run the step's action. Closing it ends its processes. Raises LoopError after its time limit."""
+        """Run the step's action. Raises LoopError past its time limit; then, too, all its processes end."""
         bench, action = self.context.bench, ACTIONS[step.action]
         earlier_first_calls_s = bench.first_calls_s
 

@@ -145,7 +145,7 @@ def path(points: Iterable[tuple[float, float]], kind: str) -> str:
 
 
 def hue(variant_number: int) -> str:
-    """Colour class of a variant by its number. After each turn of the shapes, colours start one later."""
+    """Colour class of a variant by its number, shifted after each turn of the shapes: 16 marks are unique."""
     return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES)}"
 
 
