@@ -155,8 +155,8 @@ class Complaint:
 
 def list_choices(choices: Iterable[str], empty_text: str) -> str:
     """`one of a, b, c` for error messages. `empty_text`: the text for an empty list."""
-    joined = ", ".join(choices)
-    return f"one of {joined}" if joined else empty_text
+    choices_text = ", ".join(choices)
+    return f"one of {choices_text}" if choices_text else empty_text
 
 
 class DefinitionError(UsageError):

@@ -117,9 +117,9 @@ def describe_exit(code: int) -> str:
 
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The allow-listed environment of a child, with `extra` on top."""
-    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
-    inherited |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
-    return inherited | dict(extra or {})
+    variables = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    variables |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
+    return variables | dict(extra or {})
 
 
 class Child:

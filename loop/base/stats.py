@@ -40,8 +40,8 @@ MIN_SHARE_WITHIN = 0.7
 
 def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
     """The sum; None if any summand is None."""
-    known = [summand for summand in summands if summand is not None]
-    return sum(known) if len(known) == len(summands) else None
+    known_summands = [summand for summand in summands if summand is not None]
+    return sum(known_summands) if len(known_summands) == len(summands) else None
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,15 @@ def winsorise(values: Sequence[float]) -> Clipped:
 
     All values stay if there are fewer than `MIN_VALUES`, or if less than `MIN_SHARE_WITHIN` of them lie within:
     then the median may be wrong. Tukey and McLaughlin 1963; Hampel 1974."""
-    unchanged = Clipped(tuple(values), 0)
+    unclipped = Clipped(tuple(values), 0)
     if len(values) < MIN_VALUES:
-        return unchanged
+        return unclipped
     centre = median(values)
     deviation = 1.4826 * median([abs(value - centre) for value in values])
     max_distance = max(CLIP_DEVIATIONS * deviation, NEVER_OUTLIER)
     clipped_count = sum(abs(value - centre) > max_distance for value in values)
     if len(values) - clipped_count < MIN_SHARE_WITHIN * len(values):
-        return unchanged
+        return unclipped
     low, high = centre - max_distance, centre + max_distance
     return Clipped(tuple(min(max(value, low), high) for value in values), clipped_count)
 

@@ -239,13 +239,13 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
             change_low, change_high = speed.interval
             workloads[speed.workload] = low * change_low, ratio * speed.ratio, high * change_high
         products = {"ratio": total.ratio * change.gain, "workloads": workloads, "changes": total.changes + 1}
-        last = {"branch": decision.branch, "patch": change.patch}
-        total_by_key[change.variant, tuning] = total.model_copy(update={**products, **last})
+        latest_fields = {"branch": decision.branch, "patch": change.patch}
+        total_by_key[change.variant, tuning] = total.model_copy(update={**products, **latest_fields})
     for output in outputs_of(records, ConfirmOutput):
-        for final in output.confirmed:
-            key = final.variant, None  # Changes that are no tuning.
+        for confirmed in output.confirmed:
+            key = confirmed.variant, None  # Changes that are no tuning.
             if key in total_by_key:
-                confirmed_fields = {"ratio": final.ratio, "workloads": final.workloads}
+                confirmed_fields = {"ratio": confirmed.ratio, "workloads": confirmed.workloads}
                 total_by_key[key] = total_by_key[key].model_copy(update=confirmed_fields)
     return tuple(total_by_key.values())
 

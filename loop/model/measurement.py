@@ -202,10 +202,10 @@ class VariantChecks(Model):
     def tally_of_others(self) -> str:
         """Counts of the checks that are not right: `not supported on 4 (strided x4), crashed on 1`."""
         # Reason for an unsupported call: the part excluded by `takes`, or the layout.
-        declined = [check for check in self.checks if check.status == "unsupported"]
-        reasons = Counter(check.beyond or check.inputs for check in declined)
+        unsupported_checks = [check for check in self.checks if check.status == "unsupported"]
+        reasons = Counter(check.beyond or check.inputs for check in unsupported_checks)
         reasons_text = ", ".join(f"{reason} x{count}" for reason, count in reasons.items())
-        texts = [f"not supported on {len(declined)} ({reasons_text})"] if declined else []
+        texts = [f"not supported on {len(unsupported_checks)} ({reasons_text})"] if unsupported_checks else []
         for status in STATUSES:
             if status not in ("right", "unsupported") and self.count(status):
                 texts.append(f"{status} on {self.count(status)}")

@@ -78,10 +78,10 @@ class HourPrices(Model):
 
     def usd_and_terms(self, terms: Terms | None) -> tuple[float, Terms]:
         """(US dollars per hour, terms of that price). Unknown terms or price: the higher price counts."""
-        stated: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
-        prices = {name: usd for name, usd in stated.items() if usd is not None}
-        chosen = terms if terms in prices else max(prices, key=lambda name: prices[name])
-        return prices[chosen], chosen
+        usd_by_terms: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
+        prices = {name: usd for name, usd in usd_by_terms.items() if usd is not None}
+        chosen_terms = terms if terms in prices else max(prices, key=lambda name: prices[name])
+        return prices[chosen_terms], chosen_terms
 
 
 class Rate(Model):

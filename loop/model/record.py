@@ -76,8 +76,8 @@ class Finished(EndedStep):
     @classmethod
     def of(cls, started: Started, action: str, status: Status, message: str, **fields: Any) -> "Finished":
         """The record of the end of a step that began. `fields`: further fields by name."""
-        place = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
-        return cls(**place, action=action, status=status, message=message, **fields)
+        step_fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
+        return cls(**step_fields, action=action, status=status, message=message, **fields)
 
 
 def latest_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:

@@ -101,15 +101,15 @@ def make_bill(
 def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
     """Compile time saved by the build cache, by pattern. Each build counts once, if no attempt here made it."""
     seen_build_ids: set[str] = set()
-    cached: dict[str, dict[str, float]] = {}  # Pattern to variant to seconds of compiling.
+    seconds_by_pattern: dict[str, dict[str, float]] = {}  # Pattern to variant to seconds of compiling.
     for record in finished:
         output = read_output(record, BuildOutput)
         for build in output.builds if output else ():
             if build.build_id not in seen_build_ids and build.cached and record.status == "passed":
-                cached.setdefault(record.pattern, {})[build.variant] = build.seconds
+                seconds_by_pattern.setdefault(record.pattern, {})[build.variant] = build.seconds
             seen_build_ids.add(build.build_id)
     savings = []
-    for pattern, seconds_by_variant in cached.items():
+    for pattern, seconds_by_variant in seconds_by_pattern.items():
         minutes = sum(seconds_by_variant.values()) / 60
         source = f"{', '.join(seconds_by_variant)} from the cache; compiling took {60 * minutes:.1f} s then"
         usd = minutes * usd_per_minute
@@ -153,8 +153,8 @@ def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
 
 def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     """Message that the charged rate is not for this GPU, with the card's prices for the GPU."""
-    charged = card.find_rate(card.gpu)
-    machine_text = f", the price of a machine with {charged.gpu}" if charged and charged.gpu else ""
+    charged_rate = card.find_rate(card.gpu)
+    machine_text = f", the price of a machine with {charged_rate.gpu}" if charged_rate and charged_rate.gpu else ""
     problem = f"the rate card charges {card.gpu}{machine_text}; this GPU is {gpu or 'not known'}"
     rates_and_gpus = [(rate, 1) for rate in card.rates if rate.resource == "gpu"]
     rates_and_gpus += [(rate, machine.count) for machine in card.machines for rate in machine.rates]
@@ -166,5 +166,5 @@ def explain_missing_price(card: RateCard, gpu: str | None) -> str:
             prices[rate.name] = f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})"
     if not prices:
         return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {place}"
-    listed = "; ".join(prices.values())
-    return f"{problem}. Its prices: {listed}. Choose one: `gpu: {next(iter(prices))}` in {place}"
+    prices_text = "; ".join(prices.values())
+    return f"{problem}. Its prices: {prices_text}. Choose one: `gpu: {next(iter(prices))}` in {place}"

@@ -66,29 +66,29 @@ def _charge_open_session(session: SessionRow, card: RateCard) -> SessionRow:
 def sum_costs(name: str, sessions: Sequence[SessionRow]) -> Costs:
     """Sums over sessions. A resource that no session measured is None, never 0."""
     charges = [charge for session in sessions for charge in session.charges]
-    unmeasured = {missing.resource for session in sessions for missing in session.unmeasured}
+    unmeasured_resources = {missing.resource for session in sessions for missing in session.unmeasured}
     usd: dict[str, float | None] = {}
     for resource in RESOURCE_NAMES:
         amounts = [charge.usd for charge in charges if charge.resource == resource]
-        is_unknown = resource in unmeasured and not amounts
+        is_unknown = resource in unmeasured_resources and not amounts
         usd[f"{resource}_usd"] = None if is_unknown else round(sum(amounts), SUM_DECIMALS)
     total = round(sum(charge.usd for charge in charges), SUM_DECIMALS)
     minutes = round(sum(session.seconds / 60 for session in sessions), SUM_DECIMALS)
-    fields = {"name": name, "sessions": len(sessions), "minutes": minutes, "partial": sorted(unmeasured)}
-    return Costs.model_validate({**fields, **usd, "usd": None if unmeasured and not total else total})
+    fields = {"name": name, "sessions": len(sessions), "minutes": minutes, "partial": sorted(unmeasured_resources)}
+    return Costs.model_validate({**fields, **usd, "usd": None if unmeasured_resources and not total else total})
 
 
 def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
     """Sentences on resources without a figure, on stated amounts, and the notes of the bills."""
-    unmeasured = [missing for session in sessions for missing in session.unmeasured]
+    unmeasured_resources = [missing for session in sessions for missing in session.unmeasured]
     for resource, name in RESOURCE_NAMES.items():
-        reasons = [missing.reason for missing in unmeasured if missing.resource == resource]
+        reasons = [missing.reason for missing in unmeasured_resources if missing.resource == resource]
         if reasons:
             same_reason = f" ({reasons[0]})" if len(set(reasons)) == 1 else ""
             yield f"{name}: not measured in {len(reasons)} of {len(sessions)} sessions{same_reason}"
-    stated = [row for row in sessions if any(charge.basis == "stated" for charge in row.charges)]
-    if stated:
-        yield f"stated by somebody, not measured: charges of {len(stated)} of {len(sessions)} sessions"
+    stated_sessions = [row for row in sessions if any(charge.basis == "stated" for charge in row.charges)]
+    if stated_sessions:
+        yield f"stated by somebody, not measured: charges of {len(stated_sessions)} of {len(sessions)} sessions"
     count_by_note = Counter(note for session in sessions for note in session.notes)
     for note, count in count_by_note.items():
         yield note if count == 1 else f"{note} ({count} sessions)"

@@ -158,10 +158,12 @@ def weigh_leaving(
 def gap_hours(rows: Iterable[SessionRow]) -> float | None:
     """Median hours between a session's end and the next one's start; None without a gap."""
     spans = [(row.started.timestamp(), row.seconds) for row in rows if row.started and row.seconds]
-    latest = sorted(spans)[-MOST_RESTARTS - 1 :]
-    gaps = [(next_start - start - seconds) / 3600 for (start, seconds), (next_start, _) in pairwise(latest)]
-    positive = [hours for hours in gaps if hours > 0]  # Sessions that overlap leave no gap.
-    return median(positive) if positive else None
+    latest_spans = sorted(spans)[-MOST_RESTARTS - 1 :]
+    gaps_h = []
+    for (start, seconds), (next_start, _) in pairwise(latest_spans):
+        if next_start - start > seconds:  # Sessions that overlap leave no gap.
+            gaps_h.append((next_start - start - seconds) / 3600)
+    return median(gaps_h) if gaps_h else None
 
 
 OVERRUN_FACTOR = 1.5
@@ -177,23 +179,23 @@ def weigh_option(option: MachineOption, value_usd: float | None = None) -> Optio
     success if the option states none. If an input is unknown, the note states the value that it would need."""
     (low, high), probability = option.usd, option.probability
     value = option.value_usd if option.value_usd is not None else value_usd
-    expected = None
+    expected_usd = None
     if value is None:
         needed = dict.fromkeys(f"${usd / (probability or 1):,.0f}" for usd in option.usd)
-        unknown = "unknown value: success" if probability else "unknown probability and value: their product"
-        note = f"{unknown} has to be worth {' to '.join(needed)}"
+        unknown_text = "unknown value: success" if probability else "unknown probability and value: their product"
+        note = f"{unknown_text} has to be worth {' to '.join(needed)}"
         note = "it cannot succeed" if probability == 0 else note
     elif probability is not None:
-        expected = (probability * value - high, probability * value - low)
-        note = "pays only at its lower cost" if expected[1] > 0 else "does not pay even at its lowest cost"
-        note = "pays even at its highest cost" if expected[0] >= 0 else note
+        expected_usd = (probability * value - high, probability * value - low)
+        note = "pays only at its lower cost" if expected_usd[1] > 0 else "does not pay even at its lowest cost"
+        note = "pays even at its highest cost" if expected_usd[0] >= 0 else note
     elif value <= 0 or low > value:
         note = "unknown probability: it costs more than success is worth, whatever the probability"
     else:
         percents = dict.fromkeys(f"{100 * usd / value:.0f}" for usd in option.usd)
         exception = ", and not at all at its highest cost" if high > value else ""
         note = f"unknown probability: it pays from a probability of {' to '.join(percents)} %{exception}"
-    return OptionValue(name=option.name, usd=option.usd, expected_usd=expected, note=note)
+    return OptionValue(name=option.name, usd=option.usd, expected_usd=expected_usd, note=note)
 
 
 def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
@@ -233,8 +235,8 @@ def check_stop_rules(
     """Check the stop rules on sessions of one target and device, oldest first; unended ones do not
     count. `budget_s`, `used_s`: of the running session; None: use the last session's prediction."""
     # `recorded`: from before loop, known only by the figures of its report.
-    ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
-    return [check_progress(ended), check_budget(ended, budget_s, used_s), check_correctness(ended)]
+    ended_rows = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
+    return [check_progress(ended_rows), check_budget(ended_rows, budget_s, used_s), check_correctness(ended_rows)]
 
 
 def check_progress(rows: Sequence[SessionRow]) -> StopRule:
@@ -254,11 +256,11 @@ def _describe_progress(earlier: Sequence[SessionRow], latest: SessionRow) -> Ite
     if earlier and earlier[-1].status == "failed" and latest.status == "passed":
         yield "it passes again"
     for variant, ratio in latest.ratios.items():
-        past = [row for row in earlier if variant in row.variants]
-        if past and variant in past[-1].incorrect and variant not in latest.incorrect:
+        past_rows = [row for row in earlier if variant in row.variants]
+        if past_rows and variant in past_rows[-1].incorrect and variant not in latest.incorrect:
             yield f"{variant} is right"
-        timed = [row for row in past if variant in row.ratios and variant not in row.inconclusive]
-        best = max((row.ratios[variant] for row in timed), default=0.0)
+        timed_rows = [row for row in past_rows if variant in row.ratios and variant not in row.inconclusive]
+        best = max((row.ratios[variant] for row in timed_rows), default=0.0)
         if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
             before = f", its best before was {speedup_text(best)}" if best else ""
             yield f"{variant} at {speedup_text(ratio)}{before}"

@@ -127,13 +127,13 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
     """Add attributes to the cells of the table whose first token is at `start`: the column's title, for narrow
     pages that show rows as lists; and the colour of a first word that is an outcome, such as `faster`."""
     heads: list[str] = []
-    column = 0
+    column_number = 0
     for position in range(start, len(tokens)):
         token = tokens[position]
         if token.type == "table_close":
             break
         if token.type == "tr_open":
-            column = 0
+            column_number = 0
         if token.type not in ("th_open", "td_open"):
             continue
         cell, is_number = tokens[position + 1], token.attrs.pop("style", "") == "text-align:right"
@@ -144,14 +144,14 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
             token.attrs["class"] = "number"
         if token.type == "th_open":
             continue
-        token.attrs["data-head"] = heads[column]
+        token.attrs["data-head"] = heads[column_number]
         first_piece = (cell.children or [cell])[0]
         colour, match = colour_class(cell.content), re.match("[a-z]+", first_piece.content)
-        if column and colour and match and first_piece.type == "text" and cell.children:
-            remaining = Token("text", "", 0, content=first_piece.content[match.end() :])
-            marked = Token("html_inline", "", 0, content=f'<span class="{colour}">{match[0]}</span>')
-            cell.children[:1] = [marked, remaining]
-        column += 1
+        if column_number and colour and match and first_piece.type == "text" and cell.children:
+            remaining_text = Token("text", "", 0, content=first_piece.content[match.end() :])
+            coloured_word = Token("html_inline", "", 0, content=f'<span class="{colour}">{match[0]}</span>')
+            cell.children[:1] = [coloured_word, remaining_text]
+        column_number += 1
 
 
 def _parse_fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:

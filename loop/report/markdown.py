@@ -14,11 +14,11 @@ _REMOVED_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn")
 
 def plain_text(text: object) -> str:
     """The text without terminal escapes and control characters; line ends and tabs stay."""
-    shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
-    if shown.isprintable():  # Most texts are, and this is quick.
-        return shown
-    removed = {letter for letter in shown if unicodedata.category(letter) in _REMOVED_CATEGORIES}
-    return shown.translate({ord(letter): " " for letter in removed - {"\n", "\t"}})
+    plain = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
+    if plain.isprintable():  # Most texts are, and this is quick.
+        return plain
+    removed = {letter for letter in plain if unicodedata.category(letter) in _REMOVED_CATEGORIES}
+    return plain.translate({ord(letter): " " for letter in removed - {"\n", "\t"}})
 
 
 def one_line(text: object) -> str:
@@ -107,10 +107,10 @@ def inline_code(text: object) -> str:
 
 def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | None = None) -> str:
     """Lines in a fenced block. `max_lines`: show only the last lines, and say how many are hidden."""
-    visible, hidden_count = list(lines), len(lines) - max_lines if max_lines is not None else 0
+    visible_lines, hidden_count = list(lines), len(lines) - max_lines if max_lines is not None else 0
     if hidden_count > 0:
-        visible = [f"... {hidden_count} lines before these are left out", *lines[hidden_count:]]
-    text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible)
+        visible_lines = [f"... {hidden_count} lines before these are left out", *lines[hidden_count:]]
+    text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible_lines)
     return f"{_fence(text, 3)}{language}\n{text}\n{_fence(text, 3)}"
 
 
@@ -173,9 +173,9 @@ def drop_empty_columns(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) ->
     all_rows = tuple(rows)
     if not all_rows:
         return None
-    kept = [0]
-    kept += [n for n in range(1, len(heads)) if any(row[n] not in EMPTY_CELLS for row in all_rows)]
-    return Table(tuple(heads[n] for n in kept), tuple(tuple(row[n] for n in kept) for row in all_rows))
+    columns = [0]
+    columns += [n for n in range(1, len(heads)) if any(row[n] not in EMPTY_CELLS for row in all_rows)]
+    return Table(tuple(heads[n] for n in columns), tuple(tuple(row[n] for n in columns) for row in all_rows))
 
 
 def image(title: str, description: str, path: str) -> str:

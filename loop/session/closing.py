@@ -95,8 +95,8 @@ def make_record(
 def sentences_on_missed_steps(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
     """A sentence for each planned step that was not done. One that waits for the user counts as done."""
     undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
-    done = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
-    done_steps = [(record.pattern, record.step) for record in done]
+    done_records = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
+    done_steps = [(record.pattern, record.step) for record in done_records]
     sentences = []
     for pattern in (planned.pattern for planned in plan.patterns if planned.planned):
         for step in pattern.steps:

@@ -229,10 +229,10 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
     """A row for each variant: wrong ones first, examples and baselines last; None if nothing was judged."""
     head = record.head
     wrong_verdicts = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
-    compared = {v.variant for v in record.verdicts if v.against == "known_good"}
+    compared_variants = {v.variant for v in record.verdicts if v.against == "known_good"}
 
     def sort_key(name: str) -> tuple[bool, bool, bool]:  # False sorts before True.
-        return name not in wrong_verdicts, name in head.roles, name not in compared
+        return name not in wrong_verdicts, name in head.roles, name not in compared_variants
 
     names = sorted((*head.variants, *head.emulated), key=sort_key)
     rows = []
@@ -320,8 +320,8 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
         yield f"Objective: {objective}."
     grade_reason = shortened(record.grade_reason.rstrip("."), LONGEST_SENTENCE)
     yield f"Grade {shortened(record.grade, 20)}: {grade_reason}."
-    planned = say.seconds(60 * head.plan.plan.budget.minutes)
-    yield f"Time: {say.seconds(record.seconds)} of {planned} planned."
+    planned_time = say.seconds(60 * head.plan.plan.budget.minutes)
+    yield f"Time: {say.seconds(record.seconds)} of {planned_time} planned."
     yield money_line(record.bill, record.seconds)
     if sentences := not_exercised_sentences(record, finished):
         texts = [shortened(text.replace("`", ""), LONGEST_LISTED) for text in sentences[:MOST_LISTED]]

@@ -99,11 +99,11 @@ def _why_not_timed(finished: Sequence[Finished]) -> str:
     if changing.has_change(finished, "timed") and not timing_steps:
         return "Only changes were timed."
     verified_variants = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
-    unfinished = [record for record in timing_steps if record.status != "passed"]
+    unfinished_steps = [record for record in timing_steps if record.status != "passed"]
     if verified_variants and not any(checks.is_right for checks in verified_variants):
         reason = "no variant is right, and a wrong kernel has no speed"
-    elif unfinished:
-        last = unfinished[-1]
+    elif unfinished_steps:
+        last = unfinished_steps[-1]
         reason = last.skipped_because if last.status == "skipped" else last.message.rstrip(".")
     elif verified_variants:
         reason = "no step of this session measured speed"

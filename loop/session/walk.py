@@ -263,39 +263,39 @@ class Walk:
         timer, folder_watch = StepTimer(self.clock), FolderWatch(self.folders)
         output: Output | None = None
         samples: Samples = {}
-        fields: dict[str, Any] = {}  # Further fields of the record.
+        record_fields: dict[str, Any] = {}  # Further fields of the record.
         failure: MachineFailure | None = None
         status: Status = "failed"
         try:
             result = yield from self._act(step, started, timer, folder_watch)
             output, samples = result.output, result.samples
-            fields["output"] = output.model_dump(mode="json")
+            record_fields["output"] = output.model_dump(mode="json")
             status, message = self._judge(step, result, state)
             hint = None if status == "passed" else output.hint or step.mend
         except LoopError as error:
             failure = find_machine_failure(error, self.folders)
             message, hint = error.message, step.mend or error.hint
-            fields["killed"] = error.exit_code == ExitCode.OVER_BUDGET
+            record_fields["killed"] = error.exit_code == ExitCode.OVER_BUDGET
         except Exception as error:
             failure = find_machine_failure(error, self.folders)
             self.has_bug = self.has_bug or failure is None
             message = f"bug in loop: {type(error).__name__}: {error}"
             hint = "please report it with the journal of this session"
-            fields["output"] = {"traceback": traceback.format_exc()}
+            record_fields["output"] = {"traceback": traceback.format_exc()}
         has_failed, messages = status == "failed" or output is None or not output.ok, ""
         if output is not None:
             has_failed |= any(isinstance(verdict, NoSpeedVerdict) for verdict in output.verdicts)
         if has_failed:  # A machine failure (a full disk, a lost GPU) can be in any of its texts.
-            messages = "\n".join(map(str, (message, hint, fields)))
+            messages = "\n".join(map(str, (message, hint, record_fields)))
         self.failure = failure or folder_watch.failure(has_failed=has_failed, messages=messages)
         if self.failure is not None:
             workshop = self.context.task.workshop
             instruction = f"go on with: {workshop.resume_command}" if workshop else "run the same command again"
-            status, message, fields, samples = "paused", self.failure.message, {}, {}
+            status, message, record_fields, samples = "paused", self.failure.message, {}, {}
             hint = self.failure.with_instruction(instruction).hint
         seconds, silence_s = timer.end()
         times = {"seconds": seconds, "longest_silence_s": silence_s}
-        record = Finished.of(started, step.action, status, message, hint=hint, **times, **fields)
+        record = Finished.of(started, step.action, status, message, hint=hint, **times, **record_fields)
         return record, samples
 
     def _act(

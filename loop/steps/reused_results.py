@@ -45,10 +45,10 @@ def reuse_result(
 ) -> OutputType | None:
     """The last earlier result with this `dependencies_hash`, as `output_class`; None without one, if it failed, or
     is older than `lifetime`. Raises LoopError if that session is damaged."""
-    oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
+    oldest_start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
     rows = [row for row in context.past.sessions if dependencies_hash in row.lasting]
     row = rows[-1] if dependencies_hash and rows else None
-    if row is None or not row.lasting[dependencies_hash] or row.started is None or row.started < oldest:
+    if row is None or not row.lasting[dependencies_hash] or row.started is None or row.started < oldest_start:
         return None
     outputs = outputs_of(context.past.read_steps(row.id), output_class)
     outputs = [output for output in outputs if output.rests_on == dependencies_hash]

@@ -22,21 +22,21 @@ MAX_FACTOR_BEYOND = 4.0
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     """The figure of all speeds; None without any. Shows workloads with the lowest ratios, describes all."""
-    judged = speed_verdicts(verdicts)
-    if not judged:
+    speeds = speed_verdicts(verdicts)
+    if not speeds:
         return None
-    variants = list(dict.fromkeys(verdict.variant for verdict in judged))
-    all_workloads = list(dict.fromkeys(verdict.workload for verdict in judged))
-    by_ratio = sorted(judged, key=lambda verdict: verdict.ratio)
+    variants = list(dict.fromkeys(verdict.variant for verdict in speeds))
+    all_workloads = list(dict.fromkeys(verdict.workload for verdict in speeds))
+    by_ratio = sorted(speeds, key=lambda verdict: verdict.ratio)
     slowest_first = list(dict.fromkeys(verdict.workload for verdict in by_ratio))
     workloads = [name for name in all_workloads if name in slowest_first[:MOST_WORKLOADS]]
-    shown = [verdict for verdict in judged if verdict.workload in workloads]
+    shown_verdicts = [verdict for verdict in speeds if verdict.workload in workloads]
     legend, legend_height = _draw_legend(variants)
     row_height, top = NAME_HEIGHT + INTERVAL_HEIGHT * len(variants) + 8, TOP + legend_height
     bottom = top + row_height * len(workloads)
-    ratios = [1.0, *(verdict.ratio for verdict in shown)]  # The line at 1 is always in sight.
+    ratios = [1.0, *(verdict.ratio for verdict in shown_verdicts)]  # The line at 1 is always in sight.
     low, high = min(ratios) / MAX_FACTOR_BEYOND, max(ratios) * MAX_FACTOR_BEYOND
-    ends = [min(max(end, low), high) for verdict in shown for end in verdict.interval]
+    ends = [min(max(end, low), high) for verdict in shown_verdicts for end in verdict.interval]
     scale = logarithmic_scale([*ratios, *ends], LEFT, RIGHT, margin_factor=1.05)
     parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *legend]
     for value in scale.round_values(6):
@@ -53,7 +53,7 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
         parts.append(svg.line(12, row_top + row_height, RIGHT, row_top + row_height, "line", width=0.5))
         for variant_number, name in enumerate(variants):
             y = row_top + NAME_HEIGHT + 6 + INTERVAL_HEIGHT * (variant_number + 0.5)
-            for verdict in shown:
+            for verdict in shown_verdicts:
                 if (verdict.workload, verdict.variant) == (workload, name):
                     parts += _draw_interval(verdict, variant_number, y, scale)
     hidden = len(all_workloads) - len(workloads)
@@ -61,9 +61,9 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
         parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
     sentences = []  # The figure in words.
     for name in variants:
-        own = [verdict for verdict in by_ratio if verdict.variant == name]
-        texts = [f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (own[0], own[-1])]
-        sentences.append(f"{name}: from {' to '.join(texts)}" if len(own) > 1 else f"{name}: {texts[0]}")
+        texts = [f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in by_ratio if v.variant == name]
+        range_text = f"from {texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
+        sentences.append(f"{name}: {range_text}")
     meaning = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster"
     title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden else 46)
     return svg.draw_figure("ratios", title, f"{meaning}. {'; '.join(sentences)}", height, parts)
