@@ -32,17 +32,12 @@ BAD = [
 ]
 
 
-def complaint_of(text: str) -> str:
-    """What is said of a text that is refused."""
-    with pytest.raises(DefinitionError) as refused:
-        load_yaml(text, "x.yaml")
-    return refused.value.message
-
-
 @pytest.mark.parametrize(("text", "where", "words"), BAD)
 def test_a_bad_file_is_refused_with_line_and_column(text: str, where: str, words: str) -> None:
     """Each mistake is one complaint `file:line:col: path: expected ..., got ...`."""
-    said = complaint_of(text)
+    with pytest.raises(DefinitionError) as refused:
+        load_yaml(text, "x.yaml")
+    said = refused.value.message
     assert said.startswith(f"x.yaml:{where}: ")
     assert words in said
     assert "expected " in said

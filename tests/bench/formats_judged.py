@@ -118,7 +118,8 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
         task = table.load_task(path)
         if why := _hindered(task, run.device):
             return [{**head, "excluded": why, "asked": job.mistakes}]
-        _allow(path)
+        folder, _ = write_as_target(path)
+        subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
         found = list(_audited(run, job, path))
         shipped = shipped_in(path) if job.shipped else ()
         found += [row for one in shipped for row in _judged(run, job, path, one)]
@@ -140,12 +141,6 @@ def _hindered(task: ForeignTask, device: str) -> str:
     """What stands in the way of a task by its text; empty where nothing does."""
     found = find_hindrances(task, len(detect_gpus().usable) if device == "cuda" else 0)
     return ", ".join(dict.fromkeys(one.kind for one in found))
-
-
-def _allow(path: Path) -> None:
-    """What a user does who has looked at the task."""
-    folder, _ = write_as_target(path)
-    subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
 
 
 def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:

@@ -32,15 +32,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         made.install()
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {made.client}")
         monkeypatch.delenv("LOOP_SESSIONS")
-        name_hosts(tmp_path, f"touch {tmp_path}/stopped")
+        place = tmp_path / ".config" / "loop"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "hosts.yaml").write_text(HOSTS.format(stop=f"touch {tmp_path}/stopped"))
         yield made
-
-
-def name_hosts(folder: Path, stop: str) -> None:
-    """Write the user's own file."""
-    place = folder / ".config" / "loop"
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "hosts.yaml").write_text(HOSTS.format(stop=stop))
 
 
 @pytest.fixture

@@ -48,14 +48,6 @@ def c_fragment(c: Array) -> Array:
     return numpy.ascontiguousarray(numpy.stack([c[place] for place in places], axis=1))
 
 
-def multiply(emulated: Fixtures, a: Array, b: Array, c: Array, *, bfloat: bool) -> Array:
-    """The registers of d = a b + c."""
-    left, right = a_fragment(element(a, bfloat)), b_fragment(element(b, bfloat))
-    d = numpy.full((32, 4), numpy.nan, numpy.float32)
-    assert "" == emulated.fault("mma", left, right, c_fragment(c), d, int(bfloat))
-    return d
-
-
 @pytest.mark.parametrize("bfloat", [False, True], ids=["float16", "bfloat16"])
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.slow
@@ -63,7 +55,10 @@ def test_mma_multiplies_as_the_manual_draws_it(emulated: Fixtures, seed: int, bf
     """d = a b + c: whole numbers, which any order of additions adds without an error."""
     draw = numpy.random.RandomState(seed)
     a, b, c = (draw.randint(-8, 9, shape).astype(numpy.float32) for shape in ((16, 16), (16, 8), (16, 8)))
-    assert (c_fragment(a @ b + c) == multiply(emulated, a, b, c, bfloat=bfloat)).all()
+    left, right = a_fragment(element(a, bfloat)), b_fragment(element(b, bfloat))
+    d = numpy.full((32, 4), numpy.nan, numpy.float32)
+    assert "" == emulated.fault("mma", left, right, c_fragment(c), d, int(bfloat))
+    assert (c_fragment(a @ b + c) == d).all()
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -151,15 +151,10 @@ def answered(text: str, *, number: bool) -> str:
             return f"{sorted(foreign)} in {text!r}"
         answer = parsed.evaluate_number(VALUES) if number else parsed.evaluate_bool(VALUES)
         return "" if isinstance(answer, float | bool) else f"the answer {answer!r} of {text!r}"
-    except ExpressionError:
-        return in_a_pattern(text)
-
-
-def in_a_pattern(text: str) -> str:
-    """The same as the gate of a pattern: refused as that is read, with a place; what depends on values is not."""
-    data = json.loads(_whole(FILES[0][1]))
-    data["steps"][0]["gate"] = text
-    return read(json.dumps(data, indent=1))
+    except ExpressionError:  # As a gate of a pattern it is refused with its place.
+        data = json.loads(_whole(FILES[0][1]))
+        data["steps"][0]["gate"] = text
+        return read(json.dumps(data, indent=1))
 
 
 def within(limit_s: float, text: str, does: Callable[[], str]) -> str:

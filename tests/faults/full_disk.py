@@ -98,14 +98,6 @@ def fault(kind: str, place: Path) -> str:
     return f"fail {place} {errno.ENOSPC if kind == 'full' else errno.EROFS}"
 
 
-def lift(kind: str, place: Path) -> None:
-    """The fault is mended."""
-    if kind == "full":
-        (place / FILLER).unlink(missing_ok=True)
-    elif mounts() and os.statvfs(place).f_flag & os.ST_RDONLY:  # Else its moment never came.
-        subprocess.run(["umount", str(place)], capture_output=True, check=False)
-
-
 def broken(kind: str, place: str, share: float, folder: Path) -> str:
     """What broke of the promise when a fault of a kind came to a place at a share of a session; empty: nothing."""
     world, at = make_disks(folder), folder / place
@@ -117,7 +109,10 @@ def broken(kind: str, place: str, share: float, folder: Path) -> str:
         shutil.rmtree(path)
     code, errors = run(world, fault(kind, at), 1 + int(share * moments), *new)
     complaint = _judged(kind, at, code, errors, world, expected)
-    lift(kind, at)
+    if kind == "full":
+        (at / FILLER).unlink(missing_ok=True)
+    elif mounts() and os.statvfs(at).f_flag & os.ST_RDONLY:  # Else its moment never came.
+        subprocess.run(["umount", str(at)], capture_output=True, check=False)
     if complaint:
         return complaint
     words = ("--resume", "last") if world.folders() else new

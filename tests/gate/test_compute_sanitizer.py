@@ -8,7 +8,6 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.cli.bench import BenchRequest, ChosenVariants, bench_pattern
 from loop.gate.sanitizing import Examination, examine
-from loop.model.sanitizing import SanitizerTool
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.steps.setting import read_setting
@@ -44,19 +43,6 @@ def shapes(bench: Bench) -> tuple[Workload, ...]:
     found = expand_sets(bench.target, ["some"], "float32")
     for one in found:
         run_to_end(bench.prepare_answer(one))
-    return found
-
-
-def under(
-    bench: Bench,
-    shapes: tuple[Workload, ...],
-    name: str = "right",
-    tool: SanitizerTool = "memcheck",
-    limit_s: float = 20,
-) -> Examination:
-    """What a tool comes to on a variant."""
-    (side,) = make_sides(bench, name)
-    found: Examination = run_to_end(examine(bench, side, tool, shapes, limit_s))
     return found
 
 
@@ -121,7 +107,8 @@ def test_nothing_passes_silently(
 ) -> None:
     """A log without a summary, launches that went unseen, an exit status that is none of ours."""
     program.says(text, code, "initcheck")
-    found = under(bench, shapes, tool="initcheck")
+    (side,) = make_sides(bench, "right")
+    found = run_to_end(examine(bench, side, "initcheck", shapes, 20))
     assert (False, True) == (found.has_error, found.why_unknown.startswith(expected))
 
 

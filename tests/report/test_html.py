@@ -43,12 +43,6 @@ HOSTILE = (
 COMMONMARK = MarkdownIt("commonmark", {"html": True}).enable("table")
 
 
-def brief_path(name: str) -> str:
-    """The page of a golden session."""
-    made = rendered(name)
-    return render_page(shipped("templates"), *made, SESSIONS[name]().record.status)
-
-
 def tokens(text: str) -> Iterator[Token]:
     """Every piece of a report, as a renderer reads it."""
     for token in COMMONMARK.parse(text):
@@ -112,7 +106,8 @@ def test_no_text_of_a_record_becomes_html_of_the_markdown() -> None:
 
 def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
     """The policy names their digests; nothing is inline besides, and nothing comes from elsewhere."""
-    text = brief_path("gpu")
+    made = rendered("gpu")
+    text = render_page(shipped("templates"), *made, SESSIONS["gpu"]().record.status)
     found = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert found
     for name in ("style", "script"):

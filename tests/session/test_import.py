@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,19 +26,13 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
-def listed() -> list[dict[str, Any]]:
-    """What `loop sessions list` says."""
-    found: list[dict[str, Any]] = json.loads(loop("sessions", "list", "--json").stdout)["sessions"]
-    return found
-
-
 def test_the_shipped_history_becomes_sessions_marked_as_recorded(tmp_path: Path) -> None:
     """In their order, with what they cost; nothing that reads sessions of loop's own takes them for such."""
     done = loop("sessions", "import", "history", "--json")
     assert 0 == done.returncode, done.stderr
     said = json.loads(done.stdout)
     assert (9, [], 1) == (len(said["imported"]), said["already"], said["schema_version"])
-    rows = listed()
+    rows = json.loads(loop("sessions", "list", "--json").stdout)["sessions"]
     assert ["recorded"] * 9 == [row["status"] for row in rows]
     assert [(10800.0, 3.6), (1800.0, 26.4)] == [
         (row["seconds"], round(row["usd"], 2)) for row in (rows[0], rows[-1])

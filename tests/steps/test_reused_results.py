@@ -130,17 +130,12 @@ def test_auto_goes_where_the_variants_are_made_for(
     assert expected == setting.choose_device("auto", target, variants)
 
 
-def make_emulated() -> Target:
-    """A target with a processor's variant and two for a GPU, one of which can be emulated."""
+def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
+    """All of it when nobody is named, those that are named otherwise; on a GPU nothing."""
     made = make_target(ours="cpu", only="cuda").model_dump()
     build = {"compiler": "nvcc"}
     both = {"kind": "c_abi", "device": "cuda", "sources": ("k.cu",), "entry": "k", "build": build, "emulation": {}}
-    return Target.model_validate({**made, "variants": {**made["variants"], "both": both}})
-
-
-def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
-    """All of it when nobody is named, those that are named otherwise; on a GPU nothing."""
-    target = make_emulated()
+    target = Target.model_validate({**made, "variants": {**made["variants"], "both": both}})
     assert ("both",) == setting.choose_emulated((), target, "cpu")
     assert () == setting.choose_emulated(("ours",), target, "cpu")
     assert ("both",) == setting.choose_emulated(("ours", "both"), target, "cpu")
