@@ -196,16 +196,12 @@ def read(*objects: Any) -> AiUse:
     return use
 
 
-def test_the_agents_own_total_stands() -> None:
-    """It knows its tiers and its caches; the models are listed beside it."""
+def test_the_agents_own_total_stands_unless_it_is_zero() -> None:
+    """It knows its tiers and its caches; 0 for 7,940 tokens does not say what they cost."""
     found = read(FINAL)
     assert (0.5134, "result", ("claude-code",)) == (found.usd, found.source, found.agents)
     assert [(OPUS, 7940), ("claude-haiku-4-5", 520)] == [(one.model, one.tokens.total) for one in found.models]
     assert () == found.unpriced
-
-
-def test_no_cost_for_tokens_is_an_unknown_one() -> None:
-    """An agent that states 0 for 7,940 tokens does not say what they cost."""
     found = read({"total_cost_usd": 0, "model": OPUS, "usage": FINAL["usage"]})
     assert (None, (OPUS,)) == (found.usd, found.unpriced)
 

@@ -96,20 +96,12 @@ def test_a_known_fault_is_named(name: str, expected: str, explained: dict[str, E
     assert expected in explained[name].as_if
 
 
-def test_what_fits_no_fault_is_said_to(explained: dict[str, Explanation]) -> None:
-    """Only near is not enough; where it fails is a rule all the same."""
+def test_a_mistake_is_told_by_its_cause_rule_and_place(explained: dict[str, Explanation]) -> None:
+    """Only near is not enough; rules hold on unknown sizes; no size is blamed for earlier calls."""
     assert () == explained["unknown"].as_if
     assert explained["unknown"].rule
-
-
-def test_a_tail_has_a_rule_and_a_place(explained: dict[str, Explanation]) -> None:
-    """Both hold on sizes that no workload has."""
     assert explained["tail"].rule.startswith("wrong where N % 4 != 0, right where N % 4 == 0")
     assert "the last N % 4 of indices of N: a partial block of 4" == explained["tail"].where
-
-
-def test_calls_that_depend_on_earlier_ones_are_told(explained: dict[str, Explanation]) -> None:
-    """No size is blamed for it; where no element is wrong, that is not being right at times."""
     assert "it reads or writes outside of its tensors" == explained["beyond"].cause
     assert explained["accumulates"].cause.startswith("it keeps values between calls: right in the first call")
     assert ("", "") == (explained["accumulates"].rule, explained["accumulates"].where)

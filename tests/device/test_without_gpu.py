@@ -19,14 +19,10 @@ from tests.device.compiling import compile_with_nvcc
 from tests.device.fakes import GIB, FakeGpu, FakeMachine
 
 
-def test_a_machine_without_a_driver_is_told_so() -> None:
-    """The library that is missing is named, and it is no finding about a variant."""
+def test_a_machine_without_a_driver_is_told_so_and_has_no_sensors() -> None:
+    """The missing library is named; that is no finding about a variant, and the parent goes on."""
     with pytest.raises(NoDevice, match=r"no NVIDIA driver here: libnowhere\.so\.1 cannot be loaded"):
         cuda.load_driver("libnowhere.so.1")
-
-
-def test_there_are_no_sensors_without_a_driver() -> None:
-    """The parent goes on without them."""
     assert open_sensors("GPU-0", "libnowhere.so.1") is None
 
 

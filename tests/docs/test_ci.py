@@ -25,15 +25,11 @@ def commands() -> list[list[str]]:
     return [shlex.split(re.split(r" [>|] ?", line)[0]) for line in lines if line.startswith("loop ")]
 
 
-def test_it_is_a_workflow() -> None:
-    """Triggers (YAML reads `on` as true), jobs, and steps that use or run something."""
+def test_it_is_a_workflow_without_secrets() -> None:
+    """YAML reads `on` as true; the job of a stranger's code may only read; no script quotes it."""
     assert {"pull_request", "push"} == set(WORKFLOW[True])
     assert ["session", "comment"] == list(WORKFLOW["jobs"])
     assert [] == [step for step in STEPS if ("uses" in step) == ("run" in step)]
-
-
-def test_it_needs_no_secret_and_gives_little() -> None:
-    """The job that runs a stranger's code may only read, and nothing of theirs is put into a script."""
     assert "secrets." not in TEXT
     assert {"contents": "read"} == WORKFLOW["permissions"]
     assert "permissions" not in WORKFLOW["jobs"]["session"]

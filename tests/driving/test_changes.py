@@ -78,15 +78,11 @@ def test_a_session_of_a_target_that_nobody_allowed_is_not_read(tmp_path: Path) -
         waiting_session("last", here.target)
 
 
-def test_a_worktree_lies_in_the_folder_of_worktrees(tmp_path: Path) -> None:
-    """Whatever a session calls itself."""
+def test_each_session_has_a_worktree_of_its_own_in_the_folder_of_worktrees(tmp_path: Path) -> None:
+    """Whatever it calls itself, and where two of one name began in the same second."""
     folder = SessionFolder(tmp_path / HEAD.id)
     head = HEAD.model_copy(update={"id": "../../home/me/project"})
     assert state_folder() / WORKTREES == worktree_path(head, folder).parent
-
-
-def test_sessions_of_one_name_in_two_copies_of_a_project_edit_two_worktrees(tmp_path: Path) -> None:
-    """Two campaigns that began in the same second, of the same files, took each other's edits."""
     one, other = (SessionFolder(tmp_path / name / HEAD.id) for name in ("one", "other"))
     assert worktree_path(HEAD, one) == worktree_path(HEAD, one)
     assert worktree_path(HEAD, one) != worktree_path(HEAD, other)

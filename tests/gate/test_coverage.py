@@ -66,15 +66,11 @@ def test_outputs_are_checked_on_several_numbers_of_threads(bench: Bench, variant
     assert wrong_on in {check.threads for check in found.variants[0].checks if not check.passed}
 
 
-def test_sets_that_the_plan_does_not_name_are_verified(bench: Bench) -> None:
-    """The plan times `some` alone, on which nothing is wrong."""
+def test_sets_that_the_plan_does_not_name_are_verified_or_named(bench: Bench) -> None:
+    """It times `some`, where nothing is wrong; a set without time is named with its command."""
     found = verified(bench, "tail")
     assert ("tail",) == found.wrong
     assert {"N1 M5 float32", "N3 M5 float32"} == {v.workload for v in found.verdicts}
-
-
-def test_a_set_without_time_is_named_with_the_command_that_verifies_it(bench: Bench) -> None:
-    """It is right as far as it was tried, and what was not tried is said."""
     found = verified(bench, "tail", others_s=0)
     assert ("tail",) == found.right
     (line,) = [text for text in found.not_exercised if "edges" in text]

@@ -9,13 +9,9 @@ TEXTS = {
 }
 
 
-def test_a_name_comes_before_a_mention() -> None:
-    """Whose title it is, then who speaks of it."""
+def test_a_title_comes_before_a_mention_and_an_error_finds_most_of_it() -> None:
+    """Paths and addresses of an error are in no text; how many words fitted is said."""
     assert (["baseline-first", "tuning"], 1) == search(query_terms("the baseline"), TEXTS)
-
-
-def test_a_pasted_error_finds_what_has_most_of_it() -> None:
-    """Paths and addresses of it are in no text; how many words fitted is said."""
     terms = query_terms("/tmp/x/kernel.so: undefined symbol: rows_of")
     names, count = search(terms, TEXTS)
     assert ["linking"] == names

@@ -17,16 +17,12 @@ def test_failed_comes_before_aborted_and_paused() -> None:
     assert ("paused", "baseline-first/b: y") == session_status([paused], ())
 
 
-def test_slower_than_the_baseline_is_no_failure_but_a_regression_is() -> None:
-    """Slower than the known good means that something got worse."""
+def test_a_regression_fails_a_session_and_nothing_ended_is_no_pass() -> None:
+    """Slower than the baseline is no failure; slower than the known good is one."""
     slow = make_speed("w", "slower", 0.5)
     assert "passed" == session_status([make_finished()], [slow])[0]
     worse = make_speed("w", "slower", 0.5, against="known_good")
     assert ("failed", "cpu is slower than the known good on w") == session_status([make_finished()], [worse])
-
-
-def test_nothing_ended_is_aborted_and_nothing_but_skipped_is_skipped() -> None:
-    """Neither is a pass."""
     assert ("aborted", "no step has ended") == session_status((), ())
     assert "skipped" == session_status([make_finished(status="skipped")], ())[0]
 

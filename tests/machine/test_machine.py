@@ -46,13 +46,9 @@ OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
 
 
 def test_our_own_processes_are_no_strangers() -> None:
-    """Everybody else is."""
+    """Nor are numbers from outside a container: as many as we have unseen, the smallest first."""
     assert () == other_users([User(10, None), User(11, None)], OURS, HERE)
     assert (User(40, None),) == other_users([User(10, None), User(40, None)], OURS, HERE)
-
-
-def test_numbers_from_outside_a_container_may_be_ours() -> None:
-    """As many as we have processes that were not seen, the smallest first; the rest is somebody else's."""
     outside = [User(9001, 500), User(9002, 9000), User(9003, 600)]
     assert (User(9002, 9000),) == other_users(outside, OURS, HERE)
     assert () == other_users(outside[:2], OURS, HERE)

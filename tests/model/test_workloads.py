@@ -46,15 +46,11 @@ def names(*entries: dict[str, Any], **fields: Any) -> list[str]:
     return [workload.name for workload in expanded(*entries, **fields)]
 
 
-def test_lists_are_multiplied_out_in_order() -> None:
-    """The last list turns fastest."""
+def test_lists_are_multiplied_out_and_named_by_what_differs() -> None:
+    """The last list turns fastest; a name leaves out what is the default."""
     assert ["B1 S2 float32", "B1 S2 causal float32", "B1 S3 float32", "B1 S3 causal float32"] == names(
         {"B": 1, "S": (2, 3), "causal": (False, True)}
     )
-
-
-def test_only_what_differs_from_the_default_is_named() -> None:
-    """Short names stay readable."""
     entry = {"B": 1, "S": 4, "causal": True, "side": "right", "scale": 0.5, "values": "wide", "dtype": "float16"}
     assert ["B1 S4 causal right scale=0.5 float16 wide"] == names(entry)
     assert ["B1 S4 float32"] == names({"B": 1, "S": 4, "causal": False, "side": "left"})

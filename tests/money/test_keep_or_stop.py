@@ -49,15 +49,11 @@ def measured(*rows: SessionRow) -> StopCost | None:
 
 
 def test_a_restart_is_what_a_cold_session_took_to_its_first_good_measurement() -> None:
-    """Environment, build, verification, measurement; not what else its patterns did."""
+    """Not what else its patterns did; a warm, failed, imported or CPU session says nothing."""
     stop = measured(row())
     assert stop is not None
     assert pytest.approx(4 / 60) == stop.usd
     assert "a restart of 4.0 min, measured in 1 cold session on a GPU, without boot" == stop.source
-
-
-def test_a_warm_session_says_nothing_of_a_restart() -> None:
-    """Nor does one whose measurement failed, one on another device, or one that was imported."""
     failed = [StepRun(pattern="p", step=s, status="failed", seconds=1) for s in ("verify", "measure")]
     assert None is measured(row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True))
 

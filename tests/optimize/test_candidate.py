@@ -69,11 +69,15 @@ def speed(word: str, ratio: float, workload: str = "w", against: str = "known_go
     )
 
 
-def test_a_gain_on_one_workload_is_enough_where_nothing_is_slower() -> None:
-    """The mean counts all of them."""
+def test_correctness_comes_before_speed_and_a_gain_on_one_workload_is_enough() -> None:
+    """A failed step or a verdict without speed decides; else the mean counts all workloads."""
     speeds = [speed("faster", 1.1), speed("same", 1.0), speed("inconclusive", 0.99)]
     reason = "1.029x the incumbent's speed, faster on 1 of 3 workloads"
     assert ("kept", reason, pytest.approx((1.1 * 0.99) ** (1 / 3))) == decide_on_change(None, speeds, 0.01)
+    fast = speed("faster", 5.0)
+    assert "v is incorrect" == decide_on_change("v is incorrect", [fast], 0)[1]
+    doubt = NoSpeedVerdict(variant="v", workload="w", against="self", reason="it remembers", verdict="invalid")
+    assert ("reverted", "v is invalid: it remembers") == decide_on_change(None, [fast, doubt], 0)[:2]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +94,6 @@ def test_anything_less_is_taken_back(verdicts: Sequence[Verdict], reason: str) -
     """With the reason."""
     outcome, why, _ = decide_on_change(None, verdicts, 0.01)
     assert ("reverted", True) == (outcome, why.startswith(reason))
-
-
-def test_correctness_comes_before_speed() -> None:
-    """A step that it failed, or a verdict without a speed, decides whatever the clock said."""
-    fast = speed("faster", 5.0)
-    assert "v is incorrect" == decide_on_change("v is incorrect", [fast], 0)[1]
-    doubt = NoSpeedVerdict(variant="v", workload="w", against="self", reason="it remembers", verdict="invalid")
-    assert ("reverted", "v is invalid: it remembers") == decide_on_change(None, [fast, doubt], 0)[:2]
 
 
 def change(run: int, outcome: str, *times: tuple[float, float], variant: str = "cpu") -> list[Finished]:

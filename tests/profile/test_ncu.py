@@ -44,16 +44,12 @@ def counted(bench: Bench, name: str = "right", place: int = 1) -> KernelRuns:
     return found
 
 
-def test_a_log_tells_of_each_launch() -> None:
-    """Shares from 0 to 1, times in microseconds, names without what surrounds them."""
+def test_a_log_tells_of_each_launch_and_of_its_stalls() -> None:
+    """Shares from 0 to 1, times in us, bare names; a warp that issues waits for nothing."""
     (run,) = read_log(log_of({**COUNTERS, **STALLS}))
     assert ("small_kernel<__half, SmallShape<64, 16, 4>, 0>", 3.52, 105) == (run.kernel, run.us, run.registers)
     assert pytest.approx((0.0027, 0.0023, 0.0621)) == (run.dram, run.sm, run.warps_active)
     assert pytest.approx(1024 / 3340) == run.bank_conflicts
-
-
-def test_stalls_are_shares_of_all_a_warp_does() -> None:
-    """1.69 of 7.01 warps wait for memory at each instruction; a warp that issues waits for nothing."""
     (run,) = read_log(log_of(STALLS))
     assert pytest.approx(1.69 / 7.01) == run.stalls["loads from device memory"]
     assert {"selected"} & {*run.stalls} == set()

@@ -102,31 +102,21 @@ def held_against(expected: tuple[str, str], found: dict[str, ControlResult], nam
 
 
 @pytest.mark.slow
-def test_each_control_of_a_compiled_variant_is_killed_for_the_right_reason(compiled_score: GateOutput) -> None:
-    """Each of them by the same checks as a real candidate."""
+def test_each_control_is_killed_for_its_reason(compiled_score: GateOutput, python_score: GateOutput) -> None:
+    """By the same checks as a real candidate; Python variants can also give back what they like."""
     for name, expected in EXPECTED.items():
         held_against(expected, named(compiled_score), name)
-
-
-@pytest.mark.slow
-def test_each_control_of_a_python_variant_is_killed_for_the_right_reason(python_score: GateOutput) -> None:
-    """Python variants can also give back what they like."""
     for name, expected in {**EXPECTED, **PYTHON_ONLY}.items():
         if name not in OUTSIDE:
             held_against(expected, named(python_score), name)
 
 
 @pytest.mark.slow
-def test_honest_candidates_pass_on_the_same_way(compiled_score: GateOutput) -> None:
-    """The variant itself, also by way of the controls' arrays: what rejects the others is their mistake."""
+def test_honest_candidates_pass_and_the_score_counts_what_errs(compiled_score: GateOutput) -> None:
+    """Also by way of the controls' arrays; all that errs is killed, each for its own reason."""
     honest = [(one.name, one.stage, one.killed) for one in compiled_score.controls if one.kind == "honest"]
     way = table.HONEST_COPY.name
     assert [("honest", "verify", False), (way, "verify", False)] == honest
-
-
-@pytest.mark.slow
-def test_the_score_counts_what_errs(compiled_score: GateOutput) -> None:
-    """All of them killed, the step passes, nothing was killed for another reason."""
     assert compiled_score.ok, compiled_score.message
     assert compiled_score.killed == compiled_score.total == len(named(compiled_score))
     assert ((), (), ()) == (compiled_score.survivors, compiled_score.rejected, compiled_score.wrong_reasons)

@@ -29,13 +29,9 @@ def seconds(*segments: Segment) -> list[list[float]]:
 
 
 def test_samples_that_waited_are_left_out() -> None:
-    """The long ones here, but because something else ran: a long sample that did not wait stays."""
+    """A long one that did not wait stays; where few are clean the least disturbed count."""
     one = make_segment((1.0, 9.0, 1.0, 7.0, 1.1), (0.0, 8.0, 0.001, 0.0, 0.0))
     assert [[1.0, 1.0, 7.0, 1.1]] == seconds(one)
-
-
-def test_where_too_few_are_clean_the_least_disturbed_count() -> None:
-    """As they were measured: no wait is subtracted, for a variant could make its own threads wait."""
     assert [[3.0, 4.0, 2.0]] == seconds(make_segment((2.0, 3.0, 4.0, 5.0), (1.0, 0.0, 1.0, 4.0)))
 
 

@@ -100,13 +100,9 @@ def test_no_series_gives_anything_but_a_number(value: float, spread: float) -> N
         assert math.isfinite(conclude_now(logs).e_value)
 
 
-def test_needed_evidence_grows_with_the_workloads() -> None:
-    """One false in a thousand a workload, one in a hundred a session."""
+def test_needed_evidence_grows_with_workloads_and_candidates() -> None:
+    """One false in 1,000 a workload, in 100 a session, and in one campaign of 20."""
     assert [1000, 1000, 1100, 4000] == [needed_evidence(workloads) for workloads in (1, 10, 11, 40)]
-
-
-def test_each_candidate_of_a_campaign_needs_more() -> None:
-    """All together, however many there are, may keep something false in one campaign of 20."""
     assert [1000, 1120, 32_800, 65_600] == [needed_evidence(w, k) for w, k in ((1, 1), (1, 7), (1, 40), (2, 40))]
     assert sum(1 / needed_evidence(1, k) for k in range(1, 10_000)) <= 0.05
 
