@@ -140,7 +140,7 @@ bench-faults: $(VENV)/.tools  ## faults in real sessions (an hour): CLASSES="ran
 	$(BIN)/python -m tests.faults $(CLASSES) $(FAULTS)
 
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
-	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/base tests/gate/test_honest.py -k 'fuzz or expressions or honest'
+	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/base tests/gate/test_cheats.py -k 'fuzz or expressions or honest'
 
 soak: $(VENV)/.tools  ## the tests that take longest
 	LOOP_SOAK=1 $(BIN)/python -m pytest -m soak

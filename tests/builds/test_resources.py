@@ -86,18 +86,13 @@ extern "C" int shown(int x) { return hidden(x) + (int)tiny::missing(x); }
 """
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shared library with a template instance and something undefined."""
+def test_defined_names_are_demangled(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Exported or not; what is only used is not there."""
     folder = tmp_path_factory.mktemp("names")
     (folder / "a.cpp").write_text(SOURCE)
     command = ["g++", "-shared", "-fPIC", "-O0", str(folder / "a.cpp"), "-o", str(folder / "a.so")]
     subprocess.run(command, check=True, timeout=60)
-    return folder / "a.so"
-
-
-def test_defined_names_are_demangled(library: Path) -> None:
-    """Exported or not; what is only used is not there."""
+    library = folder / "a.so"
     names = read_defined_names(library)
     assert {"float tiny::rows<float, 16>(float)", "hidden(int)", "shown"} <= set(names)
     assert not [name for name in names if "missing" in name]

@@ -47,12 +47,6 @@ def sensors(first: Gpu) -> Sensors:
     return found
 
 
-@pytest.fixture
-def bench(first: Gpu, tmp_path: Path) -> Bench:
-    """A bench that nothing is compiled or run at."""
-    return Bench(make_target(tmp_path), tmp_path, tmp_path / "builds", include_folder(), "cuda", 1)
-
-
 def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> None:
     """Name, UUID, capability; memory is more than is free."""
     print(detect_gpus())
@@ -65,8 +59,9 @@ def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> 
 
 
 @pytest.mark.nvcc
-def test_the_toolkit_here_fits(bench: Bench) -> None:
+def test_the_toolkit_here_fits(first: Gpu, tmp_path: Path) -> None:
     """nvcc's release is read, and its code runs under this driver."""
+    bench = Bench(make_target(tmp_path), tmp_path, tmp_path / "builds", include_folder(), "cuda", 1)
     release = nvcc_release("nvcc")
     print(release, detect_gpus().cuda, detect_gpus().driver)
     assert re.fullmatch(r"\d+\.\d+", str(release))

@@ -84,19 +84,6 @@ def gpumode(tmp_path: Path) -> ForeignAnswer:
     return ForeignAnswer(table.load_task(task), answer, None)
 
 
-@pytest.fixture
-def kernelbench(tmp_path: Path) -> ForeignAnswer:
-    """A task, an answer, and a checkout that has an evaluator of the expected name."""
-    source = tmp_path / "checkout/src/kernelbench"
-    source.mkdir(parents=True)
-    (source / "__init__.py").write_text("")
-    (source.parent / "torch.py").write_text(TORCH)
-    (source / "eval.py").write_text(DRIVEN)
-    answer = tmp_path / "answer.py"
-    answer.write_text(tasks.ANSWER)
-    return ForeignAnswer(table.load_task(tasks.kernelbench(tmp_path)), answer, tmp_path / "checkout", has_gpu=True)
-
-
 def ask(asked: ForeignAnswer) -> Verdict:
     """The verdict."""
     verdict: Verdict = run_to_end(run_evaluator(asked, EVALUATORS[asked.task.format]))
@@ -145,8 +132,18 @@ def test_an_answer_that_ends_or_edits_its_judge(line: str, status: str, why: str
     assert why in verdict.why
 
 
-def test_kernelbench_is_asked_in_its_own_words(kernelbench: ForeignAnswer) -> None:
+def test_kernelbench_is_asked_in_its_own_words(tmp_path: Path) -> None:
     """Its result is kept verbatim; the speed-up is the one that it timed."""
+    source = tmp_path / "checkout/src/kernelbench"
+    source.mkdir(parents=True)
+    (source / "__init__.py").write_text("")
+    (source.parent / "torch.py").write_text(TORCH)
+    (source / "eval.py").write_text(DRIVEN)
+    answer = tmp_path / "answer.py"
+    answer.write_text(tasks.ANSWER)
+    kernelbench = ForeignAnswer(
+        table.load_task(tasks.kernelbench(tmp_path)), answer, tmp_path / "checkout", has_gpu=True
+    )
     verdict = ask(kernelbench)
     assert ("right", 1.5) == (verdict.status, verdict.speedup), verdict
     assert {"trials": 5} == verdict.result["metadata"]

@@ -1,20 +1,26 @@
-"""Variants that cheat gain nothing: some of each family. `make bench-cheats` tries all of them."""
+"""Variants that cheat gain nothing, and honest but unusual ones pass, whatever they do inside."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
+from loop.machine.machine import cores
+from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.timing.doubts import collect_doubts
 from loop.timing.samples import Pair, Terms, Timings
 from loop.timing.schedule import measure
-from loop.workers.bench import Bench
+from loop.workers.bench import Bench, Side
 from tests.bench.cheats import outcome, seconds
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, honest_like, open_cheats
-from tests.targets import make_sides
+from tests.gate.honest_attention import COMPILED, PYTHON_NAMES, write_attention
+from tests.noise import timed
+from tests.session.mix import HONEST, PYTHON_HONEST, write_mix
+from tests.targets import make_sides, open_bench
 
 LATER = ("c_private_pages", "function_mode")
 BEFORE = ("c_thread_ahead", "c_one_result", "precomputes")
@@ -96,3 +102,73 @@ def test_every_cheat_gains_nothing(bench: Bench, name: str) -> None:
     """The whole table."""
     found = outcome(bench, name)
     assert found.caught, found.reason
+
+
+PYTHON = tuple(f"py_{name}" for name in PYTHON_HONEST)
+SEEDS = 50 if os.environ.get("LOOP_FUZZ") else 1
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench with every honest candidate; two threads where there are cores for them."""
+    folder = tmp_path_factory.mktemp("mix")
+    with open_bench(folder, write_mix(folder, HONEST, PYTHON_HONEST), build_cache) as made:
+        made.threads = min(2, cores())
+        yield made
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench with attention in many ways."""
+    folder = tmp_path_factory.mktemp("attention")
+    with open_bench(folder, write_attention(folder), build_cache) as made:
+        yield made
+
+
+def workloads(honest: Bench, *sets: str, seed: int = 0) -> tuple[Workload, ...]:
+    """Workloads of these sets."""
+    return expand_sets(honest.target, sets, "float32", seed)
+
+
+def failures(honest: Bench, sides: Sequence[Side], seeds: int, name: str = "some") -> dict[str, str]:
+    """Candidates that verification rejects or sees nothing of, and why."""
+    chosen = [one for seed in range(seeds) for one in workloads(honest, name, seed=seed)]
+    found = run_to_end(verify(honest, [Job(side, chosen) for side in sides]))
+    said = {one.variant: one.first_failure.message for one in found if one.first_failure}
+    return {**{one.variant: one.tally for one in found if not one.is_right}, **said}
+
+
+def doubts(honest: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
+    """Candidates whose timing is not trusted, and why."""
+    timings = run_to_end(measure(honest, sides, workloads(honest, "timed"), Terms(rounds, 60.0, 1)))
+    pairs = [Pair(side, side.name, side.name, "self") for side in sides]
+    return {one.variant: one.reason for one in run_to_end(collect_doubts(honest, timings, (), pairs))}
+
+
+@pytest.mark.slow
+def test_honest_compiled_candidates_are_found_right(honest: Bench) -> None:
+    """Other orders of summation, workspaces, threads, tables, padding, refused strides: on several seeds."""
+    assert {} == failures(honest, make_sides(honest, *HONEST), SEEDS)
+
+
+@pytest.mark.soak
+def test_other_orders_and_other_ways_of_torch_are_found_right(attention: Bench) -> None:
+    """Kahan, splits, naive loops, declared limits; rounded weights, chunks, a slow first call."""
+    assert {} == failures(attention, make_sides(attention, *COMPILED), SEEDS, "small")
+    sides = [attention.make_side(f"py_{name}") for name in PYTHON_NAMES]
+    assert {} == failures(attention, sides, SEEDS, "small")
+
+
+@pytest.mark.slow
+@timed
+def test_honest_compiled_candidates_are_trusted_when_timed(honest: Bench) -> None:
+    """No memory, no wrong output, no stray thread is seen where there is none."""
+    assert {} == doubts(honest, make_sides(honest, *HONEST), 3)
+
+
+@timed
+@pytest.mark.soak
+def test_honest_python_candidates_are_found_right_and_trusted(honest: Bench) -> None:
+    """Views, kept buffers, tensors of inference mode, threads that are joined, a slow first call."""
+    assert {} == failures(honest, [honest.make_side(name) for name in PYTHON], SEEDS)
+    assert {} == doubts(honest, [honest.make_side(f"py_{name}") for name in ("own_buffer", "borrows", "lazy")], 2)

@@ -29,12 +29,6 @@ def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
         yield made
 
 
-@pytest.fixture
-def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
-    """An ncu on the PATH."""
-    return FakeTool("ncu", tmp_path / "tools", monkeypatch)
-
-
 def counted(bench: Bench, name: str = "right", place: int = 1) -> KernelRuns:
     """What ncu counts of a variant on five rows, or on two."""
     (side,) = make_sides(bench, name)
@@ -57,8 +51,11 @@ def test_a_log_tells_of_each_launch_and_of_its_stalls() -> None:
 
 
 @pytest.mark.slow
-def test_a_lack_of_permission_comes_with_its_remedy(bench: Bench, tool: FakeTool) -> None:
+def test_a_lack_of_permission_comes_with_its_remedy(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever else goes wrong because of it."""
+    tool = FakeTool("ncu", tmp_path / "tools", monkeypatch)
     words = (
         "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
     )

@@ -1,12 +1,27 @@
-"""Doubts: what was noticed beside the samples becomes a reason, and noise does not."""
+"""Doubts: what was noticed beside the samples, and times that no device allows."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from loop.model.measurement import BASELINE
+from loop.base.processes import run_to_end
+from loop.model.dtypes import Dtype
+from loop.model.measurement import BASELINE, Measurement
 from loop.timing import doubts
-from loop.timing.doubts import explain_cached_results, verdicts_on_wrong_outputs
+from loop.timing.doubts import (
+    Ceiling,
+    explain_beyond_arithmetic,
+    explain_beyond_gpu_memory,
+    explain_cached_results,
+    explain_impossible_speed,
+    gpu_arithmetic_ceiling,
+    verdicts_on_wrong_outputs,
+)
 from loop.timing.samples import MemoryProbe, Timings
-from tests.makers import make_check
+from loop.workers.bench import Bench
+from tests.makers import make_check, make_device, make_measurement, make_workload
+from tests.targets import compiled, open_bench, write_target
 
 US = 1e-6
 
@@ -64,3 +79,89 @@ def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
     ]
     assert {"known_good"} == {one.against for one in verdicts}
     assert ("NaN", "while it was timed: 3 of 4096 elements wrong on w") == (verdicts[0].cause, verdicts[0].reason)
+
+
+H200 = make_device(sms=132, clock_hz=1.98e9, bytes_per_s=4.815e12, l2_bytes=60 << 20)
+"""As its driver says."""
+REACHED = (
+    (1.35, 1.048576),
+    (5.72, 2 * 16.777216),
+    (8.68, 33.554432),
+    (127.70, 2 * 268.435456),
+    (504.50, 2 * 1073.741824),
+)
+"""Microseconds and megabytes of torch's fills and sums of tensors, replayed in a CUDA graph on an H200."""
+
+
+def test_more_than_the_device_can_do_is_impossible() -> None:
+    """Exactly as much is possible."""
+    roof = Ceiling(2e12, 1.0, "datasheet of NVIDIA L4")
+    assert explain_beyond_arithmetic(3e12, roof).startswith("faster than the device: 3000 counted GFLOP/s")
+    assert "" == explain_beyond_arithmetic(2e12, roof)
+
+
+def test_a_gpu_reads_no_faster_than_its_memory_beyond_what_l2_holds() -> None:
+    """42 TB/s of a memory that gives 4.8; the same bytes in the time that memory needs are possible."""
+    assert "beyond 60 MiB in its L2" in explain_beyond_gpu_memory(24 * US, 1007e6, "", H200)
+    assert "" == explain_beyond_gpu_memory(210 * US, 1007e6, "", H200)
+
+
+@pytest.mark.parametrize(("us", "megabytes"), REACHED)
+def test_what_an_h200_was_seen_to_do_is_possible(us: float, megabytes: float) -> None:
+    """In its cache and beyond; not at twice the speed of what its memory gives."""
+    assert "" == explain_beyond_gpu_memory(us * US, megabytes * 1e6, "", H200)
+    assert megabytes < 200 or explain_beyond_gpu_memory(us * US / 2, megabytes * 1e6, "", H200)
+
+
+@pytest.mark.parametrize(
+    ("capability", "sms", "clock_hz", "dtype", "datasheet"),
+    [
+        ("7.0", 80, 1.53e9, "float16", 125e12),
+        ("8.0", 108, 1.41e9, "float16", 312e12),
+        ("8.0", 108, 1.41e9, "float64", 19.5e12),
+        ("8.6", 84, 1.74e9, "bfloat16", 149.7e12),
+        ("8.9", 58, 2.04e9, "float16", 121e12),
+        ("9.0", 132, 1.83e9, "bfloat16", 989e12),
+        ("9.0", 132, 1.98e9, "float64", 67e12),
+        ("10.0", 148, 1.85e9, "float16", 2250e12),
+        ("12.0", 170, 2.41e9, "float16", 419e12),
+    ],
+)
+def test_a_gpu_without_facts_has_the_roof_of_its_generation(
+    capability: str, sms: int, clock_hz: float, dtype: Dtype, datasheet: float
+) -> None:
+    """Never below the datasheet, dense or sparse, and within a few times of it."""
+    roof = gpu_arithmetic_ceiling(capability, make_device(sms=sms, clock_hz=clock_hz), dtype)
+    assert roof is not None
+    assert 1.9 * datasheet < roof.highest_possible < 20 * datasheet
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench for a small target on one thread, whose manifest counts bytes: x is read, the result written."""
+    folder = tmp_path_factory.mktemp("roofs")
+    target = write_target(folder, {"right": compiled("right")}, bytes="itemsize * 2 * N * M")
+    with open_bench(folder, target, build_cache) as made:
+        yield made
+
+
+def claim(size: int, seconds: float, dtype: Dtype = "float32", **fields: float) -> Measurement:
+    """A call on an input and an output of so many bytes each."""
+    workload = make_workload("w", sizes={"N": size // 4096, "M": 1024}, dtype=dtype)
+    return make_measurement(candidate_us=seconds * 1e6, **fields).model_copy(update={"workload": workload})
+
+
+@pytest.mark.slow
+def test_a_call_that_takes_less_than_an_empty_one_is_impossible(bench: Bench) -> None:
+    """Measured again before it is said; a program's own figure has to allow for the call of a function alone."""
+    short = claim(0, 1e-9)
+    assert run_to_end(explain_impossible_speed(bench, short, "c_abi")).startswith(
+        "faster than an empty call: 0.001 us"
+    )
+    assert run_to_end(explain_impossible_speed(bench, short, "python")).startswith(
+        "faster than an empty call: 0.001 us"
+    )
+    assert run_to_end(explain_impossible_speed(bench, short, "command")).startswith(
+        "faster than an empty call: 0.001 us"
+    )
+    assert "" == run_to_end(explain_impossible_speed(bench, claim(0, 3e-9), "command"))

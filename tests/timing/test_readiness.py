@@ -60,7 +60,7 @@ def test_what_a_process_holds_it_does_not_wait_for(tmp_path: Path) -> None:
 
 @pytest.fixture
 def compiled_bench(tmp_path: Path) -> Iterator[Bench]:
-    """A compiled_bench for an answer to a task whose baseline is compiled."""
+    """A bench for an answer to a task whose baseline is compiled."""
     task, answer = tasks.kernelbench(tmp_path), tmp_path / "mine.py"
     answer.write_text(tasks.ANSWER)
     folder, _ = write_as_target(task, [str(answer)])
