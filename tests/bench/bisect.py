@@ -93,11 +93,6 @@ def search_of(row: Row, number: int) -> tuple[Done, frozenset[int]]:
     return done(problem(row.last), history.observe), frozenset(steps)
 
 
-def searched(row: Row, share: int) -> Found:
-    """Searches through histories of a row."""
-    return [search_of(row, number) for number in range(max(row.count // row.share // share, 3))]
-
-
 def held(one: Done, truth: frozenset[int]) -> bool:
     """Whether the range of an answer holds a culprit."""
     run = one.answer.range
@@ -131,7 +126,8 @@ def rows_table(rows: tuple[Row, ...]) -> Callable[[int], Iterator[str]]:
         yield f"|:--|--:|--:|--:|--:|{RULE}"
         for row in rows:
             begun = time.perf_counter()
-            cells = counts(searched(row, share))
+            number_of = max(row.count // row.share // share, 3)
+            cells = counts([search_of(row, number) for number in range(number_of)])
             sys.stderr.write(
                 f"{row.name} {row.last} {row.sd} {row.slowdown}: {time.perf_counter() - begun:.0f} s\n"
             )

@@ -62,6 +62,9 @@ TAIL, STATE, RACE, IGNORED = (
     r"(?i)ignor|as if|never read|wrong where (eps|temperature|base|window|spread) is",
 )
 LAYOUT = r"(?i)stride|layout|transposed|broadcast"
+SIZE_ONE = r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b"
+WIDE = r"(?i)overflow|spread|infinit|large"
+EMPTY = r"(?i)empty|K ?= ?0|K0\b|not written"
 FUNCTIONS: dict[str, Function] = {
     "layernorm_grad": Function(
         signature={
@@ -74,7 +77,7 @@ FUNCTIONS: dict[str, Function] = {
             "edges": [{"N": [1, 3], "D": [1, 9, 100]}, {"N": 300, "D": 257, "eps": 0.5}, {"N": 1000, "D": 128}],
         },
         mistakes=("race", "tail", "state between calls", "ignored argument", "size one"),
-        words=(RACE, TAIL, STATE, IGNORED, r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b"),
+        words=(RACE, TAIL, STATE, IGNORED, SIZE_ONE),
     ),
     "depthwise": Function(
         signature={"inputs": {"x": "B C L", "w": "C K"}, "outputs": {"output": "B C L"}},
@@ -97,13 +100,7 @@ FUNCTIONS: dict[str, Function] = {
         },
         generator="int8_inputs",
         mistakes=("overflow", "tail", "race", "empty", "overflow"),
-        words=(
-            r"(?i)overflow|K ?[><=]",
-            TAIL,
-            RACE,
-            r"(?i)empty|K ?= ?0|K0\b|not written",
-            r"(?i)-128|overflow|smallest",
-        ),
+        words=(r"(?i)overflow|K ?[><=]", TAIL, RACE, EMPTY, r"(?i)-128|overflow|smallest"),
     ),
     "prefix_sum": Function(
         signature={"inputs": {"x": "N D"}, "outputs": {"output": "N D"}},
@@ -140,13 +137,7 @@ FUNCTIONS: dict[str, Function] = {
             "edges": [{"N": [1, 5], "D": [1, 2, 7, 130]}, {"N": 7, "D": [512, 513, 2000]}],
         },
         mistakes=("padded with zeros", "tail", "first call", "size one", "threshold"),
-        words=(
-            r"(?i)negative|zero",
-            TAIL,
-            r"(?i)first call",
-            r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b",
-            r"D ?[<>]=? ?51\d|512",
-        ),
+        words=(r"(?i)negative|zero", TAIL, r"(?i)first call", SIZE_ONE, r"D ?[<>]=? ?51\d|512"),
     ),
     "histogram": Function(
         signature={"outputs": {"y": "..."}, "sizes": ["N", "BINS"]},
@@ -212,13 +203,7 @@ FUNCTIONS: dict[str, Function] = {
         python=True,
         generator="cross_entropy_inputs",
         mistakes=("overflow", "ignored argument", "tail", "state between calls", "size one"),
-        words=(
-            r"(?i)overflow|spread|infinit|large",
-            r"(?i)class|ignor|target|as if|0",
-            TAIL,
-            STATE,
-            r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b",
-        ),
+        words=(WIDE, r"(?i)class|ignor|target|as if|0", TAIL, STATE, SIZE_ONE),
     ),
     "window_attention": Function(
         signature={

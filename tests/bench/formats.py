@@ -120,13 +120,6 @@ def before(page: Path) -> dict[str, tuple[str, str]]:
     return {repository: (row, told.get(repository, "").strip()) for row, repository in rows}
 
 
-def read_where() -> str:
-    """When and where tasks are read, now."""
-    seen = detect_gpus().usable
-    place = f"{machine().processor}, {machine().cores} cores, {seen[0].name if seen else 'no GPU'}"
-    return f"`make bench-formats`, {datetime.date.today()}, {place}."
-
-
 def document(found: dict[str, tuple[str, str]], place: str) -> Iterator[str]:
     """The page."""
     yield f"# Tasks in other formats\n\n{place}\n"
@@ -143,7 +136,13 @@ def write_page(read_now: dict[str, tuple[str, str]] | None = None) -> None:
     """Write the page: rows that were read now, and those that stand there."""
     found = before(PAGE) | (read_now or {})
     ordered = {repository: found[repository] for repository, *_ in CHECKOUTS.values() if repository in found}
-    place = read_where() if read_now or not PAGE.is_file() else PAGE.read_text().splitlines()[2]
+    if read_now or not PAGE.is_file():
+        gpus = detect_gpus().usable
+        gpu = gpus[0].name if gpus else "no GPU"
+        here = f"{machine().processor}, {machine().cores} cores, {gpu}"
+        place = f"`make bench-formats`, {datetime.date.today()}, {here}."
+    else:
+        place = PAGE.read_text().splitlines()[2]
     write_atomic(PAGE, "\n".join(document(ordered, place)) + "\n")
 
 

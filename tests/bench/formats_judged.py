@@ -169,31 +169,19 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
 def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
     """An answer that lies beside the task."""
     wrong = answer.parent.name == "wrong"
-    head = {"control": f"wrong/{answer.name}" if wrong else answer.name, "kind": f"shipped{' wrong' * wrong}"}
+    control, kind = f"{'wrong/' * wrong}{answer.name}", f"shipped{' wrong' * wrong}"
+    head = {"control": control, "kind": kind, "make": "shipped"}
     try:
         folder, _ = write_as_target(path, [str(answer)])
         subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
         said = _loop(run, job.option, ("targets", "judge", str(path), str(answer)))
         (one,) = said["verdicts"]
     except (LoopError, Excluded) as error:
-        yield {
-            **head,
-            "make": "shipped",
-            "ours": "not judged",
-            "theirs": "not asked",
-            "why": _short(str(error), path),
-        }
+        why = _short(str(error), path)
+        yield {**head, "ours": "not judged", "theirs": "not asked", "why": why}
         return
-    theirs = one["theirs"]
-    yield {
-        **head,
-        "make": "shipped",
-        "ours": one["ours"],
-        "theirs": theirs["status"],
-        "why": theirs["why"],
-        "whose": "evaluator",
-        "causes": one["causes"][:3],
-    }
+    theirs = {"theirs": one["theirs"]["status"], "why": one["theirs"]["why"], "whose": "evaluator"}
+    yield {**head, "ours": one["ours"], **theirs, "causes": one["causes"][:3]}
 
 
 def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
@@ -231,15 +219,11 @@ def _own_check(run: Run, job: Job, path: Path, answers: Sequence[str]) -> dict[s
 
 def _run(run: Run, command: Sequence[str]) -> str:
     """What a command prints; it is ended at its limit, and where memory gets short."""
-    begin = time.monotonic()
+    begin, path = time.monotonic(), os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     child = subprocess.Popen(
         ("nice", *command),
         cwd=ROOT,
-        env={
-            **os.environ,
-            **PASSIVE_WAITING,
-            "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
-        },
+        env={**os.environ, **PASSIVE_WAITING, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

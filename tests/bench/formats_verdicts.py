@@ -72,18 +72,8 @@ def sections(found: Sequence[Row]) -> Iterator[str]:
     yield "`make bench-formats-judged`. Answers: the task's own reference (as it is, and in float64), the same"
     yield "with a mistake of ours, and what repositories ship. `passes` counts honest answers, `finds` wrong ones."
     yield "Only answers with two verdicts count. A task is excluded with its reason.\n"
-    heads = (
-        "format",
-        "on",
-        "sample",
-        "judged",
-        "ours passes",
-        "theirs passes",
-        "ours finds",
-        "theirs finds",
-        "same",
-    )
-    yield f"| {' | '.join(heads)} |"
+    heads = "| format | on | sample | judged | ours passes | theirs passes | ours finds"
+    yield f"{heads} | theirs finds | same |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
     for group, some in groups.items():
         yield _row(group, some)

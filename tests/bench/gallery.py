@@ -78,13 +78,6 @@ TIMED = [
 ]
 
 
-def searching(manifest: str, name: str, instead: str) -> str:
-    """A manifest with another entry under `tuning`."""
-    made, found = re.subn(rf"(?m)^  {name}:\n(?:    .*\n)*?    macro:(?:.*\n)(?:    .*\n)*", instead, manifest)
-    assert found == 1, f"{found} entries of tuning are named {name}"
-    return made
-
-
 def replaced(text: str, *pairs: tuple[str, str]) -> str:
     """A text in which each of these, which it has once, is another."""
     for old, new in pairs:
@@ -96,7 +89,10 @@ def replaced(text: str, *pairs: tuple[str, str]) -> str:
 def cpu() -> Kernel:
     """The bundled `cpu` without some of its ideas: one comes back by the tuner, others by patches."""
     found = pool()[2]
-    manifest = searching((shipped("kernels") / "attention" / "target.yaml").read_text(), "scores", SEARCHED_CPU)
+    text = (shipped("kernels") / "attention" / "target.yaml").read_text()
+    entry = r"(?m)^  scores:\n(?:    .*\n)*?    macro:(?:.*\n)(?:    .*\n)*"
+    manifest, count = re.subn(entry, SEARCHED_CPU, text)
+    assert count == 1, f"{count} entries of tuning are named scores"
     leaver = Patch("leaves", "a process on the GPU, and no edit", "", ((LEAVER, ""),))
     files = {name: text for name, text in found.files.items() if name != "cpu/block.h"}
     patches = tuple(one for one in found.patches if one.kind != "fork" and one.file != "cpu/block.h")

@@ -149,15 +149,8 @@ def main(words: Sequence[str] | None = None) -> None:
             found = tried(case, Path(folder))
         good = found.right and found.seconds <= LIMIT_S
         named += good
-        cells = (
-            f"`{name}`",
-            f"`{case.variant}`",
-            case.kind,
-            case.title,
-            f"{found.seconds:.0f}",
-            "yes" if good else "no",
-        )
-        rows.append(f"| {' | '.join(cells)} |")
+        told = f"{case.title} | {found.seconds:.0f} | {'yes' if good else 'no'}"
+        rows.append(f"| `{name}` | `{case.variant}` | {case.kind} | {told} |")
         print(rows[-1], f"\n  {found.said}", flush=True)
     if only is None:
         write_atomic(PAGE, "\n".join([*_head(named), *rows, ""]))

@@ -133,11 +133,6 @@ NOISES = {
 """Standard deviations of a process and of a paired block."""
 
 
-def descriptions() -> list[str]:
-    """The rules in their own words."""
-    return [f"- {name}: {' '.join((rule.__doc__ or '').split())}" for name, rule in {**TOOLS, **ON_BLOCKS}.items()]
-
-
 def share(word: int) -> Callable[[Calls], str]:
     """Per cent of the simulations that ended in a word."""
     return lambda calls: f"{100 * np.mean(calls.words == word):.2f}"
@@ -251,8 +246,11 @@ def main() -> None:
         f"By `make bench-verdict` on {today} in {seconds:.0f} s, seeded: {facts.processor}, {facts.cores} cores, "
     )
     made += f"{facts.system}, Python {facts.python}, numpy {np.__version__}."
-    lines = ["# Operating curves, simulated", "", made, "", *introduction().splitlines(), "", *descriptions(), ""]
-    (Path(__file__).parent / "VERDICT.md").write_text("\n".join([*lines, *body]).rstrip() + "\n")
+    rules = {**TOOLS, **ON_BLOCKS}
+    said = [f"- {name}: {' '.join((rule.__doc__ or '').split())}" for name, rule in rules.items()]
+    head = ["# Operating curves, simulated", "", made, "", *introduction().splitlines(), ""]
+    page = Path(__file__).parent / "VERDICT.md"
+    page.write_text("\n".join([*head, *said, "", *body]).rstrip() + "\n")
 
 
 if __name__ == "__main__":

@@ -30,10 +30,12 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_what_lies_beside_a_file_is_imported_and_a_copy_hides_it(tmp_path: Path) -> None:
-    """A module is searched in its target's folder, and before that in its copy."""
+def test_what_lies_beside_a_file_is_imported() -> None:
     assert "target" == find_function("wants_of_test:MINE")
     assert "inner" == find_function("inner_of_test.kernel:MINE")
+
+
+def test_a_copy_hides_the_folder_itself(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "helper_of_test.py").write_text("MINE = 'copy'\n")
     search_folder(str(tmp_path / "copy"))

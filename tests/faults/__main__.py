@@ -172,12 +172,8 @@ def _run(case: Case, folder: Path, sender: Connection) -> None:
         broken = case[1](folder)
     except Exception:
         broken = f"the case itself failed: {traceback.format_exc(limit=-3)}"
-    sender.send((broken, measured(folder)))
-
-
-def measured(folder: Path) -> dict[str, float]:
-    """Figures that a case left: files `figure-NAME` with a number."""
-    return {path.name.removeprefix("figure-"): float(path.read_text()) for path in folder.glob("figure-*")}
+    figures = {path.name.removeprefix("figure-"): path for path in folder.glob("figure-*")}
+    sender.send((broken, {name: float(path.read_text()) for name, path in figures.items()}))
 
 
 if __name__ == "__main__":

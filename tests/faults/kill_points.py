@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.faults import Case
 from tests.faults.interposing import Point, at_point, failing, let_go, library, reached, stopping
-from tests.faults.scenes import SCENES, Scene
-from tests.faults.world import Running, World
+from tests.faults.scenes import SCENES
+from tests.faults.world import Running
 
 NAME = "named kill points x SIGKILL, TERM, INT twice, ENOSPC, EIO"
 MUST = "nothing acknowledged lost, session readable and resumable, no process left after 5 s: all"
@@ -150,19 +150,14 @@ def faulted(folder: Path, *, scene: str, point: Point, fault: str) -> str:
     for number in range(ATTEMPTS):
         place = folder / str(number)
         place.mkdir()
-        world, running = brought(place, SCENES[scene], point, fault)
-        if reached(place / "mark", running.process):
+        world, mark = SCENES[scene].make(place), place / "mark"
+        ways = failing(point, mark, ERRORS[fault]) if fault in ERRORS else stopping(point, mark)
+        running = SCENES[scene].start(world, **ways)
+        if reached(mark, running.process):
             if fault in STOPS:
-                STOPS[fault](running, place / "mark")
+                STOPS[fault](running, mark)
             running.end()
             return SCENES[scene].judge(world, running)
         running.end()
         said = (running.said.read_text() + running.errors.read_text())[-300:]
     return f"the point was never reached: {said}"
-
-
-def brought(place: Path, scene: Scene, point: Point, fault: str) -> tuple[World, Running]:
-    """Start the command of a scene that will come to a point."""
-    world, mark = scene.make(place), place / "mark"
-    variables = failing(point, mark, ERRORS[fault]) if fault in ERRORS else stopping(point, mark)
-    return world, scene.start(world, **variables)

@@ -106,12 +106,8 @@ def page(outcomes: Sequence[Outcome], seed: int) -> Iterable[str]:
 
 
 def _when(mine: Sequence[Outcome]) -> list[str]:
-    dates = sorted({one.date for one in mine})
-    return [" to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "", ", ".join(_machines(mine))]
-
-
-def _machines(mine: Sequence[Outcome]) -> list[str]:
-    return sorted({one.machine for one in mine})
+    dates, machines = (sorted({getattr(one, name) for one in mine}) for name in ("date", "machine"))
+    return [" to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "", ", ".join(machines)]
 
 
 def _measured(outcomes: Sequence[Outcome]) -> Iterable[str]:

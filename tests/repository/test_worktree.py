@@ -263,12 +263,16 @@ def bundle(checkout: Path, branch: str) -> Path:
     return checkout.parent / "made"
 
 
-def test_branches_of_sessions_come_back_and_no_others(checkout: Path) -> None:
-    """The checkout, its index and the user's branches stay, whatever a bundle holds."""
+def test_branches_of_sessions_come_back(checkout: Path) -> None:
+    """And nothing else: the checkout, its own branches and its index stay as they are."""
     before = git(checkout, "status", "--porcelain"), git(checkout, "rev-parse", "main")
     assert ("loop/session",) == fetch_session_branches(checkout, bundle(checkout, "loop/session"))
     assert "loop/session" == git(checkout, "show", "loop/session:new.c")
     assert before == (git(checkout, "status", "--porcelain"), git(checkout, "rev-parse", "main"))
+
+
+def test_a_branch_of_the_users_is_never_taken(checkout: Path) -> None:
+    """Whatever another machine puts into its bundle."""
     before = git(checkout, "for-each-ref")
     assert () == fetch_session_branches(checkout, bundle(checkout, "mine"))
     assert before == git(checkout, "for-each-ref")
