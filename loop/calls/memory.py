@@ -245,8 +245,8 @@ class Buffer(Memory):
         do, which hides accesses to these bytes; a misaligned one ends exactly where they end."""
         self.unprotect_zones()
         offset_at_page_end = self._pages_bytes - self.nbytes
-        is_free_to_move = self._misalignment_bytes and offset_at_page_end % self.ALIGNMENT
-        end_offset = offset_at_page_end if is_free_to_move else self._end_offset
+        stays_misaligned = self._misalignment_bytes and offset_at_page_end % self.ALIGNMENT
+        end_offset = offset_at_page_end if stays_misaligned else self._end_offset
         self._place(end_offset if at_end else self._misalignment_bytes)
         first_page = self.FAR_BYTES + self._zone_bytes
         filler = self.guard_contents(draw_guard(OWN_VALUES), self._pages_bytes)

@@ -239,8 +239,7 @@ class FailureProber:
         workload_by_key = {workload_key(other.workload): other.workload for other in self.checks}
         workload_by_key.pop(workload_key(start), None)
         reseeded = start.model_copy(update={"seed": start.seed + 1})
-        others = [*workload_by_key.values(), reseeded]
-        others.sort(key=lambda other: other.name != start.name)
+        others = sorted((*workload_by_key.values(), reseeded), key=lambda other: other.name != start.name)
         for workload in (*others, start):
             if not all((yield from self.compare_calls(workload, layout))):
                 self.begin_process(self._checker.side.threads)

@@ -468,30 +468,26 @@ from loop.workers import foreign
 
 HERE = Path(__file__).parent
 '''
-ENTRY_TEMPLATE = (
-    HEAD
-    + '''SPECS = json.loads("""{specs}""")
+ENTRY_TEMPLATE = HEAD
+ENTRY_TEMPLATE += '''SPECS = json.loads("""{specs}""")
 SIZES = json.loads("""{sizes}""")
 
 inputs = {generator}
 OUTPUTS = json.loads("""{outputs}""")
 expected = foreign.pass_by_position(foreign.import_function(HERE / "reference.py", "run"), list(SPECS), OUTPUTS)
 '''
-)
 RANDOM_INPUTS = "foreign.make_random_generator(SPECS, SIZES)"
 CUSTOM_INPUTS = (
     'foreign.adapt_axes_generator(foreign.import_function(HERE / "reference.py", "{name}"), list(SPECS))'
 )
-ANSWER_TEMPLATE = (
-    HEAD
-    + '''INPUTS = json.loads("""{inputs}""")
+ANSWER_TEMPLATE = HEAD
+ANSWER_TEMPLATE += '''INPUTS = json.loads("""{inputs}""")
 OUTPUTS = json.loads("""{outputs}""")
 SIZES = json.loads("""{sizes}""")
 
 answer = foreign.import_function(HERE / "{file}", "{function}")
 run = {run}
 '''
-)
 RUN_PASSING = "foreign.return_outputs(answer, INPUTS, OUTPUTS, SIZES)"
 RUN_RETURNING = (
     "foreign.pass_by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
