@@ -23,8 +23,6 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.store.judgements import wrong_builds
 from loop.timing.against_known_good import CompareOutput
 
-ANSWERS = ("culprit", "several", "range")
-"""Outcomes that name commits."""
 MOST_GOOD_ENDS = 3
 """Commits of earlier sessions that are tried as a good end."""
 
@@ -109,7 +107,8 @@ def lines_from_good_sessions(
 
 
 def is_good_session(row: SessionRow, regression: Regression) -> bool:
-    """Whether a session found the variant right, and for a latency regression passed with it not slower."""
+    """Whether a session found the variant right (of an emulated one, under the emulator). For a latency
+    regression the session also has to have passed, and not have found the variant slower."""
     variant = regression.variant
     was_judged = variant in (row.emulated if regression.emulated else row.variants)
     was_right = variant in row.right and variant not in row.incorrect
@@ -152,12 +151,12 @@ def _search_lines(
         for line in lines:
             with open_kernel_bisection(regression, line, context.bench, context.task.seed) as bisection:
                 answer = yield from map_ticks(bisection.run(), check_budget)
+            blamed = (*answer.culprits, *answer.range)
             # Another good end does not help if the bad end cannot be tested.
-            if answer.outcome in ANSWERS or line.commits[-1].commit in answer.skipped:
+            if blamed or line.commits[-1].commit in answer.skipped:
                 break
     except LoopError as error:
         return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
-    blamed = (*answer.culprits, *answer.range)
     names = ", ".join(f"{commit.short_commit} ({commit.subject})" for commit in blamed)
     result = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     output = BisectOutput(

@@ -67,10 +67,6 @@ class CommitLine:
         changes = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
         return [*changes, dict(self.uncommitted_files)] if self.uncommitted_files else changes
 
-    def predecessor(self, candidate: Candidate) -> Candidate:
-        """The good end or candidate just before this candidate."""
-        return self.commits[self.commits.index(candidate) - 1]
-
     def path_from_top(self, name: str) -> str:
         """Turn a path relative to the target's folder into one relative to the top."""
         return os.path.normpath(os.path.join(os.path.relpath(self.folder.resolve(), self.top), name))
@@ -101,7 +97,8 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
     """The branches that a merge joined to the line, from where each left the good commits; empty for no merge.
     One may be the main line. `joined`: only the first branch, with the merge as its bad end."""
-    good_commits = (line.predecessor(merge).commit, *line.other_good)
+    before_merge = line.commits[line.commits.index(merge) - 1]
+    good_commits = (before_merge.commit, *line.other_good)
     branches: list[CommitLine] = []
     for parent in merge.parents if merge.merge else ():
         if any(reading.is_ancestor(line.top, parent, good) for good in good_commits):
@@ -119,7 +116,8 @@ def expand_merges(line: CommitLine, run: Sequence[Candidate]) -> tuple[Candidate
     committed = [candidate for candidate in run if candidate.commit != UNCOMMITTED]
     if not any(candidate.merge for candidate in committed):
         return tuple(run)
-    good_commits = (line.predecessor(run[0]).commit, *line.other_good)
+    before_run = line.commits[line.commits.index(run[0]) - 1]
+    good_commits = (before_run.commit, *line.other_good)
     return (*reading.commits_between(line.top, good_commits, committed[-1].commit), *run[len(committed) :])
 
 

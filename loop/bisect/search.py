@@ -599,7 +599,8 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
 def _search_parts(
     evidence: Evidence, parts: Sequence[tuple[int, int]], end: SearchEnd
 ) -> ProbeRequest | SearchEnd:
-    """Search parts of a range in order; the next request, or `end`, the range's result, with their culprits."""
+    """Search parts of a range in order: the next request, or the range's result, `end` with the culprits of its
+    parts. `end`: the culprit that was confirmed between the parts, if any."""
     for low, high in parts:
         if low == high:
             continue
@@ -619,8 +620,9 @@ def _search_parts(
 def _narrow_down(
     evidence: Evidence, low: int, high: int, rejected: Sequence[Confirmation]
 ) -> ProbeRequest | SearchEnd:
-    """Search between two ends that differ, until the side of each commit is decided. Then it asks for builds
-    beside the step, and for a confirmation. `rejected`: failed confirmations in this range."""
+    """Search between two ends that differ. Asks for observations until each commit is good or bad: first with
+    little noise between builds, then (`strict`) with as much as the observed builds allow. Then for builds beside
+    the step, if noise may explain it; last for a confirmation. `rejected`: failed confirmations in this range."""
     problem, untestable = evidence.problem, evidence.untestable_reasons
     testable = [position for position in range(low, high + 1) if position not in untestable]
     observed = [position for position in testable if evidence.count_at(position) or position in (low, high)]

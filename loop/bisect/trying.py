@@ -41,8 +41,6 @@ MOST_FAILING_WORKLOADS = 4
 """A search for a wrong result uses this many of the failing workloads: the smallest."""
 PASSES, PASSES_S = 20, 30.0
 """The bad end is right if all workloads pass this often, on fresh values; within this time."""
-GATE_PREFIX = "gate: "
-"""Prefix of a workload's name in the table of probes."""
 GateResult = Generator[Tick, None, SearchEnd | None]
 """Returns a `SearchEnd` if there is nothing to search for, else None."""
 Observing = Generator[Tick, None, tuple[float, ...]]
@@ -245,7 +243,7 @@ def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: s
     return Probe(
         commit=line.commits[-1].commit,
         against=line.good.commit,
-        why=GATE_PREFIX + why,
+        why=f"gate: {why}",
         workload=workload,
         status="measured",
         values=tuple(value for value in values if math.isfinite(value)),

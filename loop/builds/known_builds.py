@@ -240,7 +240,7 @@ def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:
 
 
 def find_record(recipe: str, folder: Path, cache: Path) -> BuildRecord | None:
-    """Record of the intact build of the current files in `folder`; None without one."""
+    """Record of the newest intact build of the current files in `folder`, by a recipe's key; None without one."""
     try:
         builds = sorted((cache / recipe).iterdir(), key=lambda build: build.stat().st_mtime_ns, reverse=True)
     except OSError:

@@ -49,7 +49,7 @@ def read_bytes(
     variables: Mapping[str, str] | None = None,
 ) -> bytes:
     """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `index`: a file
-    to use as the index. `stdin`: text for its input. `variables`: of its environment."""
+    to use as the index. `stdin`: text for its input. `variables`: added to its environment."""
     for name in REPOSITORY_VARIABLES:  # Child processes inherit the removal.
         os.environ.pop(name, None)
     try:
