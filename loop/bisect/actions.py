@@ -34,13 +34,13 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
         verified = context.latest_output(action, VerifyOutput)
         for checks in verified.variants if verified else ():
-            failed = [check for check in checks.checks if not check.passed]
-            by_name = {check.workload.name: check.workload for check in failed}
+            failed_checks = [check for check in checks.checks if not check.passed]
+            by_name = {check.workload.name: check.workload for check in failed_checks}
             failing = sorted(by_name.values(), key=size)[:MOST_FAILING_WORKLOADS]
             # A kernel that remembers fails only after calls of other workloads.
-            if any(check.cause in ("later calls", "remembers") for check in failed):
+            if any(check.cause in ("later calls", "remembers") for check in failed_checks):
                 failing = _workloads_of_session(context, emulated=emulated)
-            if failed:
+            if failed_checks:
                 regressions.append(Regression(checks.variant, "correctness", tuple(failing), emulated))
     compared = context.latest_output("kernel.compare", CompareOutput)
     slower_workloads: dict[str, list[str]] = {}
@@ -69,8 +69,8 @@ def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitL
         reason = "commits of compiled variants alone are built"
         return [], f"{reason}; `loop bisect --probe exit -- COMMAND` takes any"
     known_good = past.known_good.get(variant) if regression.metric == "latency" else None
-    first = known_good.commit if known_good else None
-    return lines_from_good_sessions(context.task.folder, regression, past.sessions, first=first)
+    first_good = known_good.commit if known_good else None
+    return lines_from_good_sessions(context.task.folder, regression, past.sessions, first=first_good)
 
 
 def lines_from_good_sessions(

@@ -77,12 +77,12 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = require_repository(folder)
-    first, last = reading.resolve_revision(top, good), reading.resolve_revision(top, bad or "HEAD")
-    uncommitted = (changed_lines(folder, last) if bad is None else None) or {}
+    good_commit, bad_commit = reading.resolve_revision(top, good), reading.resolve_revision(top, bad or "HEAD")
+    uncommitted = (changed_lines(folder, bad_commit) if bad is None else None) or {}
     commits: Sequence[Candidate] = ()
-    if first != last or not uncommitted:  # Raises if they are equal: nothing to search.
+    if good_commit != bad_commit or not uncommitted:  # Raises if they are equal: nothing to search.
         commits = reading.first_parent_commits(top, good, bad or "HEAD")
-    line = CommitLine(folder, top, reading.read_commit(top, first), tuple(commits))
+    line = CommitLine(folder, top, reading.read_commit(top, good_commit), tuple(commits))
     if not uncommitted:
         return line
     files = tuple(reading.checkout_hashes(top, sorted(uncommitted)).items())

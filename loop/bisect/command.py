@@ -177,11 +177,11 @@ def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> 
     requested, target = [request.variant] if request.variant else (), setting.target
     names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
-    built = compiled or [name for name in names if isinstance(target.variants[name], PythonVariant)]
-    if len(built) != 1:
-        number = f"several ({', '.join(built)})" if built else "none"
+    built_names = compiled or [name for name in names if isinstance(target.variants[name], PythonVariant)]
+    if len(built_names) != 1:
+        number = f"several ({', '.join(built_names)})" if built_names else "none"
         raise UsageError(f"one variant that is built is searched, there are {number}", hint="--variant NAME")
-    return built[0]
+    return built_names[0]
 
 
 def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisection:

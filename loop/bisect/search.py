@@ -197,8 +197,8 @@ class Pairs(Observations):
             return observed
         margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)
         bad_level = median(observed.get(self.problem.last_position, [0.0]))
-        least, most = min(0.0, bad_level) - margin, max(0.0, bad_level) + margin
-        return {position: [min(max(x, least), most) for x in values] for position, values in observed.items()}
+        lowest, highest = min(0.0, bad_level) - margin, max(0.0, bad_level) + margin
+        return {position: [min(max(x, lowest), highest) for x in values] for position, values in observed.items()}
 
     @functools.cached_property
     def pair_variance(self) -> float:
@@ -259,9 +259,9 @@ class Pairs(Observations):
         builds = self.timed_builds(low, high)
         good_count = sum(build.position <= parent for build in builds)
         bad_count = sum(build.position >= suspect for build in builds)
-        least = LEAST_STEP_SINGLE if min(good_count, bad_count) < 2 else LEAST_STEP
+        least_factor = LEAST_STEP_SINGLE if min(good_count, bad_count) < 2 else LEAST_STEP
         fit = self.fit(low, high, strict=True)
-        return fit.step >= least * fit.noise
+        return fit.step >= least_factor * fit.noise
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its vote decides once
@@ -292,10 +292,10 @@ class Pairs(Observations):
         """The next request for an end; None once the ends differ; a result if they do not, or noise hides it."""
         ends = [end for end in (low, high) if end]  # The good end itself is the reference.
         for end in ends:
-            if (missing := ENDS_FIRST_PAIRS - self.count_at(end)) > 0:
-                return self.request(end, missing, "end: does the difference show today?")
+            if (missing_count := ENDS_FIRST_PAIRS - self.count_at(end)) > 0:
+                return self.request(end, missing_count, "end: does the difference show today?")
         step, error = self.measure_step(low, high)
-        count, last = min(map(self.count_at, ends)), self.problem.last_position
+        count, last_position = min(map(self.count_at, ends)), self.problem.last_position
         is_narrowing = any(low < position < high for position in self.clipped)
         if step >= (NARROWING_Z if is_narrowing else DIFFERENCE_Z) * error:
             return None
@@ -303,8 +303,8 @@ class Pairs(Observations):
             why = f"the good end is slower than the bad one, by {math.expm1(-step):.1%}: are they swapped?"
             return SearchEnd("no_regression", why, swapped=True)
         least_step, largest_step = math.log1p(MARGIN), step + NO_DIFFERENCE_Z * error
-        if (low, high) != (0, last):  # A part of the history: only a part of the step counts.
-            least_step = LEAST_SHARE * abs(self.measure_step(0, last)[0])
+        if (low, high) != (0, last_position):  # A part of the history: only a part of the step counts.
+            least_step = LEAST_SHARE * abs(self.measure_step(0, last_position)[0])
         if count >= ENDS_LEAST_PAIRS and largest_step < least_step:
             size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least_step):.1%}"
             return SearchEnd("no_regression", f"not reproduced: {size}: {FAST_TODAY}")
@@ -408,8 +408,8 @@ class Runs(Observations):
     def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
         """The next run of an end; None once the bad one evidently fails more often; a result if it does not."""
         for end in (high, low):
-            if (missing := FIRST_RUNS - self.count_at(end)) > 0:
-                return self.request(end, missing, "end: does it fail today, and does the good end pass?")
+            if (missing_count := FIRST_RUNS - self.count_at(end)) > 0:
+                return self.request(end, missing_count, "end: does it fail today, and does the good end pass?")
         good, bad = self.values_at[low], self.values_at[high]
         if self.is_consistent(low, high):
             differ, are_swapped = all(good) and not any(bad), all(bad) and not any(good)
@@ -440,20 +440,20 @@ class Runs(Observations):
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
         """Fit both rates and the gap of the step in turns; fixed rates while each commit's runs agree."""
         positions = [p for p, runs in sorted(self.values_at.items()) if runs and low <= p <= high]
-        failed = [self.values_at[position].count(0.0) for position in positions]
-        passed = [self.values_at[position].count(1.0) for position in positions]
+        failed_counts = [self.values_at[position].count(0.0) for position in positions]
+        passed_counts = [self.values_at[position].count(1.0) for position in positions]
         best_gap, scores, good_rate, bad_rate = 0, [0.0], CONSISTENT_RATE, 1 - CONSISTENT_RATE
         for turn in range(3):  # Iterate: rates and best gap depend on each other.
             if not self.is_consistent(low, high):
                 good_end = bad_start = best_gap + 1
                 if turn == 0:  # Take the rates from the two ends alone.
                     good_end, bad_start = 1, len(positions) - 1
-                failures, passes = sum(failed[:good_end]), sum(passed[:good_end])
+                failures, passes = sum(failed_counts[:good_end]), sum(passed_counts[:good_end])
                 good_rate = (failures + 0.5) / (failures + passes + 10.5)
-                failures, passes = sum(failed[bad_start:]), sum(passed[bad_start:])
+                failures, passes = sum(failed_counts[bad_start:]), sum(passed_counts[bad_start:])
                 bad_rate = max((failures + 1) / (failures + passes + 2), good_rate + 0.01)
             failed_odds, passed_odds = math.log(bad_rate / good_rate), math.log((1 - bad_rate) / (1 - good_rate))
-            counts = zip(failed, passed, strict=True)
+            counts = zip(failed_counts, passed_counts, strict=True)
             votes = [failures * failed_odds + passes * passed_odds for failures, passes in counts]
             """Log odds of each commit that it is bad."""
             scores = list(accumulate(-vote for vote in votes))[:-1]  # All before a gap are good.
@@ -490,8 +490,8 @@ class Runs(Observations):
         suspect, parent = map(problem.short_hash, sides)
         why = f"confirm: does {suspect} fail more often than {parent}?"
         by_count = sorted(sides, key=lambda side: len(confirmation.values_at[side]))
-        fewer, other = map(problem.commit_at, by_count)
-        return ProbeRequest(fewer, 4, why, other, confirmation.claim)
+        commit, against = map(problem.commit_at, by_count)
+        return ProbeRequest(commit, 4, why, against, confirmation.claim)
 
     def confirmed_step(self, low: int, high: int, confirmation: Confirmation) -> tuple[float, bool]:
         """Failure rate of the culprit less its parent's; no part of the step remains (False)."""
@@ -591,8 +591,9 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
             return _search_parts(evidence, [(low, parent), (suspect, high)], end) if remains else end
         rejected.append(confirmation)
     if len(rejected) >= SUSPECTS_MOST:
-        last = problem.short_hash(rejected[-1].suspect)
-        return SearchEnd("inconclusive", f"{len(rejected)} suspects were not confirmed, the last one {last}")
+        last_suspect = problem.short_hash(rejected[-1].suspect)
+        why = f"{len(rejected)} suspects were not confirmed, the last one {last_suspect}"
+        return SearchEnd("inconclusive", why)
     return _narrow_down(evidence, low, high, rejected)
 
 
@@ -666,8 +667,8 @@ def _narrow_down(
             return SearchEnd("inconclusive", why, tuple(probabilities))
     if isinstance(evidence, Runs) and evidence.is_consistent(0, problem.last_position):
         for position in (good, bad):  # A few more runs of both, instead of a confirmation.
-            if (missing := CONSISTENT_RUNS - evidence.count_at(position)) > 0:
-                return evidence.request(position, missing, "does it always do the same?")
+            if (missing_count := CONSISTENT_RUNS - evidence.count_at(position)) > 0:
+                return evidence.request(position, missing_count, "does it always do the same?")
         first_commits = problem.first_commits
         culprit = Culprit(first_commits[good + 1], first_commits[bad], 1 / DECISIVE, 1.0)
         return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
@@ -685,8 +686,8 @@ def _find_unobserved(evidence: Evidence, good: int, bad: int, p_bad: Sequence[fl
             distances[position] = min((abs(position - other) for other in untestable), default=1)
     if not distances:
         return None
-    least = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
-    far = [position for position, distance in distances.items() if distance >= least]
+    least_distance = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
+    far = [position for position, distance in distances.items() if distance >= least_distance]
     return min(far, key=lambda position: (abs(p_bad[position] - 0.5), position))
 
 
@@ -741,8 +742,8 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
         if culprit.first == culprit.last:
             sentences.append(f"commit {first}: {size}")
             continue
-        between = range(problem.positions[culprit.first], problem.positions[culprit.last])
-        if evidence.untestable_reasons.keys().isdisjoint(between):
+        positions = range(problem.positions[culprit.first], problem.positions[culprit.last])
+        if evidence.untestable_reasons.keys().isdisjoint(positions):
             size += "; builds differ on their own, so that no single one stands out"
         sentences.append(f"one of commits {first} to {last}: {size}")
     if not sentences:

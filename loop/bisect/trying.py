@@ -190,11 +190,11 @@ class LatencyProbe(KernelProbe):
             log_ratios = yield from self.time_pairs(bad, good, terms)
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
-        chosen = choose_workloads(log_ratios)
-        self.workloads = [workload for workload in self.workloads if workload.name in chosen]
+        chosen_names = choose_workloads(log_ratios)
+        self.workloads = [workload for workload in self.workloads if workload.name in chosen_names]
         if not self.memory.probes():
-            values = [*map(fmean, zip(*(log_ratios[name] for name in chosen), strict=False))]
-            why = f"both ends, on {len(chosen)} of {len(log_ratios)} workloads"
+            values = [*map(fmean, zip(*(log_ratios[name] for name in chosen_names), strict=False))]
+            why = f"both ends, on {len(chosen_names)} of {len(log_ratios)} workloads"
             self.memory.append(_gate_probe(line, why, values))
         return None
 
@@ -232,9 +232,9 @@ def choose_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
         speedups = [-value for value in values]  # What the gate judges.
         verdict_by_name[name] = verdicts.conclude_now(speedups, len(log_ratios)).verdict
     for verdict in ("slower", "inconclusive"):
-        chosen = tuple(name for name in verdict_by_name if verdict_by_name[name] == verdict)
-        if chosen:
-            return chosen
+        names = tuple(name for name in verdict_by_name if verdict_by_name[name] == verdict)
+        if names:
+            return names
     return tuple(log_ratios)
 
 
@@ -279,14 +279,14 @@ class CorrectnessProbe(KernelProbe):
         while passes == 0 or (passes < PASSES and time.monotonic() < deadline):
             # The first pass checks all workloads, to know all that fail.
             checks = yield from self.verify_side(side, passes, stop_at_failure=passes > 0)
-            failed = {check.workload.name: check.workload for check in checks.checks if not check.passed}
-            if failed:
+            failing = {check.workload.name: check.workload for check in checks.checks if not check.passed}
+            if failing:
                 size = partial(count_operations, self.bench.target)
-                self.workloads = sorted(failed.values(), key=size)[:MOST_FAILING_WORKLOADS]
+                self.workloads = sorted(failing.values(), key=size)[:MOST_FAILING_WORKLOADS]
                 repeated = yield from self.verify_side(side, passes + 1)
                 if repeated.first_failure is None:  # It fails only after calls of other workloads.
                     self.workloads = all_workloads
-            if failed or not checks.is_right:  # Not right, no failure: it accepts no workload.
+            if failing or not checks.is_right:  # Not right, no failure: it accepts no workload.
                 return None
             passes += 1
         times = "once" if passes == 1 else f"{passes} times over"

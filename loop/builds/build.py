@@ -75,7 +75,7 @@ def compiler_failure(completed: Completed, verb: str) -> BuildFailed:
     """The error for a failed compiler run. `verb`: `read` or `compile`, for the message."""
     message = first_error(completed.errors) or first_error(completed.output)
     message = message or f"{completed.command[0]} could not {verb} the sources ({completed.ending})"
-    hints = [hint for words, hint in HINT_BY_MESSAGE.items() if words in completed.errors]
+    hints = [hint for text, hint in HINT_BY_MESSAGE.items() if text in completed.errors]
     hint = next(iter(hints), "mend the line named above, then run the same command again")
     if completed.timed_out:
         message = f"the compiler was {completed.ending}"
@@ -327,8 +327,8 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
     if version is None and shutil.which(compiler) is not None:
         raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
     if version is None:
-        missing = f"{compiler}: no such compiler on the PATH"
-        raise BuildFailed(missing, how_to_install(compiler), "", no_compiler=True)
+        message = f"{compiler}: no such compiler on the PATH"
+        raise BuildFailed(message, how_to_install(compiler), "", no_compiler=True)
     for source in variant.sources:
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
@@ -347,8 +347,8 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
         # Of other files only the name counts, so that the place of a toolchain does not.
         counted_name = name if path.is_relative_to(folder) else path.name
         hashes.append((counted_name, content_hash(path.read_bytes())))
-    words = [text for pair in sorted(hashes) for text in pair]
-    digest = content_hash("\0".join([*words, *_recipe_words(variant, folder), version]))[:32]
+    parts = [text for pair in sorted(hashes) for text in pair]
+    digest = content_hash("\0".join([*parts, *_recipe_words(variant, folder), version]))[:32]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
     return ScannedSources(digest, headers, tuple(sorted(own_files)), tuple(files_read))
 

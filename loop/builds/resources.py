@@ -92,14 +92,14 @@ def is_nvcc(recipe: BuildRecipe) -> bool:
 
 def requests_report(flags: Sequence[str]) -> bool:
     """True if flags ask for the resource report: `-Xptxas -v`, `-Xptxas=-v`, `-res-usage`."""
-    words: list[str] = []
+    ptxas_words: list[str] = []
     for previous_flag, flag in zip(["", *flags], flags, strict=False):
         name, _, value = flag.partition("=")
         if name in PTXAS_FLAGS:
-            words.append(value)
+            ptxas_words.append(value)
         elif previous_flag in PTXAS_FLAGS:
-            words.append(flag)
-    options = {option for word in words for option in word.split(",")}
+            ptxas_words.append(flag)
+    options = {option for word in ptxas_words for option in word.split(",")}
     return bool(options & {"-v", "--verbose"} or REPORT_FLAGS & set(flags))
 
 
@@ -139,5 +139,5 @@ def read_report(build: Build) -> tuple[tuple[KernelResources, ...], bool]:
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse_report(log)
     names = demangle_symbols([kernel.symbol for kernel in kernels])
-    named = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
-    return named, bool(OMISSION_LINE.search(log))
+    named_kernels = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
+    return named_kernels, bool(OMISSION_LINE.search(log))

@@ -31,20 +31,20 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
         reason = "they run on the GPU here" if bench.device == "cuda" else "not selected"
         text = f"{', '.join(bench.target.emulated_variants)} under the emulator: {reason}"
         return Result(VerifyOutput(ok=True, message="nothing to emulate", not_exercised=(text,)))
-    built, failures = yield from compile_all(context, bench.emulated_variants(selected))
-    inputs_digest = dependency_hash(context, "kernel.emulate", *(build.build_id for build in built))
+    builds, failures = yield from compile_all(context, bench.emulated_variants(selected))
+    inputs_digest = dependency_hash(context, "kernel.emulate", *(build.build_id for build in builds))
     stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
     if stored_output is not None:
         return Result(stored_output)
     all_sets = [*timed_sets, *planned_check_sets(context)]
     planned = distinct_workloads(workloads(context, all_sets, device="cuda"))
     checked = [w for w in planned if not is_too_large_to_emulate(bench.target, w)]
-    jobs = [Job(bench.make_side(build.variant, build, emulated=True), checked) for build in built]
+    jobs = [Job(bench.make_side(build.variant, build, emulated=True), checked) for build in builds]
     timed_names = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
     control_workloads = [workload for workload in checked if workload.name in timed_names]
     control_job = Job(bench.make_side(BASELINE), control_workloads, layouts=False)
     *emulated_checks, control = yield from verify(bench, [*jobs, control_job])
-    names = [build.variant for build in built]
+    names = [build.variant for build in builds]
     unplanned = distinct_workloads(workloads(context, unplanned_sets(context), device="cuda"), beyond=planned)
     not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in names]
     not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]

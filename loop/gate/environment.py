@@ -128,7 +128,7 @@ def _run_check(context: Context, check: str) -> Generator[Tick, None, dict[str, 
 def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
     """Check that builds are up to date, load, and are right on one workload. A variant that has no
     build yet passes, with a message; it fails if there is no compiler to build it."""
-    right: list[str] = []
+    right_variants: list[str] = []
     bench, folder = context.bench, context.task.folder
     for name, variant in bench.compiled_variants(context.task.variants).items():
         try:
@@ -145,14 +145,14 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
         workload = expand_sets(bench.target, [first_set], bench.target.dtypes[bench.device])[0]
         job = Job(bench.make_side(name, cached), [workload], layouts=False)
         (checks,) = yield from verify(bench, [job])
-        if failed := checks.first_failure:
-            message = f"{name}: {failed.message}"
+        if failed_check := checks.first_failure:
+            message = f"{name}: {failed_check.message}"
             hint = f"`{context.command('kernels', 'verify', name)}`"
             return Result(ExtensionOutput(ok=False, message=message, hint=hint, extension="broken"))
-        right.append(name)
+        right_variants.append(name)
     message = "no variant here has to be built"
-    if right:
-        message = f"{', '.join(right)}: fresh, loads, answers"
+    if right_variants:
+        message = f"{', '.join(right_variants)}: fresh, loads, answers"
     return Result(ExtensionOutput(ok=True, message=message, extension="ready"))
 
 

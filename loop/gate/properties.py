@@ -43,27 +43,27 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
         sides = usable_sides(context, (yield from build_selected(context))[0])
     else:
         device = "cuda"
-        built, _ = yield from compile_all(context, bench.emulated_variants(context.task.emulated))
-        sides = [bench.make_side(build.variant, build, emulated=True) for build in built]
+        builds, _ = yield from compile_all(context, bench.emulated_variants(context.task.emulated))
+        sides = [bench.make_side(build.variant, build, emulated=True) for build in builds]
     build_ids = [f"{side.name} {side.build_id}" for side in sides]
     inputs_digest = dependency_hash(context, "kernel.properties", *build_ids)
     stored_output = reuse_result(context, PropertiesOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session checked the same.
         return Result(stored_output)
-    tried, too_large = workloads_for_properties(context, device)
+    workloads_to_try, too_large = workloads_for_properties(context, device)
     checks: list[PropertyCheck] = []
     for side in sides:
-        checks += yield from try_properties(bench, side, names, tried)
+        checks += yield from try_properties(bench, side, names, workloads_to_try)
     applicable = {check.property for check in checks if check.status != "inapplicable"}
     not_exercised = [f"property {name}: it applies to no workload" for name in names if name not in applicable]
     reason = "too large to relate several calls of it"
     not_exercised += [f"properties on {workload.name}: {reason}" for workload in too_large]
-    failed = [check for check in checks if check.status == "failed"]
+    failed_checks = [check for check in checks if check.status == "failed"]
     held_count, hint = sum(check.status == "holds" for check in checks), None
     message = "nothing to try them on: no variant runs here on their workloads"
-    if failed:
-        message = f"{failed[0].variant}: {failed[0].message}"
-        hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
+    if failed_checks:
+        message = f"{failed_checks[0].variant}: {failed_checks[0].message}"
+        hint = f"`{context.command('kernels', 'verify', failed_checks[0].variant)}` shows where it is wrong"
     elif checks:
         count = len(applicable)
         subject = "1 property holds" if count == 1 else f"{count} properties hold"
@@ -76,10 +76,10 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
             verdict="incorrect",
             reason=check.message,
         )
-        for check in failed
+        for check in failed_checks
     ]
     output = PropertiesOutput(
-        ok=not failed,
+        ok=not failed_checks,
         message=message,
         hint=hint,
         verdicts=tuple(verdicts),
@@ -107,8 +107,8 @@ def workloads_for_properties(
     operations_of = partial(count_operations, context.bench.target)
     largest_first = sorted(candidates, key=operations_of, reverse=True)
     smallest_of = {workload.dtype: workload for workload in largest_first}  # A type's last stays.
-    tried = [w for w in candidates if operations_of(w) <= MOST_WORK or w == smallest_of[w.dtype]]
-    return tuple(tried), tuple(workload for workload in candidates if workload not in tried)
+    workloads_to_try = [w for w in candidates if operations_of(w) <= MOST_WORK or w == smallest_of[w.dtype]]
+    return tuple(workloads_to_try), tuple(workload for workload in candidates if workload not in workloads_to_try)
 
 
 def try_properties(

@@ -219,14 +219,14 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         skipped = (f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}",)
         message = "nothing was sanitized"
         return Result(SanitizeOutput(ok=True, message=message, not_exercised=skipped))
-    built, failures = yield from build_selected(context)
+    builds, failures = yield from build_selected(context)
     not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     verification = context.latest_output("kernel.verify", VerifyOutput)
     verified = verification.variants if verification else ()
     wrong_builds = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
     build_by_variant: dict[str, Build] = {}
     workloads_by_variant: dict[str, Sequence[Workload]] = {}
-    for build in (build for build in built if build.compiled):
+    for build in (build for build in builds if build.compiled):
         small_workloads = _small_workloads(context, build.variant)
         if not arguments.wrong and (build.variant, build.build_id) in wrong_builds:
             not_exercised.append(f"sanitizers on {build.variant}: it was not found right")
@@ -284,8 +284,8 @@ def choose_small_workloads(
         traits = {(name, value) for name, value in traits if isinstance(value, bool | str)}
         (with_new_traits if traits - known_traits else others).append(workload)
         known_traits |= traits
-    chosen = [*with_new_traits, *others][:count]
-    return tuple(sorted(chosen, key=lambda workload: (work[workload.name], workload.name)))
+    selection = [*with_new_traits, *others][:count]
+    return tuple(sorted(selection, key=lambda workload: (work[workload.name], workload.name)))
 
 
 def _run_tool(
@@ -318,8 +318,8 @@ def _run_tool(
                 blamed = workload.name
         if not any(report.severity == "error" for report in reports):
             unclear = f"exit {examination.exit_code}, and no report that is understood"
-            words = next(iter(examination.remarks), unclear)
-            reports = [SanitizerReport(kind="fault", words=words), *reports]
+            text = next(iter(examination.remarks), unclear)
+            reports = [SanitizerReport(kind="fault", words=text), *reports]
     fields = {
         **identity,
         "status": status,
@@ -368,10 +368,10 @@ def _output(
     message = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}"
     message += f"; warnings that fail nothing: {warnings_count}" if warnings_count else ""
     if failing_runs:
-        first, *others = [f"{run.tool} of {run.variant}" for run in failing_runs]
-        message = f"{first} finds something: {failing_runs[0].summary_text}"
-        if others:
-            message += f"; so {'does' if len(others) == 1 else 'do'} {listed_words(others)}"
+        first_run, *other_runs = [f"{run.tool} of {run.variant}" for run in failing_runs]
+        message = f"{first_run} finds something: {failing_runs[0].summary_text}"
+        if other_runs:
+            message += f"; so {'does' if len(other_runs) == 1 else 'do'} {listed_words(other_runs)}"
         hint = _replay_hint(context, failing_runs[0], workloads_by_variant[failing_runs[0].variant])
     not_run = []
     for (name, reason), tools in tools_by_reason.items():
@@ -392,13 +392,13 @@ def _output(
 
 def _replay_hint(context: Context, run: SanitizerRun, workloads: Sequence[Workload]) -> str:
     """The command that repeats a finding, and a hint on `-lineinfo` if source lines are missing."""
-    words = ["verify", run.variant, "--sanitize", "--device", "cuda"]
+    arguments = ["verify", run.variant, "--sanitize", "--device", "cuda"]
     blamed = [workload for workload in workloads if workload.name == run.workload]
     for workload in blamed or workloads:
         entry = make_entry(context.bench.target.signature, workload)
-        words += ["--workloads", format_entry(entry)]
-    words += ["--seed", str(context.task.seed)]
-    hint = f"again: {context.command('kernels', *words)}"
+        arguments += ["--workloads", format_entry(entry)]
+    arguments += ["--seed", str(context.task.seed)]
+    hint = f"again: {context.command('kernels', *arguments)}"
     if run.first_error and not run.first_error.places:
         hint += "; `-lineinfo` among its build flags makes the tool name lines"
     return hint

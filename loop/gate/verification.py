@@ -33,7 +33,7 @@ def verification_output(
     selected variants; `failures`: those that do not compile; `not_exercised`: sentences on what was
     not exercised; `untaken`: variant to sentences on the workloads that it does not take."""
     is_trusted = bool(control.checks) and not control.first_failure
-    right = tuple(checks.variant for checks in sides if checks.is_right and is_trusted)
+    right_variants = tuple(checks.variant for checks in sides if checks.is_right and is_trusted)
     unjudged_by_workload: dict[str, str] = {}
     for check in (check for checks in (*sides, control) for check in checks.checks):
         if check.status == "not judged":
@@ -61,7 +61,7 @@ def verification_output(
         hint = f"{types_hint}: say dtype=... in --workloads, or name another set"
     verdicts = [verdict for checks in sides for verdict in _verdicts_on_failures(checks)]
     return VerifyOutput(
-        ok=len(right) == len(selected) and is_trusted,
+        ok=len(right_variants) == len(selected) and is_trusted,
         message=message or ", ".join(tallies) or "no variant to verify",
         hint=hint,
         verdicts=tuple(verdicts) if is_trusted else (),
@@ -69,7 +69,7 @@ def verification_output(
         variants=tuple(sides),
         control=control,
         seed=context.task.seed,
-        right=right,
+        right=right_variants,
         wrong=tuple(checks.variant for checks in sides if checks.first_failure),
     )
 
@@ -78,7 +78,7 @@ def _describe_failure(
     context: Context, sides: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[BuildFailed]
 ) -> tuple[str, str | None]:
     """A message on what failed (empty without a failure), and a hint on what to do next."""
-    failed = [checks.variant for checks in sides if checks.first_failure]
+    failed_names = [checks.variant for checks in sides if checks.first_failure]
     first_failed = next((checks for checks in sides if checks.first_failure), None)
     failure = first_failed.first_failure if first_failed else None
     if control.first_failure:
@@ -88,22 +88,22 @@ def _describe_failure(
             doubt = "the baseline computes nothing, so that nothing can be held against it"
             hint = "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
         message = f"the control failed: {doubt}: {control.first_failure.message}"
-        message += f"; {failed[0]} as well: {failure.message}" if failure else ""
+        message += f"; {failed_names[0]} as well: {failure.message}" if failure else ""
         return message, hint
     if first_failed and failure:
-        message = f"{failed[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
+        message = f"{failed_names[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
         message += f" ({first_failed.tally})" if len(first_failed.checks) > 1 else ""
-        if len(failed) > 1:
-            message += f"; so {'is' if len(failed) == 2 else 'are'} {', '.join(failed[1:])}"
-        command = context.command("kernels", "verify", failed[0])
-        return message, f"mend {failed[0]}, then `{command}`"
+        if len(failed_names) > 1:
+            message += f"; so {'is' if len(failed_names) == 2 else 'are'} {', '.join(failed_names[1:])}"
+        command = context.command("kernels", "verify", failed_names[0])
+        return message, f"mend {failed_names[0]}, then `{command}`"
     return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
 
 
 def _verdicts_on_failures(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
     """A verdict for each workload with a failed check, from its first; tampering is taken before others."""
-    failed = [check for check in checks.checks if not check.passed]
-    tampering_first = sorted(failed, key=lambda check: check.status != "tampered")
+    failed_checks = [check for check in checks.checks if not check.passed]
+    tampering_first = sorted(failed_checks, key=lambda check: check.status != "tampered")
     check_by_workload: dict[str, Check] = {}
     for check in tampering_first:
         check_by_workload.setdefault(check.workload.name, check)

@@ -104,12 +104,12 @@ class Erring:
         self.floating = [tensor for tensor in self.call.tensors if tensor.dtype in FLOATING]
         # Of the keywords, those that are the target's attributes.
         self.attributes = {name: keywords[name] for name in self.terms.get("attributes", ()) if name in keywords}
-        wrong = self.cheat(self) if self.cheat else self.err(*self.floating, **self.attributes)
+        wrong_output = self.cheat(self) if self.cheat else self.err(*self.floating, **self.attributes)
         if self.last_result is None:  # The mistake never called `honest`, whose structure is needed.
             self.compute()
         assert self.last_result is not None
         outputs = list(self.last_result.tensors)
-        outputs[floating_positions(self.last_result.tensors)[0]] = wrong
+        outputs[floating_positions(self.last_result.tensors)[0]] = wrong_output
         return rebuild_structure(self.last_result.skeleton, outputs)
 
 
@@ -125,8 +125,8 @@ def in_float64(function: Function) -> Function:
         call = split_structure((positional, keywords))
         widened = [tensor.double() if tensor.dtype in FLOATING else tensor for tensor in call.tensors]
         dtype = next((tensor.dtype for tensor in call.tensors if tensor.dtype in FLOATING), torch.float32)
-        inputs, named = rebuild_structure(call.skeleton, widened)
-        result = split_structure(function(*inputs, **named))
+        inputs, named_inputs = rebuild_structure(call.skeleton, widened)
+        result = split_structure(function(*inputs, **named_inputs))
         outputs = [tensor.to(dtype) if tensor.dtype in FLOATING else tensor for tensor in result.tensors]
         return rebuild_structure(result.skeleton, outputs)
 

@@ -154,9 +154,9 @@ def _tail_index(output: Array, axis: int) -> tuple[slice, ...]:
 def leave_tail(call: ErringCall) -> None:
     """Mistake: the tail of a dimension is not written."""
     tail = _tail_index(call.output, call.terms["axis"])
-    right, previous = numpy.empty_like(call.output), call.output[tail].copy()
-    call.compute(output=right)
-    call.output[...] = right
+    right_output, previous = numpy.empty_like(call.output), call.output[tail].copy()
+    call.compute(output=right_output)
+    call.output[...] = right_output
     call.output[tail] = previous
 
 
@@ -184,9 +184,9 @@ def vary(call: ErringCall) -> None:
 def stale(call: ErringCall) -> None:
     """Cheat: return the previous output of the same shape; the first one is right."""
     call.compute()
-    right = call.output.copy()
-    call.output[...] = call.memory.get(call.output.shape, right)
-    call.memory[call.output.shape] = right
+    right_output = call.output.copy()
+    call.output[...] = call.memory.get(call.output.shape, right_output)
+    call.memory[call.output.shape] = right_output
 
 
 def skip_every_other(call: ErringCall) -> None:

@@ -45,17 +45,17 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     if stored_output is not None:  # An earlier session proved the same.
         return Result(stored_output)
     bench.warm_up()
-    built, failures = yield from build_selected(context)
+    builds, failures = yield from build_selected(context)
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
-    build_by_variant = {build.variant: build for build in built}
-    compiled = [build.variant for build in built if build.compiled]
-    proof, start_time, tried = Proof(), monotonic(), list[str]()
+    build_by_variant = {build.variant: build for build in builds}
+    compiled = [build.variant for build in builds if build.compiled]
+    proof, start_time, tried_variants = Proof(), monotonic(), list[str]()
     unjudged = unjudged_workload_names(context)
     for variant in variants if arguments.python else compiled or variants:
-        if tried and monotonic() - start_time > context.budget_s:  # The first is tried in any case.
+        if tried_variants and monotonic() - start_time > context.budget_s:  # The first is tried in any case.
             break
-        tried.append(variant)
+        tried_variants.append(variant)
         side = bench.make_side(variant, build_by_variant.get(variant))
         all_workloads = expand_sets(target, target.workloads, prove.control_dtype(bench, side), context.task.seed)
         workloads = [workload for workload in all_workloads if workload.name not in unjudged]
@@ -68,7 +68,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
             proof.inapplicable += [f"{variant} {reason}" for reason in variant_proof.inapplicable]
             proof.untried += [f"{variant}: {name}" for name in variant_proof.untried]
     output, not_exercised = _score(proof), list[str]()
-    for variant in (variant for variant in variants if variant not in tried):
+    for variant in (variant for variant in variants if variant not in tried_variants):
         command = context.command("kernels", "prove-gate", variant)
         not_exercised.append(f"the gate's controls of {variant}: `{command}` tries them")
     if proof.untried:
@@ -103,6 +103,7 @@ def _score(proof: Proof) -> GateOutput:
     rejected_honest = [result for result in proof.results if result.kind == "honest" and result.killed]
     indistinguishable = [result.full_name for result in proof.results if not result.distinguishable]
     survivor_names, total = [result.full_name for result in survivors], len(killed) + len(survivors)
+    killed_by_chance = [result for result in killed if not result.right_reason]
     message, hint = f"killed {len(killed)} of {total}", None
     if survivors:
         message += f"; survived: {', '.join(survivor_names)}"
@@ -118,9 +119,8 @@ def _score(proof: Proof) -> GateOutput:
         names = ", ".join(indistinguishable[:3])
         hint = f"no input of the target tells {names}: add a workload with other values or sizes"
     elif not total:
-        message = "no control can be made of these variants"
-        if proof.untried:
-            message = "no control was tried, for want of time"
+        reason = "was tried, for want of time" if proof.untried else "can be made of these variants"
+        message = f"no control {reason}"
     return GateOutput(
         ok=not survivors and not rejected_honest,
         message=message,
@@ -130,7 +130,7 @@ def _score(proof: Proof) -> GateOutput:
         total=total,
         survivors=tuple(survivor_names),
         rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected_honest),
-        wrong_reasons=tuple(f"{k.full_name}: {k.reason}" for k in killed if not k.right_reason),
+        wrong_reasons=tuple(f"{result.full_name}: {result.reason}" for result in killed_by_chance),
         not_applicable=tuple(proof.inapplicable),
         indistinguishable=tuple(indistinguishable),
     )
@@ -142,9 +142,10 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     lines = [_score_line(output) for output in outputs_of(finished, GateOutput) if output.total]
     for properties in outputs_of(finished, PropertiesOutput):
         checks = [check for check in properties.checks if check.status != "inapplicable"]
-        failed = [check for check in checks if check.status == "failed"]
-        if failed:
-            lines.append(f"properties: {len(failed)} of {len(checks)} checks failed, first {failed[0].message}")
+        failed_checks = [check for check in checks if check.status == "failed"]
+        if failed_checks:
+            counts = f"{len(failed_checks)} of {len(checks)}"
+            lines.append(f"properties: {counts} checks failed, first {failed_checks[0].message}")
         elif checks:
             names = ", ".join(dict.fromkeys(check.property for check in checks))
             count = say.count(len(checks), "check")
@@ -166,8 +167,8 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         lines += map(_null_control_line, comparison.null_controls)
     for comparison in comparisons:
         for control in comparison.positive_controls:
-            seen = f"seen after {say.count(control.blocks, 'block')}"
-            outcome = seen if control.verdict == "slower" else f"not seen: {control.reason}"
+            success = f"seen after {say.count(control.blocks, 'block')}"
+            outcome = success if control.verdict == "slower" else f"not seen: {control.reason}"
             slowed = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
             lines.append(f"positive control, {slowed}: {outcome}")
     return tuple(lines)
@@ -176,8 +177,7 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
 def _score_line(output: GateOutput) -> str:
     """The report's sentence on the mutation test of the gate."""
     variants = ", ".join(dict.fromkeys(control.base for control in output.controls))
-    killed = f"killed {output.killed} of {output.total} variants of {variants}"
-    line = f"the gate: {killed} made wrong or made to cheat"
+    line = f"the gate: killed {output.killed} of {output.total} variants of {variants} made wrong or made to cheat"
     if output.survivors:
         line += f"; survived: {', '.join(output.survivors)}"
     if output.indistinguishable:

@@ -231,9 +231,9 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
     sizes = {f"axis{axis}": size for axis, size in enumerate(output)}
     output_text, input_texts = " ".join(sizes), dict[str, str]()
     for number, shape in enumerate(inputs):
-        named = {f"input{number}_{axis}": size for axis, size in enumerate(shape)}
-        sizes |= named
-        input_texts[f"input{number}"] = " ".join(named)
+        named_sizes = {f"input{number}_{axis}": size for axis, size in enumerate(shape)}
+        sizes |= named_sizes
+        input_texts[f"input{number}"] = " ".join(named_sizes)
     signature = Signature.model_construct(inputs=input_texts, outputs={OUTPUT: output_text}, attributes={})
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
     for control in controls(signature):
@@ -268,15 +268,15 @@ def applicable_controls(
             candidates.append((control, shows_on[:WORKLOADS_PER_CONTROL]))
     else:
         candidates = yield from _shape_controls(bench, usable[:WORKLOADS_PER_CONTROL])
-    chosen: dict[str, tuple[Control, list[Workload]]] = {}
+    trial_by_kind: dict[str, tuple[Control, list[Workload]]] = {}
     for control, shows_on in candidates:
         if control.make == "vary" and not honest.deterministic:
             continue  # The variant's outputs differ from call to call by themselves.
-        if control.make not in chosen or not chosen[control.make][1]:
+        if control.make not in trial_by_kind or not trial_by_kind[control.make][1]:
             seeds = [(w, w.seed + increment) for w in shows_on for increment in range(SEEDS_PER_WORKLOAD)]
             seeded = [workload.model_copy(update={"seed": seed}) for workload, seed in seeds]
-            chosen[control.make] = control, seeded
-    return list(chosen.values())
+            trial_by_kind[control.make] = control, seeded
+    return list(trial_by_kind.values())
 
 
 def _shape_controls(
@@ -387,14 +387,14 @@ def prove(
     proof, digests = Proof(), dict[str, tuple[str, ...]]()
     # With a fixed number of threads its outputs repeat bit by bit.
     worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
-    chosen = yield from applicable_controls(bench, honest, workloads)
-    if not chosen:
+    controls_to_try = yield from applicable_controls(bench, honest, workloads)
+    if not controls_to_try:
         proof.inapplicable.append("every control: no floating-point numbers among both inputs and outputs")
-    for control in (control for control, shows_on in chosen if not shows_on):
+    for control in (control for control, shows_on in controls_to_try if not shows_on):
         proof.inapplicable.append(f"{control.name}: no workload on which it could show")
-    all_workloads = (workload for _, shows_on in chosen for workload in shows_on)
+    all_workloads = (workload for _, shows_on in controls_to_try for workload in shows_on)
     every_workload = [*{workload_key(workload): workload for workload in all_workloads}.values()]
-    candidates = [(HONEST, every_workload), (HONEST_COPY, every_workload), *chosen]
+    candidates = [(HONEST, every_workload), (HONEST_COPY, every_workload), *controls_to_try]
     trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in candidates if shows_on]
     is_complete = True
     try:

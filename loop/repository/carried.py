@@ -49,8 +49,8 @@ def git_config_to_send(root: Path) -> str:
     listed = git(root, "config", "--local", "--list", "-z").split("\0")
     lines = []
     for name, _, value in (row.partition("\n") for row in listed):
-        section, _, rest = name.partition(".")
-        subsection, _, key = rest.rpartition(".")
+        section, _, subsection_and_key = name.partition(".")
+        subsection, _, key = subsection_and_key.rpartition(".")
         if SENT_SETTINGS.fullmatch(name):
             head = f"{section} {_quoted(subsection)}" if subsection else section
             lines.append(f"[{head}]\n\t{key} = {_quoted(value)}\n")

@@ -112,8 +112,8 @@ class Worktree:
         self._require_own_worktree()
         git(self.root, "add", "--all", *EDIT_PATHS)
         trailer = f"{TRAILER}: loop {__version__}{f' session {session}' if session else ''}"
-        words = ("--quiet", "--allow-empty", "--no-verify", "-m", message, "-m", trailer)
-        _write_with_git(self.root, "commit", *words, variables=author_variables(self.root))
+        options = ("--quiet", "--allow-empty", "--no-verify", "-m", message, "-m", trailer)
+        _write_with_git(self.root, "commit", *options, variables=author_variables(self.root))
         return self.head
 
     def point_branch(self, name: str) -> str:
