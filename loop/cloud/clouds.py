@@ -123,16 +123,16 @@ class Gcp(Cloud):
     instance_path = "/computeMetadata/v1/instance"
 
     def is_here(self) -> bool:
-        """True if the answer has Google's own header."""
+        """True if the server's answer has Google's own header."""
         return self.get(f"{self.instance_path}/preempted").headers.get("metadata-flavor") == "Google"
 
     def get_notice(self) -> str:
-        """The server answers `TRUE` once it will preempt the machine."""
+        """The notice; empty until the server answers `TRUE`: it is about to preempt the machine."""
         word = self.get_word(f"{self.instance_path}/preempted", "TRUE", "FALSE")
         return "gcp preempts this machine" if word == "TRUE" else ""
 
     def is_spot(self) -> bool:
-        """The server answers `TRUE` for spot machines and for the older preemptible ones."""
+        """True if the server answers `TRUE`: for spot machines and for the older preemptible ones."""
         return self.get_word(f"{self.instance_path}/scheduling/preemptible", "TRUE", "FALSE") == "TRUE"
 
 
@@ -149,7 +149,7 @@ class Aws(Cloud):
         return answer.status == 200 and answer.text.startswith("i-")
 
     def get_notice(self) -> str:
-        """The server answers 404 while nothing is planned, later the action and its time."""
+        """The planned action and its time; empty while the server answers 404: nothing is planned."""
         answer = self.get("/latest/meta-data/spot/instance-action")
         if answer.status == 404:
             return ""

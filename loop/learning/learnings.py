@@ -27,6 +27,7 @@ def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
         new_verdicts = output.verdicts if output else ()
         if record.run in kept_changes:
             new_verdicts = tuple(verdict for verdict in new_verdicts if verdict.against != "known_good")
+            # These variants are right now: their earlier verdicts without a ratio, as `incorrect`, go.
             timed_variants = {verdict.variant for verdict in new_verdicts if verdict.ratio is not None}
             verdicts = [past for past in verdicts if past.ratio is not None or past.variant not in timed_variants]
         verdicts += new_verdicts

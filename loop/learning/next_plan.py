@@ -61,11 +61,12 @@ class TargetState:
         return tuple(wrong_sentence(failures) for failures in self.failures_by_variant(rows).values())
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
-        """Variant to the workload sets that no session fully checked on these files, as `edges (2 of 12
-        workloads)`."""
+        """Variant to its workload sets that no session fully checked on these files: `edges (2 of 12)`."""
         checked_by_variant: dict[str, set[str]] = {}
         for row in rows:
-            for judgement in row.judged if row.ground == self.files_hash and not row.recorded else ():
+            if row.ground != self.files_hash or row.recorded:
+                continue
+            for judgement in row.judged:
                 checked_by_variant.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
         unjudged: dict[str, tuple[str, ...]] = {}
         for variant, sets in self.declared_workloads.items():
@@ -285,9 +286,9 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: 
 def _estimate_saving(
     variant: str, row: SessionRow, weights: Mapping[str, float], promises: Mapping[tuple[str, str], Promise]
 ) -> tuple[float, float, str]:
-    """Mean ratio of a variant, largest share of its time to save on one workload, and the reason.
-    `promises`: variant and workload to a profile's promised gain; without one, the gain that would
-    make the variant `SUFFICIENT_RATIO` times as fast as the baseline. The mean is geometric, by `weights`."""
+    """Mean ratio of a variant (geometric, by `weights`), and of the workload with most to save: the share of the variant's
+    time, and why. `promises`: variant and workload to a profile's promised gain; without one, the gain that would make it
+    `SUFFICIENT_RATIO` times as fast as the baseline."""
     ratios = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
     total_weight = sum(weights.get(name, 1.0) for name in ratios)
     mean_log, options = 0.0, []
@@ -320,6 +321,7 @@ def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], files_hash: 
 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
+    # `left`: hash of the files with the session's kept changes; `ground`: of the files that it began with.
     rows_on_files = [row for row in rows if (row.left or row.ground) == state.files_hash]
     measured_rows = [row for row in rows_on_files if row.ratios]
     if measured_rows and measured_rows[-1].inconclusive and len(measured_rows) < MOST_REPEATS:

@@ -86,6 +86,8 @@ def sessions_needed(root: Path) -> set[str]:
         rows = index.rows(root, target=target)
         judgements = [judgement for row in rows for judgement in row.judged]
         workloads = {check.partition(", ")[0] for judgement in judgements for check in judgement.wrong}
-        declared = {judgement.variant: workloads for judgement in judgements}
-        session_ids |= {failure.row.id for failure in unresolved_failures(rows, "", declared)}
+        # The target is not read here: no workload counts as removed, and no files as the current ones.
+        workloads_by_variant = {judgement.variant: workloads for judgement in judgements}
+        failures = unresolved_failures(rows, "", workloads_by_variant)
+        session_ids |= {failure.row.id for failure in failures}
     return session_ids

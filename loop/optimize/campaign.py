@@ -212,9 +212,8 @@ def unjudged_edits(context: Context) -> list[Proposal]:
     settled_numbers = {record.output.get("candidate") for record in context.finished}
     recorded = SessionChanges(context.finished).proposals
     settled_numbers |= {proposal.number for proposal in recorded if proposal.ended != "edited"}
-    proposals = read_proposals(workshop_of(context).briefs_folder.parent)
-    edits = [proposal for proposal in proposals if proposal.ended == "edited"]
-    return [edit for edit in edits if edit.number not in settled_numbers]
+    saved = read_proposals(workshop_of(context).briefs_folder.parent)
+    return [edit for edit in saved if edit.ended == "edited" and edit.number not in settled_numbers]
 
 
 def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAction[BriefOutput]:
@@ -229,12 +228,9 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
         limit_s = min(terms.proposer_minutes * 60, remaining_s)
         usd = max(0.01, terms.usd - spent.usd) / terms.width if terms.usd else None
         yield from ProposalRound(context, brief, tree, limit_s, usd).run_proposers(first_new)
-    saved, recorded = (
-        read_proposals(workshop.briefs_folder.parent),
-        {proposal.number for proposal in changes.proposals},
-    )
-    # Number to proposal, of those that no step has reported yet.
-    unreported = {proposal.number: proposal for proposal in saved if proposal.number not in recorded}
+    saved = read_proposals(workshop.briefs_folder.parent)
+    reported = {proposal.number for proposal in changes.proposals}
+    unreported = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
     ordered, jobs = yield from order_by_gain(context, tree, unjudged_edits(context))
     # With jobs, a conflicting edit has already lost to the kept one, so it does not replace it.
     first_base = "" if terms.executor else changes.first_base

@@ -286,7 +286,7 @@ def order_by_gain(
 def _run_jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
     """Run the jobs to their end, on devices like that of the first job that timed something."""
     step = context.task.first_step("change.compare")
-    if step is not None:  # Fixed limits, as a running step's grow and change the job id.
+    if step is not None:  # The plan's limits: a running step's grow, and a job's id depends on them.
         context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
     timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
     group = next((job.group for job in timed_jobs), "")

@@ -207,7 +207,7 @@ def edited_context(context: Context) -> Iterator[Context]:
     known_good = {}
     for name, build_id in SessionChanges(context.finished).incumbents.items():
         known_good[name] = KnownGood(session=INCUMBENT, build_id=build_id, commit=None)
-    variants = tuple(buildable_variants(bench, context.task.variants))  # Before its build: any of them.
+    variants = tuple(buildable_variants(bench, context.task.variants))  # Until its build, it may change any.
     build_judgement = change.judgement_by("change.build")
     if build_judgement:
         variants = build_judgement.touched

@@ -88,7 +88,7 @@ class KernelFindings:
                     )
 
     def note_unreported_kernels(self, placements: Sequence[Placement]) -> None:
-        """Note in `missing` which launched kernels the compiler's report on their variant lacks."""
+        """Note in `missing` the launched kernels that the compiler's report lacks: their registers are unknown."""
         compiled = {variant for library in self.libraries for variant in library.variants}
         unreported = [launch for launch in placements if launch.variant in compiled and launch.registers is None]
         if unreported:

@@ -231,7 +231,7 @@ def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]
     message, hint = "; ".join(parts) or "no variant declares its launch", None
     impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
     if impossible:
-        message = explain_impossible_launch(impossible)
+        message = explain_refusal(impossible)
         hint = "fewer threads, registers or less shared memory a block"
     return ParallelismOutput(
         ok=not impossible,
@@ -245,7 +245,7 @@ def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]
     )
 
 
-def explain_impossible_launch(occupancy: Occupancy) -> str:
+def explain_refusal(occupancy: Occupancy) -> str:
     """Message for a launch that the GPU refuses."""
     name, place = occupancy.kernel or occupancy.variant, f"{occupancy.on} for {occupancy.workload}"
     return f"{name} cannot be launched on {place}: {occupancy.limited_by}"

@@ -9,20 +9,9 @@ from pydantic import StringConstraints
 from loop.model.profile import Occupancy
 from loop.model.resources import CompiledLibrary, KernelResources, Placement
 from loop.model.target import CAbiVariant, ResourceBudget
-from loop.profile.inspection import (
-    KernelFindings,
-    build_for_gpu,
-    cuda_variants,
-    find_launches,
-    read_reports,
-    timed_workloads,
-)
-from loop.profile.launch_limits import (
-    declared_occupancy,
-    explain_impossible_launch,
-    gpu_at_hand,
-    largest_occupancies,
-)
+from loop.profile import inspection
+from loop.profile.inspection import KernelFindings
+from loop.profile.launch_limits import declared_occupancy, explain_refusal, gpu_at_hand, largest_occupancies
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
 from loop.report.markdown import Table
@@ -53,11 +42,11 @@ class ResourceTerms(ResultLifetime):
 
 def resources(context: Context, arguments: ResourceTerms) -> RunningAction[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report and the launches, and check the budgets."""
-    architecture, variants = arguments.device or context.bench.architecture, cuda_variants(context)
+    architecture, variants = arguments.device or context.bench.architecture, inspection.cuda_variants(context)
     findings = KernelFindings(architecture, context.bench.gpu_of_architecture(architecture))
     if findings.device is None and variants:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
-    builds = yield from build_for_gpu(context, variants, findings)
+    builds = yield from inspection.build_for_gpu(context, variants, findings)
     inputs = (architecture, str(arguments.built), arguments.spills)
     build_ids = [f"{build.variant} {build.build_id}" for build in builds]
     digest = dependency_hash(context, "kernel.resources", *inputs, *build_ids)
@@ -65,8 +54,8 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
         earlier = reuse_result(context, ResourcesOutput, digest, arguments)
         if earlier is not None:
             return Result(earlier)
-    read_reports(variants, builds, findings)
-    yield from find_launches(context, variants, findings, only_built=arguments.built)
+    inspection.read_reports(variants, builds, findings)
+    yield from inspection.find_launches(context, variants, findings, only_built=arguments.built)
     output = _check_findings(context, variants, findings, may_spill=arguments.spills == "tell")
     return Result(output.model_copy(update={"rests_on": digest}))
 
@@ -79,7 +68,7 @@ def _check_findings(
     placements = tuple(findings.list_placements(device)) if device else ()
     timed: set[str] = set()
     for variant in chosen.values():
-        timed |= {workload.name for workload in timed_workloads(context, variant)}
+        timed |= {workload.name for workload in inspection.timed_workloads(context, variant)}
     launches = merge_launches(placements, timed)
     occupancies = tuple(_timed_occupancies(context, chosen, findings, placements))
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
@@ -98,7 +87,7 @@ def _check_findings(
     refused = [_refusal_text(launch, gpu_name) for launch in launches if launch.resident == 0]
     # With a kernel it is one of `launches`; without, it comes from the manifest.
     declared = [occupancy for occupancy in occupancies if not occupancy.kernel]
-    refused += [explain_impossible_launch(occupancy) for occupancy in declared if occupancy.resident == 0]
+    refused += [explain_refusal(occupancy) for occupancy in declared if occupancy.resident == 0]
     impossible = tuple(dict.fromkeys(refused))
     over_budget = broken if may_spill else [*spilled, *broken]
     problems = [*findings.problems, *over_budget, *impossible]
@@ -198,7 +187,7 @@ def _timed_occupancies(
         return
     at_hand = gpu_at_hand(context) == device
     for name, variant in chosen.items():
-        timed = timed_workloads(context, variant)
+        timed = inspection.timed_workloads(context, variant)
         names = {workload.name for workload in timed}
         if name in findings.launches:
             reported = [launch for launch in placements if launch.variant == name and launch.workload in names]
