@@ -120,12 +120,12 @@ def choose_hosts(entries: Mapping[str, HostEntry], name_or_label: str) -> list[H
     """The machine of this name, else all with this label. Raises UsageError for an unknown word."""
     if name_or_label in entries:
         return [entries[name_or_label]]
-    labelled = [host for host in entries.values() if name_or_label in host.host.labels]
+    labelled = [entry for entry in entries.values() if name_or_label in entry.host.labels]
     if labelled:
         return labelled
     if not entries:
         hint = f"write one: {config_folder() / HOSTS_FILE}"
         raise UsageError(f"no host {name_or_label!r}: there is no {HOSTS_FILE}", hint=hint)
-    words = [*entries, *(label for host in entries.values() for label in host.host.labels)]
+    words = [*entries, *(label for entry in entries.values() for label in entry.host.labels)]
     hint = did_you_mean(name_or_label, words) or f"known: {', '.join(entries)}"
     raise UsageError(f"no host {name_or_label!r}", hint=hint)

@@ -154,8 +154,8 @@ class RaySlot(Slot):
 
 def task_variables() -> dict[str, str]:
     """Environment variables that a task gets besides its node's own: the folders of `loop` and its package."""
-    own = {name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ}
-    return {**own, "PYTHONPATH": python_path()}
+    folders = {name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ}
+    return {**folders, "PYTHONPATH": python_path()}
 
 
 def pack(folder: Path, without: Sequence[str] = ()) -> bytes:

@@ -46,7 +46,7 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
     """In words, the first later session on the same target, device and variants that passed the failed step (or
     failed it only for other variants); empty if none did. `failed_index`: of the failed session."""
     failed_row, step = rows[failed_index], (failure.pattern, failure.step)
-    if failure.cured_by == failed_row.id:
+    if failure.cured_by == failed_row.id:  # The session itself was resumed, and the step passed.
         return f"gone when that was resumed{NOTHING_CHANGED}"
     variants = {*failed_row.variants, *failed_row.emulated}
     for later_row in rows[failed_index + 1 :]:

@@ -286,9 +286,9 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: 
 def _estimate_saving(
     variant: str, row: SessionRow, weights: Mapping[str, float], promises: Mapping[tuple[str, str], Promise]
 ) -> tuple[float, float, str]:
-    """Mean ratio of a variant (geometric, by `weights`), and of the workload with most to save: the share of the variant's
-    time, and why. `promises`: variant and workload to a profile's promised gain; without one, the gain that would make it
-    `SUFFICIENT_RATIO` times as fast as the baseline."""
+    """Mean ratio of a variant (geometric, by `weights`), and of the workload with most to save: the share of the
+    variant's time, and why. `promises`: variant and workload to a profile's promised gain; without one, the gain
+    that would make it `SUFFICIENT_RATIO` times as fast as the baseline."""
     ratios = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
     total_weight = sum(weights.get(name, 1.0) for name in ratios)
     mean_log, options = 0.0, []

@@ -271,19 +271,20 @@ def compute_statistics(
 
 def statistics_lines(statistics: PatternStatistics) -> list[str]:
     """A pattern's statistics in sentences."""
-    text = [f"{statistics.name} is {statistics.status}: {statistics.why}"]
+    sentences = [f"{statistics.name} is {statistics.status}: {statistics.why}"]
     if statistics.applied:
         counts = f"{statistics.passed} passed, {statistics.found} found something wrong, {statistics.broken} broke"
-        text.append(f"run {statistics.applied} times: {counts}")
+        sentences.append(f"run {statistics.applied} times: {counts}")
     basis = f"runs worth {statistics.weight:.3g} here" if statistics.weight else "its author's estimate alone"
     low, high = map(seconds_text, statistics.interval_s)
     interval_text = f"between {low} and {high} in {100 * INTERVAL_LEVEL:.0f} % of cases"
-    text.append(f"the next run takes {seconds_text(statistics.seconds)}, {interval_text}, from {basis}")
+    sentences.append(f"the next run takes {seconds_text(statistics.seconds)}, {interval_text}, from {basis}")
     if statistics.saved_minutes:
-        text.append(f"saved {say.minutes(statistics.saved_minutes)}, {say.usd(statistics.saved_usd)}, as measured")
+        saved = f"{say.minutes(statistics.saved_minutes)}, {say.usd(statistics.saved_usd)}"
+        sentences.append(f"saved {saved}, as measured")
     if statistics.last_used:
-        text.append(f"last used {statistics.last_used[:10]}, in {statistics.last_session}")
-    return text
+        sentences.append(f"last used {statistics.last_used[:10]}, in {statistics.last_session}")
+    return sentences
 
 
 def describe_accuracy(rows: Sequence[SessionRow]) -> str:

@@ -133,8 +133,12 @@ def decide_on_change(
         where = f"slower on {len(slower)} of {len(speeds)} workloads"
         return "reverted", f"{where}: {speedup_text(worst.ratio, 3)} on {worst.workload}", gain
     if "faster" not in outcomes:
-        unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
-        why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
+        inconclusive = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
+        why = (
+            "no gain beyond noise"
+            if inconclusive is None
+            else f"not clear that it is faster ({inconclusive.reason})"
+        )
         counts = ", ".join(f"{word} on {outcomes.count(word)}" for word in dict.fromkeys(outcomes))
         return "reverted", f"{why}: {speed}, {counts}", gain
     if gain < 1 + least_gain:

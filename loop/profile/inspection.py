@@ -97,8 +97,8 @@ class KernelFindings:
 
 
 def runs_on(code: str, device: str) -> bool:
-    """True if a GPU of architecture `device` runs machine code of architecture `code`. Majors must
-    be equal, and the code's minor no higher. Code for `sm_90a` runs on `sm_90` alone."""
+    """True if a GPU of architecture `device` runs machine code for `code`: the major numbers must be equal, and
+    the code's minor no higher. Code for `sm_90a` runs on `sm_90` alone."""
     code_match, device_match = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
     if not code_match or not device_match or code_match[1] != device_match[1]:
         return False
@@ -196,9 +196,11 @@ def find_launches(
         else:
             variants[name] = emulated
     builds = yield from _build_variants(context, variants, "launches", findings)
-    workloads = [_workloads_to_launch(context, chosen[library.variant]) for library in builds]
-    dry_runs = (ask_for_launches(bench, *each) for each in zip(builds, workloads, strict=True))
-    answers, symbols = (yield from run_side_by_side(dry_runs, cores())), set[str]()
+    dry_runs, symbols = [], set[str]()
+    for library in builds:
+        workloads = _workloads_to_launch(context, chosen[library.variant])
+        dry_runs.append(ask_for_launches(bench, library, workloads))
+    answers = yield from run_side_by_side(dry_runs, cores())
     for library, calls in zip(builds, answers, strict=True):
         _add_launches(library.variant, calls, findings)
         symbols |= {launch.kernel for call in calls for launch in call.launches}
