@@ -114,7 +114,7 @@ class Trial(Hypothesis):
         return Outcome({name: tensor.detach().clone() for name, tensor in returned.items()}, changed)
 
     def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
-        """Whether a call runs, is as finite as earlier ones and has their outputs. `outcomes` keeps those."""
+        """Whether a call runs, is as finite as earlier ones and has their outputs. If so, `outcomes` gets it."""
         try:
             outcome = self.run(sizes, attributes=attributes)
         except Exception:

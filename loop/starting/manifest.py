@@ -77,7 +77,7 @@ class Sizes:
         return name in unshared_dims and (has_second or bool(FILTER_NAME.fullmatch(name)))
 
     def candidates(self, table: Sequence[Sequence[int]]) -> list[dict[str, int]]:
-        """Sizes of all dimensions from each row of a table, without doubles. Those given by number stay."""
+        """Sizes of all dimensions from each row of a table, without duplicates. Those given by number stay."""
         set_sizes = {**self.fixed_sizes, **dict.fromkeys(self.filter_dims, FILTER_SIZE)}
         candidates: list[dict[str, int]] = []
         for row in table:
@@ -149,11 +149,9 @@ def _value_lines(facts: TargetFacts) -> list[str]:
         lines.append(f"  positive: {_yaml_mapping(dict.fromkeys(positive, DISTRIBUTIONS['positive']))}\n")
     for drawn in ("negative", "far"):
         if any(workload.get("drawn") == drawn for workload in facts.edges):
-            distribution_by_input = {}
-            for tensor in facts.inputs:
-                distribution = "positive" if tensor.name in positive else drawn
-                distribution_by_input[tensor.name] = DISTRIBUTIONS[distribution]
-            lines.append(f"  {drawn}: {_yaml_mapping(distribution_by_input)}\n")
+            distributions = {tensor.name: DISTRIBUTIONS[drawn] for tensor in facts.inputs}
+            distributions |= dict.fromkeys(positive, DISTRIBUTIONS["positive"])
+            lines.append(f"  {drawn}: {_yaml_mapping(distributions)}\n")
     return lines
 
 

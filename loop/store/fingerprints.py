@@ -53,7 +53,7 @@ MAX_MESSAGE = 400  # Characters of a message stored in the index.
 
 
 def _replace_path(match: re.Match[str]) -> str:
-    """Replace a path: headers, libraries and programs by their name, others by `PATH`. `and/or` is none."""
+    """Replace a path: headers, libraries and programs by their name, others by `PATH`. `and/or` is no path."""
     text = match[0]
     is_path = text.startswith(("/", "./", "../", "~/")) or text.count("/") > 1 or "." in text.rpartition("/")[2]
     if not is_path:
@@ -126,11 +126,10 @@ def collect_failures(session: str, attempts: Sequence[Finished]) -> tuple[Failur
     for index, record in enumerate(attempts):
         for failure in fingerprints_of_step(record) if record.status == "failed" else ():
             is_cured = any(_is_cured_in(later, record, failure) for later in attempts[index + 1 :])
-            fields = {"pattern": record.pattern, "step": record.step, "cured_by": session if is_cured else None}
+            fields = {"pattern": record.pattern, "step": record.step, "action": record.action}
             fields |= {"message": record.message[:MAX_MESSAGE], "hint": (record.hint or "")[:MAX_MESSAGE]}
-            failures[record.pattern, record.step, failure.key] = failure.model_copy(
-                update={**fields, "action": record.action}
-            )
+            fields |= {"cured_by": session} if is_cured else {}
+            failures[record.pattern, record.step, failure.key] = failure.model_copy(update=fields)
     return tuple(failures.values())
 
 
