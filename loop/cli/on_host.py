@@ -460,7 +460,7 @@ def _job_variables(entry: HostEntry, shipment: _Shipment) -> dict[str, str]:
     trusted_hashes = [] if shipment.target is None else [trust.definition_hash(project)]
     if resumed:
         trusted_hashes.append(trust.digest_of(trust.session_commands(resumed.head())))
-    hosted = Sender(
+    sender = Sender(
         name=entry.name,
         target=None if project.bundled else str(project.target),
         prices=entry.host.prices,
@@ -469,4 +469,4 @@ def _job_variables(entry: HostEntry, shipment: _Shipment) -> dict[str, str]:
     )
     gpus = entry.host.gpus
     visible = {} if gpus is None else {VISIBLE_VARIABLE: ",".join(map(str, gpus))}
-    return {SENDER_VARIABLE: hosted.to_json_text(), **visible}
+    return {SENDER_VARIABLE: sender.to_json_text(), **visible}

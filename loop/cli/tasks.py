@@ -361,7 +361,7 @@ class Audit:
         else:
             workloads = expand_sets(target, target.workloads, target.dtypes[self.device])
             chosen = spread_evenly(workloads, MOST_CASES)
-            cases = [{"name": load.name, "given": {**load.sizes, **load.attributes}} for load in chosen]
+            cases = [{"name": item.name, "given": {**item.sizes, **item.attributes}} for item in chosen]
         functions: dict[str, str] = {}
         for name in names:
             if isinstance(variant := target.variants[name], PythonVariant):
