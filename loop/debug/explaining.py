@@ -87,13 +87,13 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     """Try explanations in order: calls, layout, threads, known faults, then a rule on workloads."""
     causes = {check.cause for check in prober.failures}
     gate_cause = next((text for cause, text in TEXT_BY_GATE_CAUSE.items() if cause in causes), "")
-    call_cause = cause = next((text for cause, text in TEXT_BY_CALL_CAUSE.items() if cause in causes), "")
+    cause = next((text for cause, text in TEXT_BY_CALL_CAUSE.items() if cause in causes), "")
     layouts = dict.fromkeys(check.inputs for check in prober.failures)
     rule, predicted, faults = "", 0, tuple[str, ...]()
     if not cause and "contiguous" not in layouts:
         cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
-    if not cause:
-        call_cause = cause = yield from _find_call_cause(prober)
+    cause = cause or (yield from _find_call_cause(prober))
+    has_place = not cause  # Else other elements are wrong in other calls or layouts.
     if not cause and gate_cause in ("", TEXT_BY_GATE_CAUSE["NaN"]):  # Quick; a rule uses the time left.
         faults = yield from _match_known_faults(prober)
     if not cause:
@@ -101,16 +101,14 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     if not cause:
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
     clearest, signature = prober.failing.clearest_check, prober.signature
-    where = ""
-    if not call_cause:  # Else other elements are wrong in other calls.
-        where = describe_common_location(prober.failures, signature) or describe_location(clearest, signature)
+    where = describe_common_location(prober.failures, signature) or describe_location(clearest, signature)
     return Explanation(
         variant=prober.failing.variant,
         cause=cause,
         as_if=faults,
         rule=rule,
         held=predicted,
-        where=where,
+        where=where if has_place else "",
         workload=clearest.workload.name,
     )
 

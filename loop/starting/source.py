@@ -213,11 +213,11 @@ class EntryWriter:
         if expression is None:
             expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
             hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
-            numbers = [number.name.lower() for number in self.function.numbers]
-            unnamed = [dim for dim in facts.inputs[0].dims if dim.lower() not in numbers]
+            tensor, numbers = facts.inputs[0], [number.name.lower() for number in self.function.numbers]
+            unnamed = [dim for dim in tensor.dims if dim.lower() not in numbers]
             if is_number and unnamed and parameter.dtype not in NOT_INTEGERS:
-                dims = [name.upper() if dim == unnamed[-1] else dim for dim in facts.inputs[0].dims]
-                hint = f"--like {facts.inputs[0].name}={','.join(dims)} where it is a size, {hint}"
+                shape = ",".join(name.upper() if dim == unnamed[-1] else dim for dim in tensor.dims)
+                hint = f"--like {tensor.name}={shape} where it is a size, {hint}"
             raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {expected}", hint)
         return expression
 
@@ -323,13 +323,12 @@ def _with_headers(path: Path) -> dict[str, Path]:
 def sources_to_edit(sources: Iterable[str], folder: Path) -> list[str]:
     """Paths of a compiled variant's sources. A source that includes other sources only wraps them, as an
     entry that `loop init` writes: these stand in its place. `folder`: the target's."""
-    paths: dict[Path, None] = {}
+    paths: list[Path] = []
     for source in sources:
         path = folder / source
         files = _with_headers(path).values() if path.is_file() else ()
-        included = [file for file in files if file != path and file.suffix in BUILD_BY_ENDING]
-        paths |= dict.fromkeys(included or [path])
-    return [str(path) for path in paths]
+        paths += [file for file in files if file != path and file.suffix in BUILD_BY_ENDING] or [path]
+    return [str(path) for path in dict.fromkeys(paths)]
 
 
 def identifier(name: str) -> str:

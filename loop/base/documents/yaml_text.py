@@ -104,9 +104,8 @@ def _events(name: str, text: str) -> Iterator[Any]:
         if error.context_mark and "quoted" in str(error.context):
             mark = error.context_mark  # An open quote is noticed at the end of the file.
         position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        got = error.problem or "a mistake in it"
-        if text.split("\n")[position[0] - 1][position[1] - 1 :].startswith("\t"):
-            got = "a tab: indent with spaces"
+        is_tab = text.split("\n")[position[0] - 1][position[1] - 1 :].startswith("\t")
+        got = "a tab: indent with spaces" if is_tab else error.problem or "a mistake in it"
         raise _definition_error(name, position, "YAML", got) from error
     except (ValueError, LookupError, RecursionError, OverflowError, yaml.YAMLError) as error:
         got = f"{type(error).__name__}: {error}"[:80]
