@@ -220,8 +220,7 @@ class KeptChange(Model):
 
 
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
-    """Speedups by kept changes, one per variant and tuning: the product of the single ratios, or what the final
-    measurement (`change.confirm`) says."""
+    """Speedups by kept changes, per variant and tuning: as finally confirmed, else products of the ratios."""
     records = latest_attempts(finished)
     briefs = outputs_by_run(records, BriefOutput)
     tuning_by_run = {run: output.brief.tuning for run, output in briefs if output.brief}

@@ -169,8 +169,7 @@ class BuildRecipe(Model):
     becomes the macros of the target's `tuning`."""
 
     def with_placeholders_filled(self, flags_by_placeholder: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
-        """The recipe with placeholders replaced: a flag that is one becomes all of its flags; one within a flag
-        (`-arch={arch}`) becomes its flag, if it has exactly one."""
+        """The recipe with placeholders replaced; within a flag (`-arch={arch}`), only those for one flag."""
         flags: list[str] = []
         for flag in self.flags:
             if flag in flags_by_placeholder:

@@ -14,11 +14,11 @@ TOO_WIDE = 10.0
 
 
 def is_vague(interval: Interval) -> bool:
-    """Whether an interval of a ratio is too wide to use: high/low exceeds `TOO_WIDE`. Not if it is clear all the
-    same: far above 1, as 40 to 500, or below 0.5, as 0.001 to 0.3."""
+    """Whether an interval of a ratio is too wide to use: high/low exceeds `TOO_WIDE`, and nothing is clear."""
     low, high = interval
     width = high / low
-    return width > TOO_WIDE and low <= width and high >= 0.5
+    is_clearly_faster, is_clearly_slower = low > width, high < 0.5
+    return width > TOO_WIDE and not is_clearly_faster and not is_clearly_slower
 
 
 class SpeedVerdict(Model):

@@ -131,8 +131,7 @@ def outdated_prices(charges: Iterable[Charge], card: RateCard, today: datetime.d
 
 
 def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> list[Rate]:
-    """The rates at which each second of a session is charged: the machine's (of a processor only
-    if the whole machine is rented), and that of the person or agent who waits."""
+    """The rates charged each second: the machine's (a CPU's if all of it is rented), and of who waits."""
     machine, waiting = rate_for_gpu(card, gpu), card.find_rate(card.waiting)
     rates = [machine] if machine is not None and (device == "cuda" or machine.whole) else []
     return [*rates, waiting] if waiting is not None else rates

@@ -18,7 +18,7 @@ from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import decisions
 from loop.money.bill import STALE_DAYS, SessionUse, explain_missing_price, make_bill, rate_for_gpu
 from loop.money.model import AgedRate, Costs, KeepOrStop, Ledger, Options, Pivot, Prices, StopCost, Waiting
-from loop.report.bills import RESOURCE_NAMES
+from loop.report.format import RESOURCE_NAMES
 from loop.store import index
 
 SUM_DECIMALS = 9
@@ -38,8 +38,7 @@ def show_costs(target: Path | None) -> Ledger:
 
 
 def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
-    """Costs and savings of these sessions. The return counts only the cost of sessions that ran here.
-    `damaged`: session folders that were skipped, each with the reason."""
+    """Costs, savings and return of sessions. `damaged`: session folders that were skipped, to the reason."""
     savings = [saving for row in rows for saving in row.savings]
     saved_minutes, saved_usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(row.usd for row in rows if not row.recorded)
@@ -114,9 +113,8 @@ def keep_or_stop(
     waiting: Waiting | None,
     target: Path | None,
 ) -> KeepOrStop:
-    """Costs of idling and of a stop, break-even and decision. Raises UsageError. Prices left out
-    come from the rate card, a restart's time from past sessions. `waiting`: for whom a restart
-    costs time; None: as the rate card says."""
+    """Costs of idling and of a stop, break-even and decision. Prices left out come from the rate card, a restart's
+    time from past sessions. `waiting`: for whom a restart costs time. Raises UsageError."""
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
     stop_options = {"--stop-cost-usd": stop_cost_usd, "--restart-minutes": restart_minutes}

@@ -58,8 +58,7 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
 def price_restart(
     minutes: float, source: str, card: RateCard, usd_per_hour: float, waiting: Waiting | None = None
 ) -> StopCost:
-    """Cost of a stop: the restart's minutes, from `source`, at the rates of GPU and who waits (None: as in the
-    rate card). Raises UsageError without a price."""
+    """Cost of a stop: minutes of the restart, from `source`, at the rates of the GPU and of who waits."""
     card_rate = card.find_rate(card.waiting)
     if waiting is None:
         waiting = "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"
@@ -175,8 +174,7 @@ NOISE_MARGIN = 0.02
 
 
 def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:
-    """Expected value of an option: probability x value - cost, at both ends of its cost. `value_usd`: value of
-    success if the option states none. If an input is unknown, the note states the value that it would need."""
+    """Expected value of an option, by probability and value (`value_usd` if it has none); what is unknown."""
     (low, high), probability = option.usd, option.probability
     value = option.value_usd if option.value_usd is not None else value_usd
     expected_usd = None
@@ -232,8 +230,7 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
 def check_stop_rules(
     rows: Sequence[SessionRow], budget_s: float | None = None, used_s: float | None = None
 ) -> list[StopRule]:
-    """Check the stop rules on sessions of one target and device, oldest first; unended ones do not
-    count. `budget_s`, `used_s`: of the running session; None: use the last session's prediction."""
+    """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of the running one, if any."""
     # `recorded`: from before loop, known only by the figures of its report.
     ended_rows = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     return [check_progress(ended_rows), check_budget(ended_rows, budget_s, used_s), check_correctness(ended_rows)]

@@ -7,7 +7,6 @@ from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, PivotOutput
 from loop.report import format as say
-from loop.report.bills import RESOURCE_NAMES, money_line
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section
 
@@ -19,12 +18,12 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
         rate, used = "-", "-"  # Not charged by the hour.
         if charge.seconds > 0:
             rate, used = say.rate(charge.usd / charge.seconds * 3600), say.seconds(charge.seconds)
-        name = RESOURCE_NAMES[charge.resource]
+        name = say.RESOURCE_NAMES[charge.resource]
         rows.append((name, charge.rate, rate, used, say.usd(charge.usd), charge.basis))
     if len(rows) > 1:
         rows.append(("Sum", "", "", "", say.usd(bill.usd), ""))
     heads = ("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
-    yield Section(note=money_line(bill, seconds), table=drop_empty_columns(heads, rows))
+    yield Section(note=say.cost_and_return(bill, seconds), table=drop_empty_columns(heads, rows))
     models = []
     for use in bill.ai.models if bill.ai else ():
         tokens = use.tokens
@@ -46,7 +45,7 @@ def _remarks(bill: Bill) -> Iterator[str]:
     for missing in bill.unmeasured:
         is_in_use = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
         reason = missing.reason if is_in_use else f"not measured ({missing.reason})"
-        yield f"{RESOURCE_NAMES[missing.resource]}: {reason}"
+        yield f"{say.RESOURCE_NAMES[missing.resource]}: {reason}"
     yield from bill.notes
     yield from bill.ai.notes if bill.ai else ()
     changes, saved_us = say.count(bill.gains.accepted, "kept change"), bill.gains.accepted_us

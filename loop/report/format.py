@@ -1,11 +1,13 @@
-"""Formats numbers for people. The report formats all its numbers here."""
+"""Formats numbers and bills for people. The report formats all its numbers here."""
 
 import datetime
+from collections import defaultdict
 from collections.abc import Sequence
 
 from loop.base.stats import significant as significant
 from loop.base.stats import speedup_text as speedup_text
 from loop.model.change import KeptChange
+from loop.model.money import Bill
 from loop.model.verdict import Interval
 
 
@@ -104,3 +106,36 @@ def share(actual: float, target: float) -> str:
         return ""
     part = actual / target
     return f"{100 * part:.0f} %" if part < 10 else f"{part:.0f} times"
+
+
+RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
+
+
+def cost_and_return(bill: Bill, duration_s: float) -> str:
+    """Cost and return of a session, two sentences. `duration_s`: shown if nothing was billed."""
+    return f"Cost: {cost_text(bill, duration_s)}. {roi_text(bill)}."
+
+
+def cost_text(bill: Bill, duration_s: float) -> str:
+    """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`. `duration_s`: shown if nothing was billed."""
+    sums: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for charge in bill.charges:
+        sums[charge.resource, charge.basis] += charge.usd
+    parts = [f"{RESOURCE_NAMES[name]} {usd(amount)} {basis}" for (name, basis), amount in sums.items()]
+    billed_text = f"{usd(bill.usd)} ({', '.join(parts)})" if parts else "nothing was billed"
+    has_ai_tokens = bill.ai is not None and bool(bill.ai.models)
+    used_resources = ("gpu", "ai") if has_ai_tokens else ("gpu",)
+    unpriced = [RESOURCE_NAMES[m.resource] for m in bill.unmeasured if m.resource in used_resources]
+    gaps = f"; {' and '.join(unpriced)}: price unknown" if unpriced else ""
+    if bill.ai is not None and bill.ai.usd is None and not has_ai_tokens:
+        gaps += "; no AI cost stated"
+    return f"{billed_text}{gaps}" if parts or gaps else f"{billed_text}; {seconds(duration_s)} of this machine"
+
+
+def roi_text(bill: Bill) -> str:
+    """`ROI -0.61: 1.2 min spared, measured here, are worth $0.0117`; else the reason for no ROI."""
+    if bill.roi is not None:
+        spared = seconds(60 * sum(saving.minutes for saving in bill.savings))
+        return f"ROI {significant(bill.roi)}: {spared} spared, measured here, are worth {usd(bill.saved_usd)}"
+    reason = "no time without a pattern was measured here" if bill.usd else "nothing was billed"
+    return f"ROI not measurable yet: {reason}"

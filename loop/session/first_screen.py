@@ -17,7 +17,6 @@ from loop.optimize import section as changes
 from loop.optimize.section import skips_judging
 from loop.optimize.session_changes import SessionChanges
 from loop.report import format as say
-from loop.report.bills import money_line
 from loop.report.findings import mean_text, speed_verdicts, trusted_mean
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, shortened
 from loop.report.sections import Section, SizeLimit, sections_as_markdown
@@ -322,7 +321,7 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
     yield f"Grade {shortened(record.grade, 20)}: {grade_reason}."
     planned_time = say.seconds(60 * head.plan.plan.budget.minutes)
     yield f"Time: {say.seconds(record.seconds)} of {planned_time} planned."
-    yield money_line(record.bill, record.seconds)
+    yield say.cost_and_return(record.bill, record.seconds)
     if sentences := not_exercised_sentences(record, finished):
         texts = [shortened(text.replace("`", ""), LONGEST_LISTED) for text in sentences[:MOST_LISTED]]
         if len(sentences) > MOST_LISTED:

@@ -109,8 +109,7 @@ def propose_next(
     device: str = "auto",
     host_options: Sequence[str] = (),
 ) -> NextSession:
-    """The most urgent idea that can run here, and the others. Raises UsageError if no plan can run. `ended_rows`:
-    sessions not in the index yet. `target_options`, `host_options`: `--target`, `--on HOST` of its command."""
+    """The most urgent idea that can run here, and others. UsageError: none. `ended_rows`: not in the index yet."""
     ended_ids = {row.id for row in ended_rows}
     indexed_rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     rows = [*(row for row in indexed_rows if row.id not in ended_ids), *ended_rows]
@@ -208,8 +207,8 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
 
 
 def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
-    """The head of a session that would run this idea. Raises LoopError if it cannot run.
-    An idea that repeats failed checks takes device, threads and seed of the session in which they failed."""
+    """The head of a session that runs this idea; repeated checks get device, threads and seed of the failed
+    ones."""
     variants = (idea.variant,) if idea.variant is not None else ()
     plan, pattern = (idea.plan, None) if idea.plan in setting.plans else (None, idea.plan)
     request = SessionRequest(plan=plan, pattern=pattern, device=device, variants=variants)

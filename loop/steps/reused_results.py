@@ -43,8 +43,7 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
 def reuse_result(
     context: Context, output_class: type[OutputType], dependencies_hash: str, lifetime: ResultLifetime
 ) -> OutputType | None:
-    """The last earlier result with this `dependencies_hash`, as `output_class`; None without one, if it failed, or
-    is older than `lifetime`. Raises LoopError if that session is damaged."""
+    """The last earlier result with this hash, as `output_class`; None without one, or if bad or too old."""
     oldest_start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
     rows = [row for row in context.past.sessions if dependencies_hash in row.lasting]
     row = rows[-1] if dependencies_hash and rows else None

@@ -166,8 +166,7 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 
 
 def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
-    """The setting, with a workload set added for each name that gives sizes, as `B=1 H=2 S=65 D=64`.
-    Raises LoopError that names the wrong part and shows a workload that fits."""
+    """The setting with a workload set for each name such as `B=1 S=65`. LoopError: it does not fit."""
     target, dtype = setting.target, next(iter(setting.target.tolerance))
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
     for text in (name for name in names if "=" in name):

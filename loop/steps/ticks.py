@@ -22,8 +22,7 @@ class TickFile:
         self._last_tick: StepTick | None = None
 
     def add(self, tick: StepTick) -> None:
-        """Append a note, unless the file is full, or the note repeats the last one or comes within
-        `MIN_INTERVAL_S` of it. Heartbeats, and the first note of an attempt, are always written."""
+        """Append a note if the file is not full; not one that is repeated or too soon, unless a heartbeat."""
         last = self._last_tick
         is_same_attempt = last is not None and (last.key, last.attempt) == (tick.key, tick.attempt)
         if last is not None and is_same_attempt and not tick.heartbeat:

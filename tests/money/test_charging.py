@@ -9,7 +9,7 @@ from loop.model.dtypes import Device
 from loop.model.money import AiUse, Bill, MachineRate, RateCard
 from loop.money import bill as billing
 from loop.money.bill import SessionUse, make_bill, rate_for_gpu
-from loop.report.bills import roi_text
+from loop.report.format import roi_text
 from tests.makers import make_build, make_built, make_card, make_finished
 
 TODAY = datetime.date(2026, 11, 21)
