@@ -103,7 +103,7 @@ LOOP_EXPORT int rms(const LoopTensor *in, LoopTensor *out, const double *, void 
   return 0;
 }
 """
-FASTER = ("constexpr int kThreads = 32;", "constexpr int kThreads = 256;")
+FASTER = ("constexpr int kThreads = 32;", "constexpr int kThreads = 64;")
 WRONG = ("1e-6f", "1e-2f")
 
 
