@@ -327,11 +327,6 @@ def load_executor(name: str) -> Any:
     return module
 
 
-def open_executor(name: str, width: int) -> Executor:
-    """Open the executor of this name for `width` jobs at a time. Raises UsageError as `check`."""
-    return Executor(load_executor(name).slots(width))
-
-
 def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
     """Run all jobs that are not done yet, and wait until each has ended; its state tells how. A job that another
     process runs is only awaited. A job runs again if its machine or a hang made it fail, and it has tries left.

@@ -76,7 +76,9 @@ class Gpus:
 @functools.cache
 def detect_gpus() -> Gpus:
     """The GPUs of this machine. The driver is asked once per process."""
-    smi_rows, answer = _ask_smi(), _ask_driver()
+    lines = [line.split(",") for line in (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()]
+    smi_rows = [(cells[0].strip(), cells[1].strip()) for cells in lines if len(cells) == 2]  # Name and driver.
+    answer = _ask_driver()  # Its process may have started before nvidia-smi.
     usable, release = [], answer["cuda"]
     for fields in answer["gpus"]:
         known_fields = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
@@ -95,7 +97,7 @@ def detect_gpus() -> Gpus:
 
 @functools.cache
 def start_driver_query() -> "subprocess.Popen[str]":
-    """The process that asks the driver, started by the first call; `gpus` reads its answer later."""
+    """The process that asks the driver, started by the first call; `detect_gpus` reads its answer later."""
     command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
     environment = {**child_environment(), "PYTHONPATH": python_path()}
     return subprocess.Popen(command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
@@ -115,12 +117,6 @@ def _ask_driver() -> dict[str, Any]:
         return {**failure, "why": f"the NVIDIA driver did not answer within {QUERY_LIMIT_S} s"}
     except (OSError, ValueError, IndexError):
         return {**failure, "why": "the process that asks the NVIDIA driver died"}
-
-
-def _ask_smi() -> list[tuple[str, str]]:
-    """(name, driver version) of each GPU by nvidia-smi; empty if it is missing or fails."""
-    rows = [line.split(",") for line in (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()]
-    return [(row[0].strip(), row[1].strip()) for row in rows if len(row) == 2]
 
 
 def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:

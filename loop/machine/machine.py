@@ -165,20 +165,15 @@ def available_memory() -> int:
         return free_bytes
 
 
+@functools.cache
 def vector_lanes() -> int:
     """Number of float32 elements in this processor's widest vector; 1 if unknown."""
-    flags = processor_flags()
-    return next((lanes for flag, lanes in LANES_BY_FLAG.items() if flag in flags), 1)
-
-
-@functools.cache
-def processor_flags() -> frozenset[str]:
-    """All flags (x86) or features (Arm) of the first processor in /proc/cpuinfo."""
+    flags: list[str] = []
     for line in _processor_lines():
         name, _, words = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(words.split())
-    return frozenset()
+        if name.strip() in ("flags", "Features"):  # On x86 or Arm.
+            flags += words.split()
+    return next((lanes for flag, lanes in LANES_BY_FLAG.items() if flag in flags), 1)
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 REPORT_LIMIT_S = 20.0
 LISTING = ("-fPIC", "-S", "-fopt-info-vec-optimized", '-DLOOP_BUILD_ID="report"')
+GCC_VERSION = re.compile(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(")
 VECTORISED = re.compile(r"optimized: .*\bloop vectorized\b")
 """gcc's remark on a vectorised loop, with -fopt-info-vec-optimized."""
 ARITHMETIC = re.compile(
@@ -39,7 +40,8 @@ def compiler_report(
 ) -> Generator[Tick, None, tuple[dict[str, int | float | None], str]]:
     """Vectorisation facts from compiling a variant's sources to assembly; or no facts and the reason.
     `vectorised`: number of loops that gcc vectorised, counted per place and vector width."""
-    if not is_gcc(compiler_version(variant.build.compiler) or ""):
+    version = compiler_version(variant.build.compiler) or ""  # Of gcc it names the foundation, or begins with gcc.
+    if "Free Software Foundation" not in version and not GCC_VERSION.match(version):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"
     listings, remarks = "", ""
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
@@ -55,11 +57,6 @@ def compiler_report(
             listings += listing.read_text(errors="replace")
             remarks += completed.errors
     return {"vectorised": len(VECTORISED.findall(remarks)), "vector_share": vector_share(listings)}, ""
-
-
-def is_gcc(version: str) -> bool:
-    """True if this is the first line of gcc's version text."""
-    return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
 
 
 def vector_share(listing: str) -> float | None:

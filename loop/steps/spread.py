@@ -60,7 +60,7 @@ def run_jobs(
     jobs = [_prepare_job(context, action, part) for part in parts]
     if all(job.state == "done" for job in jobs):
         return jobs
-    runner = executor.open_executor(campaign.executor, campaign.width)
+    runner = executor.Executor(executor.load_executor(campaign.executor).slots(campaign.width))
     try:
         yield from executor.run_all_comparable(runner, list({job.id: job for job in jobs}.values()), group)
     finally:

@@ -51,7 +51,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def work(jobs: list[JobFolder], cluster: Any, kills: int) -> None:
     """All of them done while nodes die, and others come."""
-    runner, begun = executor.open_executor("ray", 4), time.monotonic()
+    runner, begun = executor.Executor(executor.load_executor("ray").slots(4)), time.monotonic()
     chosen = random.Random(7)
     try:
         for _ in executor.run_all(runner, jobs):
@@ -141,7 +141,7 @@ def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.Mon
 @pytest.mark.filterwarnings("ignore")
 def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
     """Its command is told to end; the others go on."""
-    jobs, runner = [make("sleep"), make("nap 1")], executor.open_executor("ray", 2)
+    jobs, runner = [make("sleep"), make("nap 1")], executor.Executor(executor.load_executor("ray").slots(2))
     try:
         for job in jobs:
             runner.submit(job)
@@ -184,7 +184,7 @@ def slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def all_done(jobs: list[JobFolder]) -> None:
     """All of them done by Slurm, two at a time."""
-    with contextlib.closing(executor.open_executor("slurm", 2)) as runner:
+    with contextlib.closing(executor.Executor(executor.load_executor("slurm").slots(2))) as runner:
         run_to_end(executor.run_all(runner, jobs))
 
 
@@ -229,7 +229,7 @@ def test_a_job_is_lost_only_by_an_answer_of_slurms(
 def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, slurm_here: None) -> None:
     """A task that is killed is begun again by us, one that is requeued by Slurm; a cancelled one is not."""
     jobs = [make(f"once {word}") for word in ("killed", "requeued", "cancelled")]
-    runner = executor.open_executor("slurm", 2)
+    runner = executor.Executor(executor.load_executor("slurm").slots(2))
     working = executor.run_all(runner, jobs)
     end = time.monotonic() + 60
     while {"running"} != {job.state for job in jobs[:2]}:
