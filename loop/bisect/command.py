@@ -194,7 +194,7 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
     line = read_line(folder, request.good, request.bad or "HEAD")
     tree = stack.enter_context(open_worktree(line))
     if here.is_relative_to(line.top):
-        tree = replace(tree, target=tree.root / here.relative_to(line.top))
+        tree = replace(tree, target=tree.root / here.relative_to(line.top))  # There the command runs.
     limit_s = request.probe_limit_s or COMMAND_LIMIT_S
     return Bisection(line, CommandProbe(request.command, tree, limit_s))
 

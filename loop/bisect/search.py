@@ -203,9 +203,9 @@ class Pairs(Observations):
     @functools.cached_property
     def pair_variance(self) -> float:
         """Variance of one pair about its build's mean, enlarged if few pairs estimate it."""
-        series = [values for values in self.clipped.values() if len(values) > 1]
-        freedom = sum(len(values) - 1 for values in series)
-        squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
+        values_of_builds = [values for values in self.clipped.values() if len(values) > 1]
+        freedom = sum(len(values) - 1 for values in values_of_builds)
+        squares = math.fsum((value - fmean(values)) ** 2 for values in values_of_builds for value in values)
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def timed_builds(self, low: int, high: int) -> list[TimedBuild]:
@@ -267,15 +267,15 @@ class Pairs(Observations):
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its vote decides once
         the variances of noise, midpoint and pairs add up to less than step^2 / (2 log odds)."""
         count, fit = self.count_at(position), self.fit(low, high, strict=strict)
-        allowed = fit.step**2 / 2 / DECISIVE_LOG_ODDS - fit.noise**2 - fit.midpoint_variance
-        needed = self.pair_variance / max(allowed, fit.noise**2 / 2, 1e-12)
-        is_noisy = allowed <= fit.noise**2 / 2
-        if count >= (MOST_NEEDED_NOISY * needed if is_noisy else MOST_NEEDED * needed + 2):
+        allowed_variance = fit.step**2 / 2 / DECISIVE_LOG_ODDS - fit.noise**2 - fit.midpoint_variance
+        needed_pairs = self.pair_variance / max(allowed_variance, fit.noise**2 / 2, 1e-12)
+        is_noisy = allowed_variance <= fit.noise**2 / 2
+        if count >= (MOST_NEEDED_NOISY * needed_pairs if is_noisy else MOST_NEEDED * needed_pairs + 2):
             return 0
-        return min(max(1, math.ceil(needed / 3), count // 4), BATCH_MOST)
+        return min(max(1, math.ceil(needed_pairs / 3), count // 4), BATCH_MOST)
 
     def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
-        """Pairs of a build beside the step, to rule out that noise between builds hides it: at a time, at most."""
+        """Pairs of a build beside the step, which shows how builds differ by chance: at a time, and at most."""
         step = self.fit(low, high, strict=True).step
         noise = self.fit(low, high, strict=False).noise
         count = math.ceil(NEIGHBOUR_NEED * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
@@ -402,8 +402,8 @@ class Runs(Observations):
 
     def is_consistent(self, low: int, high: int) -> bool:
         """Whether no commit of a range has both failed and passed so far."""
-        series = [runs for position, runs in self.values_at.items() if low <= position <= high]
-        return all(all(runs) or not any(runs) for runs in series)
+        runs_of_commits = [runs for position, runs in self.values_at.items() if low <= position <= high]
+        return all(all(runs) or not any(runs) for runs in runs_of_commits)
 
     def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
         """The next run of an end; None once the bad one evidently fails more often; a result if it does not."""
@@ -466,8 +466,8 @@ class Runs(Observations):
         count = self.count_at(position)
         if self.is_consistent(low, high):
             return FIRST_RUNS if count == 0 else 1
-        to_fail_once = math.ceil(1 / max(self.fit(low, high, strict=strict).bad_level, LEAST_RATE))
-        return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, to_fail_once, count // 4), 16)
+        runs_to_one_failure = math.ceil(1 / max(self.fit(low, high, strict=strict).bad_level, LEAST_RATE))
+        return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_one_failure, count // 4), 16)
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
         """The claim that the culprit fails more often than its parent, at the observed rates."""
@@ -637,8 +637,8 @@ def _narrow_down(
         p_bad = list(accumulate(probabilities))
         """Probability of each position that it is bad: that the step is at it or before it."""
         good = max(position for position in observed if p_bad[position] <= doubt or position == low)
-        later = [position for position in observed if position > good]
-        bad = min((position for position in later if p_bad[position] >= 1 - doubt), default=high)
+        after_good = [position for position in observed if position > good]
+        bad = min((position for position in after_good if p_bad[position] >= 1 - doubt), default=high)
         undecided = [position for position in observed if good < position < bad]
         for position in sorted(undecided, key=lambda position: abs(p_bad[position] - 0.5)):
             if count := evidence.next_count(low, high, position, strict=strict):
@@ -687,8 +687,8 @@ def _find_unobserved(evidence: Evidence, good: int, bad: int, p_bad: Sequence[fl
     if not distances:
         return None
     least_distance = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
-    far = [position for position, distance in distances.items() if distance >= least_distance]
-    return min(far, key=lambda position: (abs(p_bad[position] - 0.5), position))
+    candidates = [position for position, distance in distances.items() if distance >= least_distance]
+    return min(candidates, key=lambda position: (abs(p_bad[position] - 0.5), position))
 
 
 def _request_neighbour(

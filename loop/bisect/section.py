@@ -86,7 +86,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         heads = ("Commit", ">Observations", ">Mean", "What came of it")
         yield Section(note=note if rows else "", table=drop_empty_columns(heads, tuple(rows)))
         patch = answer.difference.splitlines()
-        more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
+        omission = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
         if patch:
-            code = (*patch[:MOST_LINES], *more)
+            code = (*patch[:MOST_LINES], *omission)
             yield Section(note="What the blamed commit changed:", code=code, language="diff")

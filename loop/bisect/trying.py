@@ -107,7 +107,7 @@ class Prober:
 
     @property
     def memory(self) -> ProbeMemory:
-        """Saved probes for these workloads."""
+        """The saved probes of this search, also from earlier runs; a subclass says which searches are the same."""
         raise NotImplementedError
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
@@ -149,7 +149,8 @@ class KernelProbe(Prober):
         return open_probe_memory(*parts, *(workload.name for workload in self.workloads))
 
     def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
-        """Build a candidate as a side named `name`. Raises Untestable if it does not build."""
+        """Build a candidate, to be verified or timed under the name `name`. Raises Untestable if it does not
+        build."""
         builder = self.builder
         build = yield from builder.build(candidate)
         return self.bench.make_side(builder.variant, build, emulated=builder.emulated).copy_as(name)
@@ -315,8 +316,8 @@ class CommandProbe(Prober):
     def memory(self) -> ProbeMemory:
         """Saved probes for this command, repository and machine."""
         tree, limit = self.worktree, str(self.limit_s)
-        where = (str(tree.repository), str(tree.target.relative_to(tree.root)), machine().name)
-        return open_probe_memory("exit", *where, limit, *self.command)
+        place = (str(tree.repository), str(tree.target.relative_to(tree.root)), machine().name)
+        return open_probe_memory("exit", *place, limit, *self.command)
 
     @property
     def warning(self) -> str:  # type: ignore[override]

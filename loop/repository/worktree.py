@@ -239,7 +239,7 @@ def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
-    """Copy a worktree's files, as the only commit, into a new repository at `root` that shares nothing."""
+    """Copy a worktree's files, as the only commit, into a new repository at `root`, not linked with the user's."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
