@@ -260,8 +260,7 @@ def _make_case(target: Target, check: Check) -> dict[str, Scalar]:
     case: dict[str, Scalar] = dict(workload.sizes)
     for name, value in workload.attributes.items():
         case[name] = "none" if value is None else value
-    inputs = check.inputs
-    return case | {"dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": inputs}
+    return case | {"dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs}
 
 
 def _make_entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:

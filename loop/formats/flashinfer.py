@@ -583,7 +583,7 @@ def _answer_variant(
     folder = f"{model.ANSWERS}/{name}"
     texts = {f"{folder}/{source.path}": source.content for source in solution.sources}
     if solution.languages & set(COMPILED_LANGUAGES):
-        (unit, text), fields = _compiled_variant(definition, folder, path, solution, entries)
+        fields, unit, text = _compiled_variant(definition, folder, path, solution, entries)
         return fields, {**texts, f"{folder}/{unit}": text}
     file, _, function = solution.spec.entry_point.partition("::")
     outputs = {key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}
@@ -606,9 +606,9 @@ def _answer_variant(
 
 def _compiled_variant(
     definition: Definition, folder: str, path: Path, solution: Solution, entries: Entries
-) -> tuple[tuple[str, str], dict[str, Any]]:
-    """For a C++ or CUDA solution: name and text of its translation unit, and the variant's fields.
-    Scalars are compiled into the unit, so all workloads (`entries`) have to agree on them."""
+) -> tuple[dict[str, Any], str, str]:
+    """For a C++ or CUDA solution: the variant's fields, and name and text of its translation unit. Scalars
+    are compiled into the unit, so all workloads (`entries`) have to agree on them."""
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
     names = [name for name, spec in definition.inputs.items() if spec.shape is None]
@@ -628,7 +628,7 @@ def _compiled_variant(
         "entry": COMPILED_ENTRY,
         "build": build_recipe(solution, folder),
     }
-    return (unit, _unit_text(definition, solution, file, scalars)), fields
+    return fields, unit, _unit_text(definition, solution, file, scalars)
 
 
 def _read_solution(definition: Definition, path: Path) -> Solution:

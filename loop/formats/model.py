@@ -194,8 +194,9 @@ def answer_variants(
 def device_fields(path: Path, modules: Iterable[Module], own_modules: Collection[str]) -> dict[str, Any]:
     """`{"device": "cuda"}` if an answer's imports need a GPU, else {}. `own_modules`: modules of
     the task. Raises UsageError for a package that is not installed."""
-    names = dict.fromkeys(name for module in modules for name in module.needed_packages)
-    packages = [name for name in names if name not in own_modules]
+    # Only imports at the top: without others a module can be loaded.
+    names = [name for module in modules for name in python_text.list_imports(module.tree.body)]
+    packages = [name for name in dict.fromkeys(names) if name not in own_modules]
     missing_packages = [name for name in packages if not is_installed(name)]
     if missing_packages:
         problem = f"{path}: not judged here: it imports {', '.join(missing_packages)}, which is not installed"

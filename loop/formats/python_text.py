@@ -21,7 +21,6 @@ class Module:
 
     path: Path
     tree: ast.Module
-    text: str
 
     def find_function(self, name: str) -> ast.FunctionDef | None:
         """The last top-level function of a name; None without one."""
@@ -35,15 +34,10 @@ class Module:
     @property
     def imported_packages(self) -> tuple[str, ...]:
         """Top-level packages that the file imports anywhere."""
-        return _imported_packages(ast.walk(self.tree))
-
-    @property
-    def needed_packages(self) -> tuple[str, ...]:
-        """Packages of its top-level imports, without which the module cannot be loaded."""
-        return _imported_packages(self.tree.body)
+        return list_imports(ast.walk(self.tree))
 
 
-def _imported_packages(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+def list_imports(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     """Top-level packages of the import statements among `nodes`, without relative imports."""
     names: dict[str, None] = {}
     for node in nodes:
@@ -80,7 +74,7 @@ def read_module(path: Path, text: str | None = None) -> Module:
     """Parse a file, or the given `text`. Raises DefinitionError with the line of a syntax error."""
     source = read_text(path) if text is None else text
     try:
-        return Module(path, ast.parse(source), source)
+        return Module(path, ast.parse(source))
     except SyntaxError as error:
         got = f"a mistake in it: {error.msg}"
         raise file_error(path, "Python", got, error.lineno or 1, error.offset or 1) from error

@@ -155,8 +155,7 @@ class ReferenceProbe:
         functions, names = self.functions, []
         if not functions.are_classes:
             return []
-        seed = self.inputs.call.seed
-        module = make_instance(functions.reference, functions.constructor_arguments, seed)
+        module = make_instance(functions.reference, functions.constructor_arguments, self.inputs.call.seed)
         for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
             flat = weight.reshape(-1)
             is_constant = flat.is_floating_point() and len(flat) and not _has_two_values(flat)

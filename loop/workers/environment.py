@@ -95,5 +95,5 @@ def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
         if len({Path(path).resolve() for path in copies}) > 1:  # Links to one file are no problem.
             duplicates.append(f"{runtime} twice ({', '.join(copies)})")
     message = "; ".join(f"{duplicate} loaded" for duplicate in duplicates)
-    fields = {"duplicates": duplicates}
-    return EnvironmentFinding(not duplicates, message or "all libraries found, none twice", fields)
+    message = message or "all libraries found, none twice"
+    return EnvironmentFinding(not duplicates, message, {"duplicates": duplicates})

@@ -314,8 +314,7 @@ class TargetFunctions:
         def bind() -> Any:
             """The function, or an instance of the class, bound to the tensors."""
             terms = FunctionTerms("", is_class=self.are_classes)
-            arguments = self.constructor_arguments
-            called = Callee(function, arguments, terms, call, str(device), watches_state=False)
+            called = Callee(function, self.constructor_arguments, terms, call, str(device), watches_state=False)
             if exact and called.module is not None:
                 called.module.double()
             return called.bind(tensors)
@@ -459,5 +458,4 @@ def _write_draws(name: str, path: str, draws: Sequence[Tensor], window_draw: int
     Path(path).write_bytes(b"".join(data))
     file = TensorFile(name, path, tuple(first_draw.shape), DTYPE_NAMES[first_draw.dtype])
     stride = stride_bytes // first_draw.element_size()
-    extra_elements = len(draws) * stride - file.elements
-    return file.replace(extra_elements=extra_elements, offset=window_draw * stride)
+    return file.replace(extra_elements=len(draws) * stride - file.elements, offset=window_draw * stride)

@@ -112,8 +112,7 @@ class Truth:
         if excess.max() <= 1:
             return self
         (exponents,) = (excess == excess.max()).nonzero(as_tuple=True)
-        power_of_two = 2.0 ** (MIN_EXPONENT + int(exponents[-1]))
-        just_below = power_of_two * (1 - 2.0**-50)
+        just_below = 2.0 ** (MIN_EXPONENT + int(exponents[-1])) * (1 - 2.0**-50)
         reduced = allowed_errors(self.tolerance, self.reference).clamp_(min=just_below)
         return replace(self, allowed=torch.minimum(self.allowed, reduced))
 
