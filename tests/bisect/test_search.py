@@ -77,18 +77,14 @@ def test_lost_tries_are_made_again_but_not_for_ever() -> None:
     assert "no machine" in answer.why
 
 
-def test_commits_of_one_group_are_searched_as_one() -> None:
-    """Ten programs in a hundred commits: four builds and the ends at most, and the first of a group is blamed."""
+def test_commits_of_one_program_are_searched_as_one() -> None:
+    """Four builds and the ends; the first of a group is blamed; equal ends are no search."""
     names = tuple(map(str, range(100)))
     asked = SearchProblem(names, tuple(str(index // 10) for index in range(100)), "correctness")
     found = done(asked, lambda one: [float(one.commit < 70)] * one.count)
     assert ("culprit", (70,)) == named(found)
     assert 6 >= found.builds
     assert {0, 99} >= {int(probe.commit) for probe in found.probes if int(probe.commit) % 10}
-
-
-def test_ends_of_the_same_program_are_nothing_to_search() -> None:
-    """It is not in the code."""
     names = tuple(map(str, range(9)))
     answer = next_move(SearchProblem(names, (*names[:8], "0")), ())
     assert isinstance(answer, SearchEnd)

@@ -53,8 +53,8 @@ def read_log(text: str) -> Examination:
     return examination
 
 
-def test_an_access_out_of_bounds_is_placed() -> None:
-    """By the kernel, not the helper inlined into it; with all lines outwards, thread and block."""
+def test_an_access_is_placed_and_a_race_is_counted() -> None:
+    """By the kernel, not its inlined helper; 92 hazards by the summary, two of them printed."""
     log = read_log(OUT_OF_BOUNDS)
     first = log.reports[0]
     kernel = "attention::small_kernel<__half, attention::SmallShape<64, 16, 4>, 0>"
@@ -64,10 +64,6 @@ def test_an_access_out_of_bounds_is_placed() -> None:
         *(first.thread, first.block, first.words),
     )
     assert (2, None, []) == (len(log.reports), log.findings_count, log.remarks)
-
-
-def test_a_race_is_counted_by_the_tools_own_summary() -> None:
-    """Two reports are printed here, 92 hazards there were."""
     log = read_log(RACE)
     first = log.reports[0]
     assert ("race", ("loop_device.cuh:82",), "error") == (first.kind, first.places, first.severity)

@@ -39,17 +39,13 @@ def test_work_is_dealt_out_like_cards() -> None:
 
 
 def test_merged_checks_stand_in_the_order_of_one_job() -> None:
-    """By the list of workloads, whichever job made them; those on another number of threads come after."""
+    """Those on other threads come after; a share that judges nothing leaves the others."""
     first, second = share(checks(C), checks(C, threads=1)), share(checks(A, B), checks(A, B, threads=1))
     (every,), control = merge_shares([first, second], [A, B, C])
     assert [(None, "a"), (None, "b"), (None, "c"), (1, "a"), (1, "b"), (1, "c")] == [
         (check.threads, check.workload.name) for check in every.checks
     ]
     assert ["a", "b", "c"] == [check.workload.name for check in control.checks]
-
-
-def test_a_share_that_judges_nothing_leaves_the_others() -> None:
-    """Where no share judges anything there is no result."""
     lost = share(checks(A, status="not judged"))
     (every,), _ = merge_shares([lost, share(checks(B))], [A, B])
     assert (1, True) == (every.count("not judged"), every.is_right)

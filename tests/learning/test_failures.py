@@ -42,7 +42,7 @@ def test_the_first_later_session_that_got_past_the_step_is_the_cure() -> None:
 
 
 def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
-    """Nor does a session that never came to the step, or one that was recorded elsewhere."""
+    """Nor a session that never came to the step; a variant is cured where only others fail."""
     others = [
         row("b", target="u"),
         row("c", device="cuda"),
@@ -52,10 +52,6 @@ def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
         row("g", recorded=True),
     ]
     assert describe_earlier_failures([row("a", seen()), *others], KEY).endswith("; no session has got past it yet")
-
-
-def test_a_variant_is_cured_where_only_others_fail_in_its_step() -> None:
-    """The step fails for another variant; this one is right."""
     rows = [row("a", seen("ours")), row("b", seen("theirs", key="1" * 12), variants=("ours", "theirs"))]
     assert "; cured in session b" in describe_earlier_failures(rows, KEY)
     whole = [rows[0], row("b", seen("", key="1" * 12))]

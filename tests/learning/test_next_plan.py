@@ -36,10 +36,14 @@ JUDGED = tuple(verdict(name, right=("w",)) for name in DECLARED)
 """Every variant right on everything."""
 
 
-def test_what_stopped_goes_on_first() -> None:
-    """It is the last session's own plan."""
+def test_a_regression_is_looked_for_until_it_is_gone() -> None:
+    """Sessions that say nothing of the variant do not end it; what stopped goes on before it."""
     found = first(row(0, ratios={"cpu": 0.3}), row(1, status="paused", reason="waits", plan="optimize"))
     assert ("optimize", "s1", ("s1 is paused: waits",)) == (found.plan, found.resume, found.why)
+    slower = row(0, status="failed", regressed=("cpu",), ratios={"cpu": 1.0})
+    assert ("bisect", "cpu") == (first(slower, row(1)).plan, first(slower, row(1)).variant)
+    assert "bisect" == first(slower, row(2, right=("cpu",))).plan
+    assert "bisect" != first(slower, row(2, ratios={"cpu": 2.0})).plan
 
 
 def test_a_wrong_variant_comes_before_a_slow_one() -> None:
@@ -71,20 +75,6 @@ def test_a_compile_error_is_mended_before_the_wrong_result_is_run_again() -> Non
         objectives[action, ground] = first(wrong, broken).objective
     assert "Mend unit/build and run again" == objectives.pop(("kernel.build", "files"))
     assert all("run again what failed" in objective for objective in objectives.values())
-
-
-def test_a_variant_that_cannot_be_edited_is_not_to_be_made_faster() -> None:
-    """`optimize` takes what loop compiles; anything else would end with nothing to improve."""
-    found = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}, judged=JUDGED))
-    assert ("kernels", None) == (found.plan, found.variant)
-
-
-def test_a_regression_is_looked_for_until_it_is_gone() -> None:
-    """Sessions that say nothing of the variant do not end it."""
-    slower = row(0, status="failed", regressed=("cpu",), ratios={"cpu": 1.0})
-    assert ("bisect", "cpu") == (first(slower, row(1)).plan, first(slower, row(1)).variant)
-    assert "bisect" == first(slower, row(2, right=("cpu",))).plan
-    assert "bisect" != first(slower, row(2, ratios={"cpu": 2.0})).plan
 
 
 GOOD = row(0, right=("cpu",), commit="a" * 40, ratios={"cpu": 2.0})
@@ -165,12 +155,18 @@ def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
 
 def test_the_slowest_variant_is_made_faster() -> None:
     """By what it was last sure to be."""
-    found = first(row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, inconclusive=("b",)))
+    sure, unsure = row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, inconclusive=("b",))
+    found = first(sure, unsure)
     assert ("optimize", "b") == (found.plan, found.variant)
 
 
-def test_what_lost_before_is_not_proposed_again() -> None:
-    """Another variant comes first; then a search of the same one's tiles."""
+def test_the_slowest_variant_that_can_be_edited_is_made_faster() -> None:
+    """By what it was last sure to be; what loop does not compile is left alone."""
+    sure, unsure = row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, inconclusive=("b",))
+    found = first(sure, unsure)
+    assert ("optimize", "b") == (found.plan, found.variant)
+    found = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}, judged=JUDGED))
+    assert ("kernels", None) == (found.plan, found.variant)
     both = row(0, ratios={"a": 0.9, "b": 0.5})
     assert "a" == first(both, lost={"b": 2}).variant
     alone = first(row(0, ratios={"b": 0.5}), lost={"b": 2})

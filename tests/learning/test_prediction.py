@@ -59,12 +59,14 @@ def test_at_first_the_authors_are_believed_then_the_sessions() -> None:
     assert pytest.approx(10.0, rel=0.02) == seconds([row(n, one=10.0) for n in range(8)])
 
 
-def test_another_place_says_less() -> None:
-    """Two machines that take turns are both predicted."""
+def test_another_place_and_half_a_run_say_less() -> None:
+    """Two machines in turns are both predicted; half a run leaves the author's estimate."""
     slow = Environment(processor="slow", torch="2.4")
     rows = [row(n, one=10.0) if n % 2 else other(row(n, one=30.0), environment=slow) for n in range(12)]
     assert seconds(rows) < 15.0
     assert seconds(rows, other(row(), environment=slow)) > 20.0
+    half = PatternRun(pattern="one", status="aborted", seconds=1.0, started=NOON, whole=False)
+    assert pytest.approx(60.0) == seconds([other(row(), runs=(half,))])
 
 
 def test_a_cold_cache_is_expected_where_files_have_changed() -> None:
@@ -74,12 +76,6 @@ def test_a_cold_cache_is_expected_where_files_have_changed() -> None:
     rows = [other(row(n), runs=(warm if n % 2 else built,), ground=f"files {n // 2}") for n in range(8)]
     assert pytest.approx(4.0, rel=0.2) == seconds(rows, other(row(), ground="files 3"))
     assert pytest.approx(40.0, rel=0.2) == seconds(rows, other(row(), ground="files 4"))
-
-
-def test_a_run_that_was_left_half_way_says_nothing() -> None:
-    """The author's estimate stands."""
-    half = PatternRun(pattern="one", status="aborted", seconds=1.0, started=NOON, whole=False)
-    assert pytest.approx(60.0) == seconds([other(row(), runs=(half,))])
 
 
 def test_cost_is_time_at_the_rates() -> None:

@@ -6,7 +6,7 @@ from tests.makers import make_check, make_finished, make_measured, make_measurem
 
 
 def test_failed_comes_before_aborted_and_paused() -> None:
-    """A failure is not hidden by what came after it."""
+    """No failure is hidden by what came after it; a resume's attempt replaces the earlier one."""
     failed = make_finished("verify", status="failed", message="no")
     aborted, paused = (
         make_finished("a", status="aborted", message="x"),
@@ -15,6 +15,10 @@ def test_failed_comes_before_aborted_and_paused() -> None:
     assert ("failed", "baseline-first/verify: no") == session_status([aborted, paused, failed], ())
     assert ("aborted", "baseline-first/a: x") == session_status([paused, aborted], ())
     assert ("paused", "baseline-first/b: y") == session_status([paused], ())
+    bad, good = make_verify(make_check(right=False)), make_verify()
+    steps = [make_finished(status="failed", output=bad), make_finished(attempt=2, output=good)]
+    assert () == session_verdicts(steps)
+    assert "passed" == session_status(steps, session_verdicts(steps))[0]
 
 
 def test_a_regression_fails_a_session_and_nothing_ended_is_no_pass() -> None:
@@ -25,14 +29,6 @@ def test_a_regression_fails_a_session_and_nothing_ended_is_no_pass() -> None:
     assert ("failed", "cpu is slower than the known good on w") == session_status([make_finished()], [worse])
     assert ("aborted", "no step has ended") == session_status((), ())
     assert "skipped" == session_status([make_finished(status="skipped")], ())[0]
-
-
-def test_the_last_attempt_of_a_step_wins() -> None:
-    """What a resumed session did again replaces what it did before."""
-    bad, good = make_verify(make_check(right=False)), make_verify()
-    steps = [make_finished(status="failed", output=bad), make_finished(attempt=2, output=good)]
-    assert () == session_verdicts(steps)
-    assert "passed" == session_status(steps, session_verdicts(steps))[0]
 
 
 def test_an_incorrect_variant_keeps_no_speed() -> None:

@@ -47,17 +47,13 @@ def names(*entries: dict[str, Any], **fields: Any) -> list[str]:
 
 
 def test_lists_are_multiplied_out_and_named_by_what_differs() -> None:
-    """The last list turns fastest; a name leaves out what is the default."""
+    """The last list turns fastest; a default is left out, a digit that tells two apart is not."""
     assert ["B1 S2 float32", "B1 S2 causal float32", "B1 S3 float32", "B1 S3 causal float32"] == names(
         {"B": 1, "S": (2, 3), "causal": (False, True)}
     )
     entry = {"B": 1, "S": 4, "causal": True, "side": "right", "scale": 0.5, "values": "wide", "dtype": "float16"}
     assert ["B1 S4 causal right scale=0.5 float16 wide"] == names(entry)
     assert ["B1 S4 float32"] == names({"B": 1, "S": 4, "causal": False, "side": "left"})
-
-
-def test_numbers_that_nearly_agree_are_two_workloads() -> None:
-    """A name never swallows the digit that tells two workloads apart."""
     scales = (0.1234567, 0.1234568)
     assert ["B1 S4 scale=0.1234567 float32", "B1 S4 scale=0.1234568 float32"] == names(
         {"B": 1, "S": 4, "scale": scales}
@@ -65,13 +61,18 @@ def test_numbers_that_nearly_agree_are_two_workloads() -> None:
     assert ["B1 S4 scale=3 float32"] == names({"B": 1, "S": 4, "scale": (3, 3.0)})
 
 
-def test_a_workload_has_the_same_seed_in_whatever_company() -> None:
-    """Seeds come from the base and the name: a subset replays the same inputs."""
+def test_a_workload_keeps_its_seed_and_has_a_weight() -> None:
+    """A subset replays the same inputs; a weight, 1 by default, changes no name and no values."""
     alone = expanded({"B": 1, "S": 5}, seed=7)[0]
     among = expanded({"B": 1, "S": (3, 4, 5)}, seed=7)
     assert alone == among[2]
     assert 3 == len({workload.seed for workload in among})
     assert alone.seed + 1 == expanded({"B": 1, "S": 5}, seed=8)[0].seed
+    (plain,), (heavy,) = expanded({"B": 1, "S": 4}), expanded({"B": 1, "S": 4, "weight": 3})
+    assert (1.0, 3.0) == (plain.weight, heavy.weight)
+    assert plain == heavy.model_copy(update={"weight": 1.0})
+    with pytest.raises(WorkloadError, match="weight: expected a number above 0, got 0"):
+        expanded({"B": 1, "S": 4, "weight": 0})
 
 
 @pytest.mark.parametrize(
@@ -108,12 +109,3 @@ def test_a_workload_is_had_again_by_its_words(entry: dict[str, Any]) -> None:
         words = format_entry(make_entry(target.signature, one))
         assert one == make_workload(target, parse_entry(words), "float64", one.base_seed)
         assert 7 == one.base_seed
-
-
-def test_a_workload_has_a_weight() -> None:
-    """It changes neither its name nor its values; without one it is 1."""
-    (plain,), (heavy,) = expanded({"B": 1, "S": 4}), expanded({"B": 1, "S": 4, "weight": 3})
-    assert (1.0, 3.0) == (plain.weight, heavy.weight)
-    assert plain == heavy.model_copy(update={"weight": 1.0})
-    with pytest.raises(WorkloadError, match="weight: expected a number above 0, got 0"):
-        expanded({"B": 1, "S": 4, "weight": 0})

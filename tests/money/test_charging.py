@@ -33,15 +33,11 @@ def unknown(charged: Bill) -> dict[str, str]:
     return {one.resource: one.reason for one in charged.unmeasured}
 
 
-def test_gcp_charges_a_minute_at_least_and_then_by_the_second() -> None:
-    """0.72 dollars an hour are 0.012 a minute; of another cloud ten seconds are ten seconds."""
+def test_a_gpu_is_charged_at_its_own_price() -> None:
+    """GCP a minute at least, then seconds; AWS by seconds; an H200 is not charged as an L4."""
     assert pytest.approx(0.012) == of(make_bill(SessionUse(10.0, "cuda"), card()))["gpu"]
     assert pytest.approx(0.0122) == of(make_bill(SessionUse(61.0, "cuda"), card()))["gpu"]
     assert pytest.approx(0.001) == of(make_bill(SessionUse(10.0, "cuda"), card(gpu="aws/r/g2")))["gpu"]
-
-
-def test_another_gpu_than_the_priced_one_has_no_price() -> None:
-    """An H200 is not charged as an L4: the reason says what to write where."""
     charged = make_bill(SessionUse(3600.0, "cuda", gpu="NVIDIA H200"), card())
     assert "gpu" not in of(charged)
     assert "NVIDIA L4; this GPU is NVIDIA H200, of which it has no price" in unknown(charged)["gpu"]
@@ -91,15 +87,11 @@ def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
     return billing.make_bill(SessionUse(seconds, device), *given, **named)
 
 
-def test_who_is_stated_to_attend_is_charged_for_every_second() -> None:
-    """90 s of an engineer at a cent a second are 90 cents; no GPU ran, none is charged."""
+def test_attendance_and_spared_compiling_are_priced() -> None:
+    """90 s of an engineer are 90 cents; six seconds that the cache spared are six."""
     made = bill(90.0, "cpu", make_card(waiting=None).with_waiting_person(True))
     assert [("engineer", 90.0, "stated")] == [(one.resource, one.seconds, one.basis) for one in made.charges]
     assert pytest.approx(0.90) == made.usd
-
-
-def test_compiling_that_the_cache_spared_is_measured() -> None:
-    """Six seconds that the same build took when it was compiled: 6 cents at a cent a second."""
     output = make_built(make_build(cached=True, seconds=6.0))
     built, again = (make_finished("build", run=run, output=output) for run in (1, 2))
     made = bill(60.0, "cpu", make_card(), [built, again])

@@ -18,15 +18,11 @@ def of(*options: MachineOption, value_usd: float | None = None) -> Options:
     return Options(format=1, question="what next", options=options, value_usd=value_usd)
 
 
-def test_an_expected_value_is_probability_times_value_less_cost() -> None:
-    """At both ends of the cost."""
+def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None:
+    """Probability times value less cost, at both ends; what does not pay is not chosen."""
     found = weigh_option(option(probability=0.5, value_usd=600))
     assert (50.0, 150.0) == found.expected_usd
     assert "pays even at its highest cost" == found.note
-
-
-def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None:
-    """Ranges that overlap depend; what does not pay is not chosen for being the best of the bad."""
     sure = option("sure", (10, 20), probability=0.9, value_usd=200)
     close = option("close", (100, 150), probability=0.9, value_usd=300)
     bad = option("bad", (100, 200), probability=0.1, value_usd=100)
@@ -42,11 +38,14 @@ def session(name: str, ratio: float | None = 1.0, **fields: Any) -> SessionRow:
 
 
 def test_two_sessions_without_a_better_ratio_are_enough() -> None:
-    """1 % is noise; 10 % is progress; a ratio that could not be judged is none."""
+    """1 % is noise, 10 % progress; a ratio not judged is none. A met rule is said first."""
     assert check_progress([session("a"), session("b", 1.01), session("c", 0.99)]).holds
     found = check_progress([session("a"), session("b", 1.01), session("c", 1.1)])
     assert (False, "c: cpu at 1.10x, its best before was 1.01x") == (found.holds, found.why)
     assert check_progress([session("a"), session("b", 1.01), session("c", 1.1, inconclusive=("cpu",))]).holds
+    found = weigh_pivot(None, check_stop_rules([session("a"), session("b"), session("c")]))
+    assert found.stop
+    assert found.decision.startswith("Do not go on as before: 2 sessions without measurable progress.")
 
 
 def test_a_fix_that_makes_a_right_variant_wrong_is_a_reason_to_stop() -> None:
@@ -56,10 +55,3 @@ def test_a_fix_that_makes_a_right_variant_wrong_is_a_reason_to_stop() -> None:
     assert False is check_correctness([session("a", **wrong), session("b", **wrong)]).holds
     same = session("b", **wrong).model_copy(update={"ground": "a"})
     assert False is check_correctness([session("a"), same]).holds
-
-
-def test_a_met_rule_is_said_first() -> None:
-    """The rule is named in the decision."""
-    found = weigh_pivot(None, check_stop_rules([session("a"), session("b"), session("c")]))
-    assert found.stop
-    assert found.decision.startswith("Do not go on as before: 2 sessions without measurable progress.")

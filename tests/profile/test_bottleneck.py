@@ -53,14 +53,10 @@ def test_an_unknown_fact_matches_nothing_and_is_named(when: str) -> None:
     assert (rules[1], {0: ("dram",)}) == first_match(rules, facts())
 
 
-def test_an_and_ends_at_its_first_false_part() -> None:
-    """A rule for GPUs is decided on a CPU, and not listed."""
+def test_a_profile_says_what_it_rests_on() -> None:
+    """All facts, and why some are unknown; an `and` ends at its first false part."""
     rules = [leaf("device == 'cuda' and dram > 0.7"), leaf("true", "mixed")]
     assert {} == first_match(rules, facts(device="cpu"))[1]
-
-
-def test_a_profile_says_what_it_rests_on() -> None:
-    """Leaf, severity, all facts, and why some are unknown."""
     seen = Notes({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"stall": "no counters"})
     tree = [leaf("stall == 'x' or warps_active > 5", "stalls"), leaf("flops_share > 0.7", "compute")]
     made = make_profile(make_measurement("w", 0.4), seen, tree, [urgency("ratio < 0.5", "critical")])

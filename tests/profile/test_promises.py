@@ -161,7 +161,7 @@ def test_a_spill_needs_no_budget_to_be_wrong() -> None:
 
 
 def test_budgets_that_are_not_kept_are_named_with_both_figures() -> None:
-    """What it takes and what it may."""
+    """What it takes and what it may; a budget for no kernel, as for a renamed one, is broken."""
     tight = budget(registers=128, stack_bytes=0, shared_bytes=1024, blocks_per_sm=4)
     expected = ["168 registers, budget 128", "40 bytes of stack, budget 0"]
     expected += ["9000 bytes of shared memory, budget 1024", "3 blocks a multiprocessor, budget 4 at least"]
@@ -169,8 +169,4 @@ def test_budgets_that_are_not_kept_are_named_with_both_figures() -> None:
     assert [f"tiny::rows<float, 128>: {text}" for text in expected] == found
     kept = budget(registers=168, stack_bytes=40, shared_bytes=9000, blocks_per_sm=3)
     assert [] == said(kept, resident=3, shared_bytes=9000)
-
-
-def test_a_budget_for_no_kernel_is_broken() -> None:
-    """A kernel that was renamed must not lose its budget without a word."""
     assert ["the budget for 'colums' fits no kernel of v"] == said(budget("colums"))

@@ -90,17 +90,13 @@ class Scaled(torch.nn.Module):
         return {"y": x * self.weight, "n": torch.tensor(3)}
 
 
-def test_modules_of_a_class_that_errs_remember_together() -> None:
-    """A worker may make one for each call: a stale output is then that of the one before."""
+def test_erring_modules_share_their_memory_and_widen_a_copy_of_their_weights() -> None:
+    """A stale output may be another instance's; an honest float64 answer is rounded back."""
     kind = functions.erring_class(Scaled, {"make": "stale", **TERMS})
     first, second = kind(2.0)(torch.ones(3)), kind(5.0)(torch.ones(3))
     assert [2.0, 2.0, 2.0] == first["y"].tolist() == second["y"].tolist()
     assert 3 == int(second["n"])
     assert isinstance(kind(1.0), Scaled)
-
-
-def test_an_honest_answer_in_float64_is_rounded_back() -> None:
-    """Weights are widened in a copy: the module's own stay as they are."""
     one = functions.erring_class(Scaled, {"make": "exact", **TERMS})(1 / 3)
     found = one(torch.full((3,), 3.0))["y"]
     assert (torch.float32, [1.0, 1.0, 1.0]) == (found.dtype, found.tolist())

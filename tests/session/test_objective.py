@@ -63,24 +63,11 @@ def test_a_wrong_variant_has_no_ratio_and_is_unexplained_until_a_search_names_it
 
 
 def test_an_objective_is_reached_or_missed_by_how_much() -> None:
-    """What is not known is missed too."""
+    """The unknown is missed; one over variants is not judged where none was."""
     assert () == judged("cpu.ratio >= 1.5 and wrong == []", RIGHT, measured(1.6, 1.7)).missed
     assert "cpu.ratio is 1.31, asked" in judged("cpu.ratio >= 1.5", RIGHT, measured(1.31)).missed[0].words
     assert "cpu.ratio is not known" in judged("cpu.ratio >= 1.5", RIGHT).missed[0].words
     assert () == judged("session.minutes < 5 and device == 'cpu'").missed
-
-
-def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
-    """The part that does not hold is named, with what there is."""
-    head = head_of(requires="revision.commit is not none and machine.cores >= 1")
-    refuse_unmet_requirement(head)
-    bare = head.model_copy(update={"revision": Revision(commit=None)})
-    with pytest.raises(UsageError, match=r"revision.commit is not known, asked: `revision.commit is not none`"):
-        refuse_unmet_requirement(bare)
-
-
-def test_an_objective_over_variants_is_not_judged_where_none_was() -> None:
-    """`wrong == []` is no success of a session that checked nothing; what speaks of no variant is judged."""
     bad = make_verify(make_check(right=False)).variants[0]
     untrusted = make_verify().model_copy(update={"control": bad, "right": ()})
     for steps in ([], [make_finished("build", output=make_built())], [make_finished(output=untrusted)]):
@@ -90,6 +77,15 @@ def test_an_objective_over_variants_is_not_judged_where_none_was() -> None:
     shown = make_report(make_record(objective=Reached(success="wrong == []", judged=False)), [])
     assert "not judged" in shown
     assert "bjective reached" not in shown
+
+
+def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
+    """The part that does not hold is named, with what there is."""
+    head = head_of(requires="revision.commit is not none and machine.cores >= 1")
+    refuse_unmet_requirement(head)
+    bare = head.model_copy(update={"revision": Revision(commit=None)})
+    with pytest.raises(UsageError, match=r"revision.commit is not known, asked: `revision.commit is not none`"):
+        refuse_unmet_requirement(bare)
 
 
 def test_a_session_that_judged_nothing_did_not_pass() -> None:
@@ -110,17 +106,13 @@ def grade(status: Status = "passed", reason: str = "", steps: Any = STEPS, **mor
     return graded(PLAN, status, reason, steps, more.get("objective"), more.get("seconds", 12.0))
 
 
-def test_a_needs_gates_objective_and_time() -> None:
-    """All passed in time; where an objective is stated, it is reached."""
+def test_a_grade_needs_gates_objective_and_time() -> None:
+    """All passed in time is an A; an overrun costs a letter, and the reason names it."""
     assert ("A", "The session passed every gate within its time") == grade()
     reached = Reached(success="wrong == []")
     assert ("A", "The session reached its objective, and passed every gate within its time") == grade(
         objective=reached
     )
-
-
-def test_an_overrun_costs_a_letter_and_is_named() -> None:
-    """The reason says which step and by how much, and what the session took of its minutes."""
     late = [make_finished("build", seconds=12.0)]
     assert ("B", "Every gate passed, but over budget: baseline-first/build (12.0 of 10 s)") == grade(steps=late)
     letter, reason = grade(seconds=102.0)

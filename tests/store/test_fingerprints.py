@@ -97,14 +97,10 @@ def test_the_same_failure_elsewhere_is_known_again(texts: tuple[str, ...]) -> No
     assert 1 == len({*lines}), lines
 
 
-def test_different_failures_differ() -> None:
-    """By the kind of the error, or by the symbol, header, version or GPU that it names."""
+def test_the_line_that_names_the_error_tells_failures_apart() -> None:
+    """By error, symbol, header, version or GPU; found among warnings, else the last line."""
     texts = [*(texts[0] for texts in ALIKE.values()), *OTHERS]
     assert len(texts) == len({normalise_line(find_error_line(text)) for text in texts})
-
-
-def test_the_line_that_names_the_error_is_found_among_others() -> None:
-    """Not the warnings before it, nor what a linker says around it; without any the last line is taken."""
     log = "a.cpp:1:1: warning: error: maybe\n" + LINKED
     assert "undefined reference" in find_error_line(log)
     assert "the last thing said" == find_error_line("one\ntwo\nthe last thing said\n\n")

@@ -249,19 +249,14 @@ def make_timings(
     return timings
 
 
-def test_what_is_decided_is_not_timed_any_more() -> None:
-    """Beside whom it was decided: the rest goes on, and without a rival the candidate rests too."""
+def test_a_contest_rests_where_it_is_decided_and_ends_at_its_limit() -> None:
+    """What is decided is not timed on; noise that hides one per cent is not timed for ever."""
     contest = make_contest()
     assert {} == contest.pending_sides(make_timings(30, {}))
     contest = make_contest()
     found = contest.pending_sides(make_timings(MIN_BLOCKS + 4, {"new known good": 1.015}, noise=0.006))
     assert found
     assert all({"new", "new known good"} == set(names) for names in found.values())
-
-
-def test_a_pair_that_is_never_clear_ends_at_the_limit() -> None:
-    """Noise that hides one per cent is not timed for ever."""
-    contest = make_contest()
     noisy = make_timings(MAX_BLOCKS, {}, noise=0.2)
     assert {} == contest.pending_sides(noisy)
     assert "inconclusive" == contest.decide_now(noisy, ONE, contest.rivals[0]).verdict

@@ -102,14 +102,19 @@ def waits(segments: Sequence[Segment], side: str, share: float, *, rounds: Seque
     ]
 
 
-def test_rounds_in_which_one_side_waited_do_not_count() -> None:
-    """By the wait, whatever the ratio says; where both waited alike a round counts."""
+def test_rounds_that_were_disturbed_on_one_side_do_not_count() -> None:
+    """By waits or a held-back GPU, whatever the ratio; if most are, there is no verdict."""
     segments = make_rounds(2.0, 2.0, 2.0, 2.0)
     assert 2 == len(log_ratios(waits(segments, "ref", 0.5, rounds=[1, 2]), "ref", "new"))
     alike = [s.model_copy(update={"waited": tuple(x / 2 for x in s.seconds)}) for s in segments]
     assert 4 == len(log_ratios(alike, "ref", "new"))
     made = measure(waits(segments, "new", 0.5, rounds=[0, 1]))
     assert (2, 2, None) == (made.rounds, made.dropped, made.held_back)
+    made = measure(with_heat(make_rounds(9.0, 2.0, 2.0, 2.0, 2.0), 1))
+    assert (4, 1, None, "faster") == (made.rounds, made.dropped, made.held_back, by_interval(made).verdict)
+    made = measure(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3))
+    assert (2, 3, "inconclusive") == (made.rounds, made.dropped, by_interval(made).verdict)
+    assert by_interval(made).reason.startswith("the reference was held back in 3 of 5 blocks: ")
 
 
 @pytest.mark.parametrize(
@@ -134,15 +139,6 @@ def test_a_verdict_needs_the_whole_interval(expected: str, low: float, high: flo
     """Beyond one per cent for a difference, within two for none, and never so wide that noise explains it."""
     made = make_measurement(ratio=math.sqrt(low * high), interval=(low, high))
     assert expected == by_interval(made).verdict
-
-
-def test_rounds_in_which_the_gpu_held_one_side_back_do_not_count() -> None:
-    """They are counted; when they are most of them there is no verdict, and the report says why."""
-    made = measure(with_heat(make_rounds(9.0, 2.0, 2.0, 2.0, 2.0), 1))
-    assert (4, 1, None, "faster") == (made.rounds, made.dropped, made.held_back, by_interval(made).verdict)
-    made = measure(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3))
-    assert (2, 3, "inconclusive") == (made.rounds, made.dropped, by_interval(made).verdict)
-    assert by_interval(made).reason.startswith("the reference was held back in 3 of 5 blocks: ")
 
 
 def with_heat(segments: Sequence[Segment], rounds: int) -> list[Segment]:

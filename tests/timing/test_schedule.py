@@ -52,16 +52,12 @@ def singles(*numbers: int) -> list[range]:
     return [range(number, number + 1) for number in numbers]
 
 
-def test_batches_cover_every_round_once() -> None:
-    """In order, none larger than asked, and few first."""
+def test_batches_cover_every_round_once_in_two_replicates_or_more() -> None:
+    """In order, few first, none larger than asked; kept processes are one replicate."""
     assert [singles(0, 1, 2), singles(3, 4, 5, 6), singles(7)] == batches(8, 4)
     assert [singles(0, 1)] == batches(2, 8)
     assert [singles(0), singles(1)] == batches(2, 1)
     assert [singles(0, 1, 2), singles(3, 4)] == batches(5, 3)
-
-
-def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
-    """One set of processes is one replicate of what processes differ by: there are two at least."""
     assert [[range(4), range(4, 9)]] == batches(9, 2, rounds_per_set=5)
     assert [[range(1), range(1, 3)]] == batches(3, 8, rounds_per_set=5)
     assert [[range(4)], [range(4, 8)]] == batches(8, 1, rounds_per_set=5)

@@ -39,17 +39,13 @@ def kept(stated: Tolerance, reference: torch.Tensor, lost: float = 1e-9, dtype: 
     return tighten_tolerance(stated, reference.double(), lost, dtype) is stated
 
 
-def test_a_tolerance_that_rejects_zeros_is_applied_as_stated() -> None:
-    """By its size, by its cap, or because a number is infinite."""
+def test_a_tolerance_is_applied_as_stated_where_it_rejects_zeros_or_cannot() -> None:
+    """By size, cap or infinity; a relative error of 1 lets zeros pass in any case."""
     spike = SOFTMAX.clone()
     spike[0, 0] = 2.0
     assert kept(Tolerance(atol=1e-6, rtol=1e-2), SOFTMAX)
     assert kept(Tolerance(atol=1e-2, rtol=0.0, matched=0.99, cap=1.0), spike)
     assert kept(STATED, SOFTMAX.where(SOFTMAX < SOFTMAX.max(), -torch.inf))
-
-
-def test_a_tolerance_that_lets_zeros_pass_in_any_case_is_applied_as_stated() -> None:
-    """Relative errors of 1; an infinite one, by which nothing is judged; values that a GPU flushes to zero."""
     assert kept(Tolerance(atol=1e-2, rtol=1.0), SOFTMAX)
     assert kept(STATED, SOFTMAX * 1e-35, lost=1e-44)
 
