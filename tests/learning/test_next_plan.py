@@ -153,13 +153,6 @@ def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
     assert found.why == first(*rows).why
 
 
-def test_the_slowest_variant_is_made_faster() -> None:
-    """By what it was last sure to be."""
-    sure, unsure = row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, inconclusive=("b",))
-    found = first(sure, unsure)
-    assert ("optimize", "b") == (found.plan, found.variant)
-
-
 def test_the_slowest_variant_that_can_be_edited_is_made_faster() -> None:
     """By what it was last sure to be; what loop does not compile is left alone."""
     sure, unsure = row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, inconclusive=("b",))
@@ -167,6 +160,10 @@ def test_the_slowest_variant_that_can_be_edited_is_made_faster() -> None:
     assert ("optimize", "b") == (found.plan, found.variant)
     found = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}, judged=JUDGED))
     assert ("kernels", None) == (found.plan, found.variant)
+
+
+def test_what_lost_before_is_not_proposed_again() -> None:
+    """Another variant comes first; then a search of the same one's tiles."""
     both = row(0, ratios={"a": 0.9, "b": 0.5})
     assert "a" == first(both, lost={"b": 2}).variant
     alone = first(row(0, ratios={"b": 0.5}), lost={"b": 2})
