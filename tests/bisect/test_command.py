@@ -1,4 +1,4 @@
-"""`loop bisect`, and the search that a session begins by itself: real repositories, nothing of them touched."""
+"""`loop bisect`, and the search that a session begins, also of Python: nothing is touched."""
 
 import json
 import os
@@ -9,8 +9,9 @@ import pytest
 
 from tests.bisect.histories import blamed, make_history, searched
 from tests.noise import timed
+from tests.optimize.test_python import VARIANTS, WHOLE
 from tests.optimize.test_session import LINE, SIZES
-from tests.projects import KERNEL, add_quick_plan, kill, loop, make_project, start
+from tests.projects import FUNCTIONS, KERNEL, TARGET, add_quick_plan, kill, loop, make_project, start
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git, put_under_git
 
@@ -194,3 +195,29 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     after = (tmp_path / "asked").read_text().split()[len(before) :]
     assert not set(before[:4]) & set(after[1:])
     assert 1 == len(git(folder, "worktree", "list").splitlines())
+
+
+SLOWER = WHOLE.replace("    return", "    x = x.clone().clone().clone()\n    return")
+
+
+@timed
+@pytest.mark.slow
+def test_the_commit_that_made_it_slower_is_found(tmp_path: Path) -> None:
+    """Among others that add a comment; the checkout stays as it is."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    head = TARGET.partition("  ours: ")[0].replace("{N: 3, M: [5, 17]}", "{N: 64, M: 256}")
+    (folder / "target.yaml").write_text(head + VARIANTS)
+    (folder / "functions.py").write_text(FUNCTIONS)
+    git(folder, "init", "-q", "-b", "main")
+    for number, text in enumerate([WHOLE, WHOLE, SLOWER, SLOWER]):
+        (folder / "mine.py").write_text(f"{text}# {number}\n")
+        git(folder, "add", ".")
+        git(folder, "commit", "-q", "-m", f"change {number}")
+    assert 0 == loop("trust", str(folder)).returncode
+    words = ("--good", "HEAD~3", "--variant", "ours", "--threads", "1", "--seed", "1", "--json")
+    done = loop("bisect", "--target", str(folder), *words)
+    assert 0 == done.returncode, done.stderr
+    found = json.loads(done.stdout)
+    assert ("culprit", git(folder, "rev-parse", "HEAD~1")[:12]) == (found["outcome"], found["why"].split()[1][:12])
+    assert f"{SLOWER}# 3\n" == (folder / "mine.py").read_text()

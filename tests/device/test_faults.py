@@ -1,24 +1,25 @@
-"""A kernel that crashes, hangs or leaves its tensors costs its own check; the next one is healthy. A fake GPU."""
+"""A fault costs its own check; a workload without room is left out by name. A fake GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import run_to_end
-from loop.gate import verify
+from loop.gate import kernel, verify
 from loop.gate.verify import Job
-from loop.model.measurement import VariantChecks
+from loop.model.measurement import BASELINE, VariantChecks
+from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.timing import schedule
 from loop.timing.samples import Terms
 from loop.timing.schedule import ProcessSet
-from loop.workers.bench import Bench, Side
+from loop.workers.bench import CONTEXT_BYTES, Bench, Side, fit_workloads
 from loop.workers.program import Worker
-from tests.device.fakes import FakeMachine, fake_bench
-from tests.targets import make_sides
+from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
+from tests.targets import make_context, make_sides
 
 FAULT = "the device was lost: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was "
 HINT = "encountered; a kernel read or wrote memory that it was not given; `compute-sanitizer` names the line"
@@ -99,3 +100,61 @@ def test_an_access_outside_of_device_memory_is_wrong(
         (found,) = run_to_end(verify.verify(bench, [Job(make_sides(bench, entry)[0], workloads, layouts=False)]))
     assert "wrong" == found.checks[0].status
     assert found.checks[0].message.replace("3 bytes", "4 bytes").startswith(said)
+
+
+SMALL_ROOM, HUGE = "N2 M3 float32", "N1000 M1000 float32"
+HUGE_BYTES = 4 * 1000 * 1000
+"""Of its input, and of its output."""
+
+
+@pytest.fixture
+def roomy(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
+    """A bench for a target with a workload of 4 MB a tensor: with three GiB it has room for a lot."""
+    workloads = {"some": [{"N": 2, "M": 3}, {"N": 1000, "M": 1000}]}
+    fake.has(FakeGpu(bytes=3 * GIB))
+    with fake.here(), fake_bench(fake, tmp_path / "target", "right", workloads=workloads) as made:
+        yield made
+
+
+def leave(fake: FakeMachine, free: int) -> None:
+    """So many bytes of the GPU are free, the others somebody else's."""
+    fake.has(FakeGpu(bytes=3 * GIB, taken=3 * GIB - free))
+
+
+def both(roomy: Bench) -> tuple[Workload, ...]:
+    """The small and the huge one."""
+    return expand_sets(roomy.target, ["some"], "float32")
+
+
+@pytest.mark.slow
+def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, roomy: Bench) -> None:
+    """And what is free; where there is room, or nobody tells, nothing is left out."""
+    (right,) = make_sides(roomy, "right")
+    sides = [right, roomy.make_side(BASELINE)]
+    assert (both(roomy), ()) == ((room := fit_workloads(roomy, both(roomy), sides)).workloads, room.exclusions)
+    free = 2 * CONTEXT_BYTES + HUGE_BYTES
+    leave(fake, free)
+    room = fit_workloads(roomy, both(roomy), sides)
+    assert [SMALL_ROOM] == [one.name for one in room.workloads]
+    size = 8 * HUGE_BYTES + 2 * CONTEXT_BYTES
+    (said,) = room.exclusions
+    assert f"{HUGE}: inputs and outputs of right, baseline take {size / GIB:.1f} GiB ({size} bytes) of " in said
+    assert f"1.0 GiB ({free} bytes) of NVIDIA H200 are free" in said
+    assert f"fine; left out: {said}" == room.extend_message("fine")
+    roomy.sensors = None
+    assert both(roomy) == fit_workloads(roomy, both(roomy), sides).workloads
+
+
+@pytest.mark.slow
+def test_verification_goes_on_with_the_others(fake: FakeMachine, roomy: Bench) -> None:
+    """The huge one is not tried, and that is said in the line and among what was not exercised.
+
+    One side after the other has its tensors: room for one is enough.
+    """
+    leave(fake, CONTEXT_BYTES + HUGE_BYTES)
+    output = run_to_end(kernel.verify(make_context(roomy, "right"), kernel.VerifyTerms())).output
+    assert isinstance(output, VerifyOutput)
+    assert {SMALL_ROOM} == {check.workload.name for check in output.variants[0].checks}
+    assert output.variants[0].is_right
+    assert any(line.startswith(f"{HUGE}: ") for line in output.not_exercised)
+    assert f"; left out: {HUGE}: inputs and outputs of right, baseline take" in output.message

@@ -1,8 +1,9 @@
-"""Verification with real processes: whatever a variant does wrong is found, named, and ends nothing else."""
+"""Verification with real processes, also of odd layouts: what is wrong is found and named."""
 
 import dataclasses
 import re
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run_to_end
 from loop.gate import verify as verification
-from loop.gate.verify import Job, verify
-from loop.model.dtypes import Layout
+from loop.gate.verify import LAYOUTS, Job, verify
+from loop.model.dtypes import Dtype, Layout
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
@@ -222,3 +223,62 @@ def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Pat
     said = pytest.raises(LoopError, match=r"ValueError: cannot do this \(tiny_functions.py:12\)")
     with open_bench(tmp_path, target, bench.cache.parent) as broken, said:
         checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])
+
+
+def laid_out(bench: Bench, *dtypes: Dtype) -> list[Workload]:
+    """All workloads of the tiny target in these types."""
+    return [workload for dtype in dtypes for workload in expand_sets(bench.target, ["some"], dtype)]
+
+
+def check_layouts(bench: Bench, name: str, chosen: list[Workload]) -> VariantChecks:
+    """What verifying one variant finds."""
+    (found,) = run_to_end(verify(bench, [Job(bench_side, chosen) for bench_side in make_sides(bench, name)]))
+    assert isinstance(found, VariantChecks)
+    return found
+
+
+def laid_out(bench: Bench, name: str) -> dict[str, Check]:
+    """The checks of the smallest workload by layout."""
+    found = check_layouts(bench, name, laid_out(bench, "float32")[:1])
+    return {one.inputs: one for one in found.checks}
+
+
+@pytest.mark.parametrize(
+    ("name", "strided", "misaligned", "others"),
+    [
+        ("strides", "right", "right", "right"),
+        ("right", "unsupported", "right", "unsupported"),
+        ("ignores_strides", "wrong", "right", "wrong"),
+        ("wants_aligned", "right", "unsupported", "right"),
+        ("rounds_down", "right", "wrong", "right"),
+        ("aborts_on_strides", "crashed", "right", "crashed"),
+    ],
+)
+@pytest.mark.slow
+def test_other_layouts_are_handled_or_declined(
+    name: str, strided: str, misaligned: str, others: str, bench: Bench
+) -> None:
+    """An error is a right answer; reading on as if nothing were the matter, or crashing, is not."""
+    found = laid_out(bench, name)
+    expected = {"contiguous": "right", "strided": strided, "misaligned": misaligned}
+    assert {**expected, "transposed": others, "broadcast": others} == {
+        layout: one.status for layout, one in found.items()
+    }
+
+
+@pytest.mark.slow
+def test_outputs_that_the_reference_alone_tells_leave_out_no_layout(bench: Bench) -> None:
+    """Their types are known once it was asked."""
+    signature = bench.target.signature.model_copy(update={"outputs": {}})
+    target = bench.target.model_copy(update={"signature": signature})
+    found = laid_out(replace(bench, target=target, notes={}, _nursery=bench.nursery), "right")
+    assert set(LAYOUTS) == found.keys()
+
+
+def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
+    """That is what they were promised."""
+    found = check_layouts(bench, "refuses", laid_out(bench, "float32")[1:2])
+    assert {"contiguous": "refused", **dict.fromkeys(LAYOUTS[1:], "unsupported")} == {
+        one.inputs: one.status for one in found.checks
+    }
+    assert not found.is_right

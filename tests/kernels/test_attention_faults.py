@@ -1,17 +1,19 @@
-"""The bundled target's own faults show on some workload; the page of its benchmark."""
+"""The bundled target's faults, its benchmark's page, and its file of explicit instantiations."""
 
 import importlib.util
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor
 
-from loop.base.places import shipped
+from loop.base.places import include_folder, shipped
 from loop.library.definitions import read_file
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand_sets
@@ -123,3 +125,37 @@ def test_each_is_named_among_those_of_any_kernel(dtype: str, causal: bool) -> No
 def test_the_page_is_that_of_the_recorded_rows() -> None:
     """No figure in it was written by hand."""
     assert PAGE.read_text() == page(json.loads(RECORDED.read_text()))
+
+
+USER = """
+#include "small.cuh"
+#include "tensor_core.cuh"
+
+extern template attention::Error attention::tensor_core<__half, 64>(const attention::Problem &, cudaStream_t);
+extern template attention::Error attention::small<__nv_bfloat16, 128>(const attention::Problem &, cudaStream_t);
+
+int main(int count, char **) {
+  const attention::Problem problem = {};
+  if (count < 2) return 0;
+  const int first = attention::tensor_core<__half, 64>(problem, nullptr);
+  return first + attention::small<__nv_bfloat16, 128>(problem, nullptr);
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_second_translation_unit_links_with_it(tmp_path: Path) -> None:
+    """It declares the instances and compiles none of them; without the file they would be undefined."""
+    cuda = shipped("kernels/attention") / "cuda"
+    (tmp_path / "user.cu").write_text(USER)
+    tuned = read_file(cuda.parent / "target.yaml", Target).value.tuning_macros("sm_89")
+    flags = ["-std=c++17", "-O0", "-DLOOP_EMULATE", *tuned, "-pthread"]
+    base = ["g++", "-x", "c++", *flags, f"-I{include_folder()}", f"-I{cuda}", '-DLOOP_BUILD_ID="test"']
+    for source in (cuda / "instantiations.cu", tmp_path / "user.cu"):
+        place = tmp_path / f"{source.stem}.o"
+        subprocess.run([*base, "-c", str(source), "-o", str(place)], check=True, capture_output=True, timeout=120)
+    link = ["g++", "-pthread", str(tmp_path / "user.o"), "-o", str(tmp_path / "user")]
+    alone = subprocess.run(link, check=False, capture_output=True, text=True, timeout=60)
+    assert "undefined reference" in alone.stderr
+    subprocess.run([*link, str(tmp_path / "instantiations.o")], check=True, capture_output=True, timeout=60)
+    assert 0 == subprocess.run([str(tmp_path / "user")], check=False, timeout=20).returncode

@@ -1,4 +1,4 @@
-"""Profiling and parallelism on a real build: facts, the leaf they lead to, and what stays unknown."""
+"""Profiling on a real build: facts, counters by ncu, the leaf they lead to, what is unknown."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +18,7 @@ from loop.model.record import Finished
 from loop.model.workloads import expand_sets
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
-from loop.profile.profile import TIME_COUNTER
+from loop.profile.profile import TIME_COUNTER, KernelRuns, read_counters, read_log
 from loop.profile.roof import PeakRates
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
@@ -26,7 +26,8 @@ from tests import tiny_cuda
 from tests.fake_tools import FakeTool
 from tests.makers import make_finished, make_machine, make_measured, make_measurement, make_verify
 from tests.recorded import COUNTERS, STALLS, log_of
-from tests.targets import compiled, importable, make_builds, open_bench, write_target
+from tests.targets import compiled, external, importable, make_builds, make_sides, open_bench, write_target
+from tests.targets import compiled as compiled_variant
 
 TREE = """
 with:
@@ -215,3 +216,54 @@ def test_the_shipped_tree_ends_in_a_leaf_for_everything(tmp_path: Path) -> None:
     assert ["ratio < 0.5", "ratio < 1.0 and time_us < 10", "ratio < 1.0", "ratio < 1.5"] == [
         rule.when for rule in terms.severity
     ]
+
+
+@pytest.fixture
+def kinds(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
+    """A bench with variants of each kind; what they run on makes no difference to a profiler in a test."""
+    folder = tmp_path / "tiny"
+    variants = {
+        "right": compiled_variant("right"),
+        "crashes": compiled_variant("crashes"),
+        "python": importable("double"),
+        "program": external("2"),
+    }
+    with open_bench(folder, write_target(folder, variants), build_cache) as made:
+        yield made
+
+
+def counted(kinds: Bench, name: str = "right", place: int = 1) -> KernelRuns:
+    """What ncu counts of a variant on five rows, or on two."""
+    (side,) = make_sides(kinds, name)
+    found: KernelRuns = run_to_end(
+        read_counters(kinds, side, expand_sets(kinds.target, ["some"], "float32")[place], 30.0)
+    )
+    return found
+
+
+def test_a_log_tells_of_each_launch_and_of_its_stalls() -> None:
+    """Shares from 0 to 1, times in us, bare names; a warp that issues waits for nothing."""
+    (run,) = read_log(log_of({**COUNTERS, **STALLS}))
+    assert ("small_kernel<__half, SmallShape<64, 16, 4>, 0>", 3.52, 105) == (run.kernel, run.us, run.registers)
+    assert pytest.approx((0.0027, 0.0023, 0.0621)) == (run.dram, run.sm, run.warps_active)
+    assert pytest.approx(1024 / 3340) == run.bank_conflicts
+    (run,) = read_log(log_of(STALLS))
+    assert pytest.approx(1.69 / 7.01) == run.stalls["loads from device memory"]
+    assert {"selected"} & {*run.stalls} == set()
+    assert pytest.approx(1 - 1 / 7.01) == sum(run.stalls.values())
+
+
+@pytest.mark.slow
+def test_a_lack_of_permission_comes_with_its_remedy(
+    kinds: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else goes wrong because of it."""
+    tool = FakeTool("ncu", tmp_path / "tools", monkeypatch)
+    words = (
+        "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
+    )
+    tool.says(f"==ERROR== {words}target device 0.\n==WARNING== No kernels were profiled.\n", 1)
+    found = counted(kinds)
+    assert found[0] == ()
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in found[1]
+    assert "--cap-add=SYS_ADMIN" in found[1]

@@ -1,21 +1,26 @@
-"""A step's device and sizes, and when an earlier result counts again."""
+"""A step's device and sizes, reused results, signs of life, the audit of a session's promises."""
 
 import datetime
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from loop.base.errors import LoopError
+from loop.base.processes import run_to_end
 from loop.model.index import SessionRow
+from loop.model.record import Finished, StepTick
 from loop.model.target import Target
 from loop.proving.prove import GateOutput
 from loop.steps import setting
-from loop.steps.context import Context
+from loop.steps.actions import AuditOutput, Cadence, audit
+from loop.steps.context import Context, Task
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
+from loop.steps.ticks import TICKS, TickFile, read_ticks
 from loop.store.rows import session_row
+from loop.workers.bench import Bench
 from tests.makers import make_finished, make_machine, make_session_head
 from tests.projects import make_project
 from tests.targets import compiled, make_context, open_bench, write_target
@@ -161,3 +166,43 @@ def test_what_does_not_fit_is_named(text: str, said: str, tmp_path: Path) -> Non
         setting.with_stated_workloads(setting.read_setting(make_project(tmp_path)), [text])
     assert f"--workloads {text!r}: {said}" == caught.value.message
     assert "as in --workloads 'N=3 M=5 dtype=float32'" == caught.value.hint
+
+
+def audited(*records: Finished) -> AuditOutput:
+    """What an audit says of these steps."""
+    context = Context(cast(Bench, None), cast(Task, None), finished=records)
+    output: AuditOutput = run_to_end(audit(context, Cadence())).output
+    return output
+
+
+def test_the_longest_silence_of_any_step_counts() -> None:
+    """Not the sum, not the last."""
+    output = audited(
+        *(make_finished(step, longest_silence_s=s) for step, s in (("a", 3.0), ("b", 12.0), ("c", 1.0)))
+    )
+    assert (12.0, True) == (output.longest_silence_s, output.ok)
+    assert not audited(make_finished("a", longest_silence_s=61.0)).ok
+
+
+def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
+    """A sign of life of one step."""
+    base = {"run": 1, "pattern": "p", "step": "s", "seconds": seconds, "note": note}
+    return StepTick.model_validate({**base, **fields})
+
+
+def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
+    """The same words, or words at the heels of others, are left out; another step and a heartbeat are not."""
+    written = TickFile(tmp_path / TICKS)
+    for one in (
+        tick(0.0, "a"),
+        tick(1.0, "a"),
+        tick(1.001, "b"),
+        tick(1.002, "c"),
+        tick(2.0, "b"),
+        tick(2.002, "b", heartbeat=True),
+        tick(0.0, "b", step="other"),
+        tick(0.0, "b", step="other", attempt=2),
+    ):
+        written.add(one)
+    kept = [(one.step, one.attempt, one.note) for one in read_ticks(tmp_path / TICKS)]
+    assert [("s", 1, "a"), ("s", 1, "b"), ("s", 1, "b"), ("other", 1, "b"), ("other", 2, "b")] == kept
