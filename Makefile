@@ -41,7 +41,7 @@ test: $(VENV)/.tools  ## set up, then run the tests of every room: four minutes 
 # What CI runs of the tests that take longer: each promise of the README once, from outside where that is possible.
 CORE = tests/net tests/bisect/test_regressions.py tests/session/test_run.py tests/session/test_report_page.py \
   tests/gate/test_corpus.py tests/gate/test_cheats.py tests/gate/test_verify.py tests/gate/test_turns.py \
-  tests/gate/test_verify.py tests/gate/test_tasks.py tests/timing/test_verdicts.py tests/faults tests/starting \
+  tests/gate/test_tasks.py tests/timing/test_verdicts.py tests/faults tests/starting \
   tests/emulator tests/jobs/test_running.py tests/formats/test_whole.py tests/docs/test_recipes.py tests/test_packaging.py
 
 test-core: $(VENV)/.tools  ## of the tests that take longer those that CI runs: eight minutes on two cores

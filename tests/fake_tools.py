@@ -36,10 +36,7 @@ class FakeTool:
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
     def says(self, log: str, code: int | None = None, tool: str | None = None, *, instead: bool = False) -> None:
-        """From now on it writes this log, as that tool of its, and exits with `code`, else with the worker's.
-
-        `instead`: it does not start the worker at all.
-        """
+        """Print this log as that tool from now on, exit with `code`; `instead`: start no worker."""
         name = tool or self.name
         (self.folder / f"{name}.log").write_text(log)
         if code is not None:

@@ -1,7 +1,4 @@
-"""`make house`: measures of the source tree beside tests/budget.json.
-
-`--write` lowers the budget to what is there.
-"""
+"""`make house`: the source tree beside tests/budget.json; `--write` lowers the budget to it."""
 
 import ast
 import json
@@ -117,7 +114,6 @@ class Tree:
 
 
 def tree() -> Tree:
-    """Count the package."""
     counts = Tree()
     for path in layers.FILES:
         text = path.read_text()

@@ -168,7 +168,6 @@ def make_build(**fields: Any) -> Build:
 
 
 def make_built(*builds: Build) -> BuildOutput:
-    """What building found."""
     return BuildOutput(ok=True, message="built", builds=builds, units=1)
 
 
@@ -223,7 +222,6 @@ def make_kernel(name: str = "void tiny::rows<float, 128>(float const*)", **field
 
 
 def make_library(*kernels: KernelResources, variants: Sequence[str] = ("v",)) -> CompiledLibrary:
-    """A library of these kernels."""
     return CompiledLibrary(variants=tuple(variants), build_id="b1", architecture="sm_89", kernels=kernels)
 
 

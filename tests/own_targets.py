@@ -130,7 +130,6 @@ def write_own(folder: Path, name: str, **fields: Any) -> Path:
 
 
 def _source(name: str, own: Own) -> str:
-    """The C++ variant."""
     sizes = {dim: (n, at) for n, text in enumerate(own.inputs.values()) for at, dim in enumerate(text.split())}
     lines = [f"  const int64_t {dim} = in[{n}].sizes[{at}];" for dim, (n, at) in sizes.items()]
     tensors = [f"  const float *{'abc'[n]} = (const float *)in[{n}].data;" for n in range(len(own.inputs))]

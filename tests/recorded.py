@@ -11,7 +11,6 @@ CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 
 
 def sanitizer_log(name: str) -> str:
-    """A log of compute-sanitizer."""
     return (FOLDER / f"{name}.txt").read_text()
 
 

@@ -280,13 +280,11 @@ def open_bench(folder: Path, target: Target, cache: Path) -> Bench:
 
 
 def make_builds(bench: Bench, *names: str) -> dict[str, Build]:
-    """The builds of these variants."""
     variants = bench.compiled_variants(names)
     return {name: build_one(bench.folder, variant, bench.cache, name) for name, variant in variants.items()}
 
 
 def build_one(folder: Path, variant: CAbiVariant, cache: Path, name: str = "right") -> Build:
-    """Build one variant."""
     made: Build = run_to_end(build(name, variant, folder, cache=cache, include=include_folder(), limit_s=60.0))
     return made
 

@@ -250,7 +250,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def bill(folder: Path, *words: str) -> dict[str, Any]:
-    """The bill of a session."""
     done = loop("run", "session", "try", "--target", str(folder), *words)
     assert 0 == done.returncode, done.stderr
     (session,) = (folder.parent / "sessions").iterdir()

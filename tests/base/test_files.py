@@ -15,8 +15,6 @@ from loop.model.base import Model
 
 
 def failing(number: int) -> Any:
-    """A system call that fails."""
-
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(number, os.strerror(number))
 

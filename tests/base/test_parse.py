@@ -14,30 +14,22 @@ from tests.effort import counted
 
 
 class Colour(enum.Enum):
-    """Two colours."""
-
     RED = "red"
     BLUE = "blue"
 
 
 class Compiled(Model):
-    """Something built."""
-
     kind: Literal["compiled"]
     sources: Annotated[tuple[str, ...], Field(min_length=1)]
     flags: tuple[str, ...] = ()
 
 
 class Imported(Model):
-    """Something imported."""
-
     kind: Literal["imported"]
     module: str
 
 
 class Step(Model):
-    """One step."""
-
     id: Annotated[str, StringConstraints(pattern=r"^[a-z]+$")]
     budget_s: Annotated[float, Field(gt=0)] = 1.0
     arguments: dict[str, Any] = Field(default_factory=dict, alias="with")

@@ -1,7 +1,4 @@
-"""`make bench`: measure what the documents claim, and write it down with the machine and the command.
-
-Not a test: nothing here fails on a clock.
-"""
+"""`make bench`: measure what the documents claim, with the machine; no test, no clock fails."""
 
 import datetime
 import json

@@ -174,10 +174,7 @@ def error_of(case: Case, output: Tensor) -> float:
 
 
 def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
-    """Graph and eager times and the errors of the library's backends and of our variants.
-
-    Without the backends and variants that decline the shape.
-    """
+    """Graph and eager times and errors of the backends and variants that take the shape."""
     calls: dict[str, Run] = dict.fromkeys(BACKENDS, library_call(case))
     calls |= {name: variant.call(case) for name, variant in ours.items()}
     errors, graphs = {}, {}

@@ -18,7 +18,6 @@ it. PyTorch's kernels are not launched early."""
 
 
 def page(found: dict[str, Any]) -> str:
-    """The whole page, as Markdown."""
     node, call = found["floor"]["node"], found["floor"]["call"]
     floor = f"The floor, an empty kernel: {node:.2f} us as a node of a graph, {call:.2f} us as a call by ctypes."
     product = f"A matrix product of 8192, float16: {2e-6 * 8192**3 / found['product']:.0f} TFLOP/s."

@@ -119,8 +119,6 @@ RULE = "--:|" * 9
 
 
 def rows_table(rows: tuple[Row, ...]) -> Callable[[int], Iterator[str]]:
-    """A table of these rows."""
-
     def lines(share: int) -> Iterator[str]:
         yield f"| | N | sigma | step | layout | {HEAD}"
         yield f"|:--|--:|--:|--:|--:|{RULE}"
@@ -200,7 +198,6 @@ TABLES: dict[str, tuple[str, Callable[[int], Iterator[str]]]] = {
 
 
 def main() -> None:
-    """Simulate everything and replace BISECT.md."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bisect")
     parser.add_argument("--table", choices=[*TABLES], help="this table alone, to stdout")
     parser.add_argument("--share", type=int, default=1, help="one history in so many, to stdout")

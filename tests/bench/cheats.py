@@ -76,7 +76,6 @@ def timed(bench: Bench, name: str, rounds: int) -> Outcome:
 
 
 def seconds(timings: Timings, name: str) -> float:
-    """Seconds of one call."""
     return math.exp(log_time(one for one in timings.segments if one.side == name))
 
 

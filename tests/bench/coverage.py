@@ -408,7 +408,6 @@ def mistakes_of(rows: Sequence[dict[str, Any]]) -> int:
 
 
 def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more: Sequence[str]) -> str:
-    """COVERAGE.md."""
     doors = [door for door in DOORS if any(door in row["missed"] for row in wrong)]
     lines = [
         "# What a session says is what was tried",

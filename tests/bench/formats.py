@@ -98,7 +98,6 @@ def read(option: str, checkout: Path) -> tuple[str, str]:
 
 
 def commit_of(checkout: Path) -> str:
-    """The commit of a checkout."""
     return (read_revision(checkout).commit or "no repository")[:12]
 
 
@@ -121,7 +120,6 @@ def before(page: Path) -> dict[str, tuple[str, str]]:
 
 
 def document(found: dict[str, tuple[str, str]], place: str) -> Iterator[str]:
-    """The page."""
     yield f"# Tasks in other formats\n\n{place}\n"
     yield "Tasks are read, not run. `inputs known`: the text alone gives shape and type of every input."
     yield "`run here`: at least one case has all that it needs on this machine. Several things can hinder a task."

@@ -100,10 +100,7 @@ def cpu() -> Kernel:
 
 
 def hopper(further: bool = False) -> Kernel:
-    """`tensor_core`, with the parts of `warp_specialized` at hand, from which its ideas were taken out.
-
-    The further campaign starts from the change that the first one keeps, and takes the other ideas.
-    """
+    """`tensor_core`, which gets its ideas back; the further campaign begins where the first ended."""
     folder = shipped("kernels") / "attention"
     manifest = yaml.safe_load((folder / "target.yaml").read_text())
     variant = manifest["variants"]["warp_specialized"]

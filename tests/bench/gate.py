@@ -47,7 +47,6 @@ class Tally:
     noise: list[float] = field(default_factory=list)
 
     def row(self, name: str) -> str:
-        """One row of the table."""
         total = self.words.total()
         shares = [f"{self.words[word]} ({self.words[word] / total:.1%})" for word in WORDS]
         typical = f"{median(self.blocks):.0f} | {median(self.seconds):.1f} s | {median(self.noise):.2%}"

@@ -51,7 +51,6 @@ def table(found: Sequence[Outcome]) -> list[str]:
 
 
 def counts(found: Sequence[Outcome]) -> str:
-    """The figures of a row."""
     wrong = [one for one in found if one.expected]
     right = [one for one in found if not one.expected]
     rejected, reason = (sum(bool(one.check) for one in wrong), sum(one.as_expected for one in wrong))

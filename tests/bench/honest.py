@@ -41,7 +41,6 @@ class Row:
     why: str = ""
 
     def add(self, seed: int, found: VariantChecks) -> None:
-        """The checks of one seed."""
         self.states.update(check.status for check in found.checks)
         self.seeds += 1
         if not found.is_right:

@@ -237,7 +237,6 @@ def against_the_baseline() -> list[str]:
 
 
 def main() -> None:
-    """Simulate everything, and replace VERDICT.md."""
     begun, facts = time.perf_counter(), machine()
     today = datetime.datetime.now(datetime.UTC).date()
     body = [line for title in NOISES for line in section(title)] + against_the_baseline() + more_iterations()

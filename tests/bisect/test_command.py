@@ -96,10 +96,7 @@ def test_a_slower_kernel_names_its_commit(project: Path) -> None:
 
 @pytest.mark.slow
 def test_a_history_that_changes_nothing_blames_nobody(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate judges its ends, and no commit between them is built; a second time all is known already.
-
-    On a machine that is very busy it may be open, so that no more than this can be asked of real clocks.
-    """
+    """Only its ends are judged, and once; a very busy machine may leave it open, and no more."""
     monkeypatch.setattr("loop.bisect.trying.GATE_LIMIT_S", 3.0)
     develop(project, {}, 3)
     code, found, _ = searched(project, "HEAD~3", probe=None, threads=1)

@@ -70,7 +70,6 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> CommitLine:
 
 
 def hunted(line: CommitLine, prober: Simulated, memory: Path) -> BisectAnswer:
-    """The answer of a search."""
     prober.path = memory
     found = run_to_end(Bisection(line, prober).run())
     assert isinstance(found, BisectAnswer)

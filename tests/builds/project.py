@@ -24,7 +24,6 @@ def make_variant(**fields: Any) -> CAbiVariant:
 
 
 def write(folder: Path, **files: str) -> Path:
-    """A folder with these files."""
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -32,7 +31,6 @@ def write(folder: Path, **files: str) -> Path:
 
 
 def built(folder: Path, cache: Path, **fields: Any) -> Build:
-    """A build of the project."""
     return build_one(folder, make_variant(**fields), cache)
 
 

@@ -43,7 +43,6 @@ OTHERS = {
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:
-    """A folder with these files."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -146,11 +146,9 @@ class Idle:
         self.entry = entry
 
     def list_running(self) -> list[str]:
-        """Jobs there."""
         return []
 
     def poll(self, job: str) -> PollResult:
-        """Where a job stands."""
         return PollResult("queued" if job in self.queued else "lost", None, b"", b"", has_more=False)
 
     def remove(self, *jobs: str) -> None:

@@ -58,7 +58,6 @@ def begin(project: Path, *words: str) -> "subprocess.Popen[str]":
 
 
 def wait(done: Callable[[], object]) -> None:
-    """Wait until something is true."""
     end = time.monotonic() + 60
     while not done():
         assert time.monotonic() < end

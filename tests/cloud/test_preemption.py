@@ -31,7 +31,6 @@ def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedPr
 
 
 def last(tmp_path: Path) -> Path:
-    """Folder of the last session."""
     return sorted((tmp_path / "sessions").iterdir())[-1]
 
 

@@ -27,7 +27,6 @@ def verified(*checks: Check) -> Finished:
 
 
 def component(name: str, right: bool) -> ComponentChecks:
-    """A component of `cpu`."""
     checks = VariantChecks(variant=f"cpu {name}", build_id=None, checks=(make_check(right=right),))
     return ComponentChecks(component=name, variant="cpu", title=f"does {name}", checks=checks)
 
@@ -116,7 +115,6 @@ def parts(*errors: float | None, wrong: int = 1) -> tuple[Span, ...]:
 
 
 def wrong(**fields: Any) -> Check:
-    """A wrong check."""
     return make_check(right=False).model_copy(update=fields)
 
 

@@ -21,7 +21,6 @@ BYTES = 4 * SHAPE[0] * SHAPE[1]
 
 @pytest.fixture(scope="module")
 def device() -> Device:
-    """The first GPU."""
     return Device()
 
 
@@ -53,7 +52,6 @@ class Scale:
         self._inputs, self._outputs = describe(self.x), describe(self.y)
 
     def run(self) -> None:
-        """Launch."""
         error = self.entry(ctypes.byref(self._inputs), ctypes.byref(self._outputs), None, self.stream.handle)
         if error:
             raise Refused(f"error {error}: {self.library.loop_error(error).decode()}")

@@ -27,7 +27,6 @@ SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
 
 
 def some(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
-    """Workloads of a set."""
     return expand_sets(bench.target, [name], "float32", 5)
 
 
@@ -147,10 +146,7 @@ def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, room
 
 @pytest.mark.slow
 def test_verification_goes_on_with_the_others(fake: FakeMachine, roomy: Bench) -> None:
-    """The huge one is not tried, and that is said in the line and among what was not exercised.
-
-    One side after the other has its tensors: room for one is enough.
-    """
+    """The huge one is left out, and that is said; sides take turns, so room for one is enough."""
     leave(fake, CONTEXT_BYTES + HUGE_BYTES)
     output = run_to_end(kernel.verify(make_context(roomy, "right"), kernel.VerifyTerms())).output
     assert isinstance(output, VerifyOutput)

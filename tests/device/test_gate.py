@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.cuda, pytest.mark.nvcc]
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A bench on the GPU."""
     folder = tmp_path_factory.mktemp("gpu")
     target = make_target(folder)
     with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1) as made:
@@ -29,7 +28,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def some(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
-    """Workloads of a set."""
     return expand_sets(bench.target, [name], "float32", 5)
 
 

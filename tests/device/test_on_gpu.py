@@ -41,7 +41,6 @@ def first() -> Gpu:
 
 @pytest.fixture(scope="module")
 def sensors(first: Gpu) -> Sensors:
-    """Its sensors."""
     found = open_sensors(first.uuid)
     assert found is not None, f"NVML does not know {first.uuid}"
     return found

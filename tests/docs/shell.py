@@ -37,7 +37,6 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """All of a document."""
     found = []
     for one in FENCE.finditer(text):
         language, _, rest = one["info"].strip().partition(" ")
@@ -78,10 +77,7 @@ TARGET_TAKEN = "target: the bundled one"
 
 
 def run(text: str, folder: Path, **own: str) -> Iterator[tuple[Block, Block | None, int, str]]:
-    """Run every `sh` block; with what the document says that it prints, how it ended and what it printed.
-
-    `own`: variables of the environment that the commands see.
-    """
+    """Run each `sh` block: what it should print, its end, what it prints. `own`: its variables."""
     write_files(text, folder)
     every = blocks(text)
     for place, one in enumerate(every):

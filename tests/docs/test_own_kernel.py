@@ -32,7 +32,6 @@ def loop(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def allow(folder: Path) -> None:
-    """Trust the page's target."""
     assert 0 == commands.loop("trust", str(folder / "my-scale")).returncode
 
 

@@ -38,7 +38,6 @@ def install(folder: Path, *words: str) -> dict[str, str]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 

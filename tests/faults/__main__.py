@@ -103,7 +103,6 @@ def chosen_classes(names: Sequence[str]) -> dict[str, FaultClass]:
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser("python -m tests.faults", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("classes", nargs="*", help="names of modules; all where none is named")
     parser.add_argument("--shard", default="1/1", help="run every K-th case of K, from the N-th on: N/K")
@@ -156,7 +155,6 @@ def run_cases(
 
 
 def begin(case: Case, root: Path) -> Running:
-    """Start a case."""
     folder = Path(tempfile.mkdtemp(dir=root))
     receiver, sender = FORK.Pipe(duplex=False)
     process = FORK.Process(target=_run, args=(case, folder, sender), daemon=False)

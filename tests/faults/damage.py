@@ -91,10 +91,7 @@ def _several(seed: int, first: int, folder: Path) -> str:
 
 
 def one_damage(seed: int, number: int) -> str:
-    """Damage one file, drawn by its kind, so that every kind comes as often; what was not as promised.
-
-    The world is shared by all that one process damages, and put back each time.
-    """
+    """Damage one file, each kind as often, and put it back; returns what was not as promised."""
     here = world()
     draw = random.Random(f"{seed} {number}")
     path = _drawn(here, draw)
@@ -207,7 +204,6 @@ def _of_session(name: str) -> dict[str, Callable[[], str]]:
 
 
 def _catalog() -> str:
-    """All pages of the catalogue."""
     shutil.rmtree("../site", ignore_errors=True)
     done = _command("catalog", "build", "--out", "../site")()
     pages = {str(path): MADE.sub("", path.read_text()) for path in _files(Path("../site"))}

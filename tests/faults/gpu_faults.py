@@ -25,10 +25,7 @@ FAILED = {"crashed", "hung", "refused"}
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Each fault twenty times, turn about; last what takes all memory, which runs alone.
-
-    They draw nothing: `seed` is the same for all classes.
-    """
+    """Each fault twenty times, turn about; last, alone, what takes all memory. None is drawn."""
     together = [(number, fault) for number in range(TIMES) for fault in FAULTS if fault != ALONE]
     for number, fault in [*together, *((number, ALONE) for number in range(TIMES))]:
         yield f"{fault} {number}", functools.partial(faulted, fault=fault)

@@ -72,5 +72,4 @@ def at_point(mark: Path) -> int:
 
 
 def let_go(mark: Path) -> None:
-    """Let it go on."""
     (mark / "go").touch()

@@ -105,7 +105,6 @@ def kill(running: Running, mark: Path) -> None:
 
 
 def terminate(running: Running, mark: Path) -> None:
-    """SIGTERM while it stands there."""
     running.process.send_signal(signal.SIGTERM)
     time.sleep(SOON_S)
     let_go(mark)
@@ -142,10 +141,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def faulted(folder: Path, *, scene: str, point: Point, fault: str) -> str:
-    """Bring a command to its point, let the fault come, and judge what is left.
-
-    A busy machine may keep a session from its point, for its measurements come to nothing: it is tried again.
-    """
+    """Let a fault come at a point, and judge what is left; a busy machine has several tries."""
     said = ""
     for number in range(ATTEMPTS):
         place = folder / str(number)

@@ -76,7 +76,6 @@ class Moments:
         return event in TOUCHES
 
     def act(self) -> None:
-        """Let it happen."""
         what, *rest = self.words
         if what == "fail":
             self.failing = (Path(rest[0]), int(rest[1]))

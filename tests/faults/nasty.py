@@ -68,7 +68,6 @@ def closed() -> None:
 
 
 def flood() -> None:
-    """Write for ever."""
     while True:
         os.write(1, b"x" * 65536)
 
@@ -142,7 +141,6 @@ def homeless() -> None:
 
 
 def busy() -> None:
-    """Never sleep."""
     end = time.monotonic() + LASTS_S
     while time.monotonic() < end:
         pass

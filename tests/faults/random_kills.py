@@ -73,5 +73,4 @@ def begun(world: World, running: Running, lines: int = 0) -> None:
 
 
 def written(path: Path) -> int:
-    """Lines of a journal."""
     return path.read_bytes().count(b"\n") if path.exists() else 0

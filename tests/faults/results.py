@@ -76,7 +76,6 @@ def tested() -> str:
 
 @functools.cache
 def machine() -> str:
-    """Cores, memory, system."""
     memory = psutil.virtual_memory().total / 2**30
     return f"{psutil.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release().split('-')[0]}"
 

@@ -77,12 +77,10 @@ class World:
 
     @property
     def target(self) -> Path:
-        """The project."""
         return self.folder / "project"
 
     @property
     def sessions(self) -> Path:
-        """Where its sessions are."""
         return self.folder / "sessions"
 
     @property
@@ -96,7 +94,6 @@ class World:
         return {**kept, **places, **quiet, **self.extra}
 
     def start(self, *words: str, **environment: str) -> Running:
-        """Start a command."""
         self.count += 1
         said, errors = (self.folder / f"{name}-{self.count}" for name in ("said", "errors"))
         with said.open("wb") as out, errors.open("wb") as err:
@@ -184,10 +181,7 @@ def judged(world: World, running: Running) -> str:
 
 
 def left(world: World, running: Running | None = None) -> str:
-    """What still runs of a world after the time in which all has to be gone.
-
-    What a command left that was killed (SIGKILL) the next one has to end: nothing is asked before that.
-    """
+    """What still runs once all has to be gone; after SIGKILL the next command has to end it."""
     if running is not None and running.process.returncode == -signal.SIGKILL:
         return ""
     end = time.monotonic() + GONE_S

@@ -85,7 +85,6 @@ def gpumode(tmp_path: Path) -> ForeignAnswer:
 
 
 def ask(asked: ForeignAnswer) -> Verdict:
-    """The verdict."""
     verdict: Verdict = run_to_end(run_evaluator(asked, EVALUATORS[asked.task.format]))
     return verdict
 

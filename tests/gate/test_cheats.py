@@ -126,7 +126,6 @@ def attention(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> It
 
 
 def workloads(honest: Bench, *sets: str, seed: int = 0) -> tuple[Workload, ...]:
-    """Workloads of these sets."""
     return expand_sets(honest.target, sets, "float32", seed)
 
 

@@ -47,7 +47,6 @@ def shapes(bench: Bench) -> tuple[Workload, ...]:
 
 
 def read_log(text: str) -> Examination:
-    """What a log says."""
     examination = Examination()
     examination.parse_log(text)
     return examination

@@ -48,7 +48,6 @@ def build_now(bench: Bench) -> Build:
 
 
 def head_of(bench: Bench) -> str:
-    """The last commit."""
     return git(bench.folder, "rev-parse", "HEAD")
 
 

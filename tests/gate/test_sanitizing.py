@@ -141,7 +141,6 @@ def test_a_step_that_runs_out_of_time_says_what_it_left(bench: Bench, program: F
 
 
 def workload(name: str, size: int = 4, **attributes: Any) -> Workload:
-    """A workload of that size."""
     dtype = attributes.pop("dtype", "float16")
     values = attributes.pop("values", "normal")
     return Workload(name=name, sizes={"N": size}, attributes=attributes, dtype=dtype, values=values)

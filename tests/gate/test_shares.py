@@ -86,10 +86,7 @@ def test_the_answer_is_that_of_one_piece(
 
 
 def said(variants: Sequence[VariantChecks]) -> list[tuple[Any, ...]]:
-    """What can be compared of checks: not those of state, which follow the order of calls.
-
-    Those on another number of threads end with the first failure of a job.
-    """
+    """What compares of checks: not state, which follows the order, nor threads after a failure."""
     most = max(check.threads or 0 for every in variants for check in every.checks)
     return [
         (every.variant, check.workload.name, check.workload.seed, check.inputs, check.threads, check.status)

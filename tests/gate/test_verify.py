@@ -49,7 +49,6 @@ def check(bench: Bench, name: str) -> dict[str, Check]:
 
 
 def statuses(found: dict[str, Check]) -> dict[str, str]:
-    """Status by workload."""
     return {name: one.status for name, one in found.items()}
 
 
@@ -225,21 +224,21 @@ def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Pat
         checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])
 
 
-def laid_out(bench: Bench, *dtypes: Dtype) -> list[Workload]:
+def typed(bench: Bench, *dtypes: Dtype) -> list[Workload]:
     """All workloads of the tiny target in these types."""
     return [workload for dtype in dtypes for workload in expand_sets(bench.target, ["some"], dtype)]
 
 
 def check_layouts(bench: Bench, name: str, chosen: list[Workload]) -> VariantChecks:
     """What verifying one variant finds."""
-    (found,) = run_to_end(verify(bench, [Job(bench_side, chosen) for bench_side in make_sides(bench, name)]))
+    (found,) = run_to_end(verify(bench, [Job(side, chosen) for side in make_sides(bench, name)]))
     assert isinstance(found, VariantChecks)
     return found
 
 
 def laid_out(bench: Bench, name: str) -> dict[str, Check]:
     """The checks of the smallest workload by layout."""
-    found = check_layouts(bench, name, laid_out(bench, "float32")[:1])
+    found = check_layouts(bench, name, typed(bench, "float32")[:1])
     return {one.inputs: one for one in found.checks}
 
 
@@ -277,7 +276,7 @@ def test_outputs_that_the_reference_alone_tells_leave_out_no_layout(bench: Bench
 
 def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
     """That is what they were promised."""
-    found = check_layouts(bench, "refuses", laid_out(bench, "float32")[1:2])
+    found = check_layouts(bench, "refuses", typed(bench, "float32")[1:2])
     assert {"contiguous": "refused", **dict.fromkeys(LAYOUTS[1:], "unsupported")} == {
         one.inputs: one.status for one in found.checks
     }

@@ -23,7 +23,6 @@ def opened(*hosts: HostEntry) -> Executor:
 
 
 def make(name: str, *words: str, **fields: float) -> JobFolder:
-    """A job of these words."""
     return create_job(Job(id=name, words=words or QUICK, **fields))  # type: ignore[arg-type]
 
 

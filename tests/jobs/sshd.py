@@ -76,7 +76,6 @@ class Server:
         (self.home / remote.DIGEST).write_text(remote.hash_package(remote.list_package_files()))
 
     def left(self) -> list[str]:
-        """Jobs that are still there."""
         return sorted(os.listdir(self.home / remote.LOOP_FOLDER / "jobs"))
 
     def noise(self, text: str) -> None:
@@ -96,7 +95,6 @@ class Server:
         (self.folder / "known").write_text(f"[127.0.0.1]:{self.port} {public}")
 
     def start(self) -> None:
-        """Listen."""
         sets = " ".join(f'"{name}={value}"' for name, value in {"HOME": str(self.home), **self.variables}.items())
         config = self.folder / "sshd_config"
         config.write_text(

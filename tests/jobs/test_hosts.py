@@ -22,7 +22,6 @@ hosts:
 
 
 def write(folder: Path, text: str) -> Path:
-    """A file that names hosts."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     (folder / "hosts.yaml").write_text(text)

@@ -58,7 +58,6 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def executor_of(*machines: Fails) -> Executor:
-    """Jobs on these machines."""
     slots = [SshSlot(HOST) for _ in machines]
     for slot, machine in zip(slots, machines, strict=True):
         slot.connection = cast(RemoteJobs, machine)

@@ -104,7 +104,6 @@ class Kernels:
         return self.sentence(error) if error else ""
 
     def sentence(self, error: int) -> str:
-        """What an error number means."""
         said: bytes = self.library.loop_error(error)
         return said.decode()
 

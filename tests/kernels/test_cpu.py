@@ -1,7 +1,4 @@
-"""The bundled CPU kernel at its C interface: what the bench never asks: strides, NaN and wrong arguments.
-
-On bfloat16 and float16 it computes on matrix units where there are some, else in float32.
-"""
+"""The bundled CPU kernel at its C interface: strides, NaN, wrong arguments; matrix units."""
 
 import ctypes
 import math
@@ -44,7 +41,6 @@ def kernel(request: pytest.FixtureRequest, build_cache: Path, tmp_path_factory: 
 
 @pytest.fixture(params=CODES, ids=str)
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    """The element type."""
     return request.param  # type: ignore[no-any-return]
 
 

@@ -46,7 +46,6 @@ class Groups(Kernels):
 
 @pytest.fixture(scope="module", params=DEPTHS)
 def kernels(request: pytest.FixtureRequest, build_cache: Path) -> Groups:
-    """Each kernel."""
     return Groups(request.param, build_cache)
 
 

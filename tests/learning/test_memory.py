@@ -34,7 +34,6 @@ def run(folder: Path, code: int) -> str:
 
 
 def failing(folder: Path) -> str:
-    """A session that fails."""
     write(folder, "not yet")
     return run(folder, ExitCode.GATE_FAILED)
 

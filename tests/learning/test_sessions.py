@@ -34,7 +34,6 @@ def told(*words: str, code: int = 0) -> dict[str, Any]:
 
 
 def run(folder: Path, count: int = 1) -> None:
-    """So many sessions."""
     for _ in range(count):
         done = loop("run", "session", "try", "--target", str(folder))
         assert 0 == done.returncode, done.stderr

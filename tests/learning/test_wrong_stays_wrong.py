@@ -34,7 +34,6 @@ class Source:
     """Only now and then."""
 
     def passes(self, workload: str, seed: int, threads: int, mood: float) -> bool:
-        """Whether a call is right."""
         told = self.seeds is None or seed in self.seeds
         told = told and self.threads in (None, threads) and not (self.moody and mood < 0.5)
         return not (workload in self.wrong_on and told)

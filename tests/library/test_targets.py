@@ -110,7 +110,6 @@ PART = {
 
 
 def read(folder: Path, **fields: Any) -> Target:
-    """A manifest in a folder."""
     (folder / "target.yaml").write_text(json.dumps({**OLD, **fields}, indent=1))
     return read_file(folder / "target.yaml", Target).value
 

@@ -42,7 +42,6 @@ def expanded(*entries: dict[str, Any], seed: int = 0, **fields: Any) -> list[Wor
 
 
 def names(*entries: dict[str, Any], **fields: Any) -> list[str]:
-    """Their names."""
     return [workload.name for workload in expanded(*entries, **fields)]
 
 

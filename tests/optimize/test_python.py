@@ -171,7 +171,6 @@ def test_a_campaign_changes_the_answer_to_a_task_of_another_format(tmp_path: Pat
 
 
 def target_in(folder: Path, variants: str) -> Target:
-    """A target with these variants."""
     (folder / "target.yaml").write_text(TARGET.partition("  ours: ")[0] + variants)
     return read_file(folder / "target.yaml", Target).value
 

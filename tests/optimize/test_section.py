@@ -12,7 +12,6 @@ from tests.makers import make_finished, make_record, make_report
 
 
 def finished(run: int, action: str, output: Any, status: str = "passed") -> Finished:
-    """A record of a step."""
     fields = {
         "run": run,
         "pattern": "baseline-first",

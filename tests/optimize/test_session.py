@@ -51,12 +51,10 @@ class Project:
         return loop("run", "session", *words, "--target", str(self.folder))
 
     def resume(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Go on with the session."""
         return self.run("--resume", "last", *words)
 
     @property
     def session(self) -> Path:
-        """Its folder."""
         return sorted(self.sessions.iterdir())[-1]
 
     def wait_for(self, step: str) -> None:

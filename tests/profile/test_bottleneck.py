@@ -12,12 +12,10 @@ REACH = PeakRates(flops_per_s=100e9, bytes_per_s=10e9)
 
 
 def leaf(when: str, bottleneck: str = "it") -> TreeRule:
-    """A leaf of a tree."""
     return TreeRule(when=when, bottleneck=bottleneck, fix="mend it", gain="much")
 
 
 def urgency(when: str, severity: str = "high") -> SeverityRule:
-    """A rule of severity."""
     return SeverityRule(when=when, severity=severity, tool="a profiler")
 
 

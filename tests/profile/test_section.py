@@ -28,7 +28,6 @@ def make_filling(**fields: Any) -> Occupancy:
 
 
 def profiled(*profiles: Profile) -> Finished:
-    """The step that profiled."""
     return make_finished("profile", output=ProfileOutput(ok=True, message="p", profiles=profiles))
 
 

@@ -28,7 +28,6 @@ def op(build_cache: Path) -> Iterator[Operator]:
 
 
 def make(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") -> list[torch.Tensor]:
-    """Inputs on a GPU."""
     return make_inputs(*shape, dtype=dtype, device=device)
 
 

@@ -37,7 +37,6 @@ class Watched(io.StringIO):
     """A terminal of 80 columns."""
 
     def isatty(self) -> bool:
-        """As a terminal says."""
         return True
 
 

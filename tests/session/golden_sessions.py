@@ -132,7 +132,6 @@ def verdicts_of(finished: Sequence[Finished]) -> tuple[Verdict, ...]:
 
 
 def session(finished: Sequence[Finished], made: SessionHead | None = None, **fields: Any) -> Session:
-    """A session of these steps."""
     resumed_after = fields.pop("resumed_after", None)
     seconds = sum(step.seconds for step in finished)
     base = {"verdicts": verdicts_of(finished), "bill": paid(), "seconds": seconds + 0.3}

@@ -23,20 +23,17 @@ HALVES = tuple(name.replace("float32", "float16") for name in WORKLOADS)
 
 
 def torch_step(**fields: Any) -> Finished:
-    """The first step."""
     said = {"message": "torch 2.9.0+cpu, CPU build", "seconds": 1.3, "budget_s": 15.0}
     made = {"pattern": "environment-validation", "action": "environment.torch", **said}
     return make_finished("torch", **{**made, **fields})
 
 
 def build_step(*builds: Build, **fields: Any) -> Finished:
-    """The build."""
     output = make_built(*(builds or (make_build(),)))
     return make_finished("build", run=2, output=output, **{"seconds": 4.4, "message": "cpu compiled", **fields})
 
 
 def verify_step(names: Sequence[str] = WORKLOADS, variant: str = "cpu", **fields: Any) -> Finished:
-    """All right."""
     output = make_verify(*(make_check(name) for name in names), variant=variant)
     said = {"seconds": 5.4, "message": f"{variant} right in {len(names)} checks"}
     return make_finished("verify", run=2, output=output, **{**said, **fields})
@@ -51,7 +48,6 @@ def measured(
 
 
 def measure_step(*all_measured: Measurement, **fields: Any) -> Finished:
-    """The timing."""
     output: MeasureOutput = make_measured(*all_measured, **fields.pop("found", {}))
     said = {"seconds": 17.0, "message": "measured", "artifacts": ("samples/2-measure-1-measure.json",)}
     return make_finished("measure", run=2, output=output, **{**said, **fields})

@@ -62,10 +62,7 @@ def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(
 
 @pytest.mark.slow
 def test_a_step_that_would_not_fit_into_minutes_or_dollars_is_not_begun(tmp_path: Path) -> None:
-    """Known from an earlier session, at a cent a second. The stricter bound counts; AI leaves less of the money.
-
-    A session within its bounds is left alone.
-    """
+    """A cent a second, as known before; the stricter bound counts, AI leaves less money."""
     folder = project(tmp_path, "true", "echo x >> ran; sleep 3", "true")
     words = ["run", "session", "try", "--target", str(folder)]
     assert 0 == here(*words, "--max-usd", "10", "--budget-minutes", "5")[0]

@@ -31,7 +31,6 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Its sessions."""
     return tmp_path / "sessions"
 
 

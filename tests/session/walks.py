@@ -73,7 +73,6 @@ class Walked:
 
     @property
     def record(self) -> Finished:
-        """The only one."""
         (record,) = self.ended
         return record
 
@@ -110,7 +109,6 @@ class Walked:
 
 
 def walking(context: Context, *patterns: Pattern, listed: Sequence[str] = (), **fields: Any) -> Walked:
-    """A walk over these patterns."""
     facts = {"minutes": 1.0, "usd": 0.5, "speedup": None, "regressed": False}
     plan = plan_of(*patterns, listed=listed)
     return Walked(Walk(plan, context, lambda finished: {**facts, "usd": float(len(finished))}, **fields))

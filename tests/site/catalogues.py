@@ -68,7 +68,6 @@ def make_target(**fields: Any) -> Target:
 
 
 def make_plan(name: str = "quick", patterns: Sequence[str] = ("build",), **fields: Any) -> Plan:
-    """A plan of these patterns."""
     base = {"format": 1, "name": name, "title": "Try", "patterns": patterns, "workloads": ("small",)}
     return Plan.model_validate({**base, "budget": {"minutes": 1.0}, **fields})
 
@@ -193,7 +192,6 @@ class Page(html.parser.HTMLParser):
             self.wrong.append(f"/{tag}")
 
     def handle_data(self, data: str) -> None:
-        """Text that is shown."""
         self.pieces.append(data)
 
 

@@ -68,10 +68,7 @@ a log with [x](y) and
 
 
 def test_reports_come_along(project: Path, tmp_path: Path) -> None:
-    """As pages that show text and images only; a link out of the session's folder is not followed.
-
-    A browser runs and loads nothing of an image. Where there is none, its words stand in its place.
-    """
+    """As pages of text and images only; no link leads out, and an image loads and runs nothing."""
     root, hostile = tmp_path / "sessions", "<svg><script>alert(2)</script><a href='http://evil.example'/></svg>"
     for name in ("a", "b", "c"):
         make_session(root, name, Opened(pid=1))

@@ -14,7 +14,6 @@ SECOND = [("index.html", "two")]
 
 
 def write(place: Path, pages: list[tuple[str, str]]) -> int:
-    """A site of these pages."""
     return command.write_site(command.check_out_folder(place), pages)
 
 

@@ -24,10 +24,7 @@ SITES = {
 
 @pytest.mark.parametrize("name", SITES)
 def test_every_page_is_whole_and_linked_and_needs_nothing_from_elsewhere(name: str) -> None:
-    """Elements are closed in order, ids are unique, no level of headings is left out; no element acts.
-
-    Every link leads to a file of the site, and every page but the first is linked from somewhere.
-    """
+    """Elements closed in order, unique ids, all levels of headings; each link has its page."""
     files, reached = site(SITES[name]), set()
     for path, page in read(files).items():
         assert [] == [*page.wrong, *page.handlers], path

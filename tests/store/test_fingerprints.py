@@ -107,7 +107,6 @@ def test_the_line_that_names_the_error_tells_failures_apart() -> None:
 
 
 def failed(step: str = "build", **fields: Any) -> Finished:
-    """A step that failed."""
     return make_finished(step, **{"status": "failed", "message": "x.cu(4): error: broken", **fields})
 
 

@@ -34,7 +34,6 @@ while True:
 
 
 def make_started(step: str = "verify", **fields: int) -> Started:
-    """A step that has begun."""
     return Started(run=1, pattern="baseline-first", step=step, title=step, index=1, of=2, budget_s=5.0, **fields)
 
 
@@ -47,7 +46,6 @@ EVENTS: tuple[Event, ...] = (
 
 
 def write(path: Path, events: Sequence[Event] = EVENTS) -> Path:
-    """A journal of these events."""
     made = Journal(path)
     for event in events:
         made.append(event)

@@ -36,7 +36,6 @@ ANSWER = "def custom_kernel(data):\n    return data + data + 0.1\n"
 
 
 def verified(**found: tuple[str, ...]) -> Finished:
-    """A step that verified."""
     output = VerifyOutput(ok=True, message="m", **found).model_dump(mode="json")
     more = {"run": 1, "pattern": "p", "step": "verify", "status": "passed", "seconds": 1.0, "budget_s": 1.0}
     return Finished.model_validate({"message": "m", "action": "kernel.verify", "output": output, **more})

@@ -42,7 +42,6 @@ class Made(Prepared):
         self.prefill = guard
 
     def bind(self, offsets: Sequence[int] | None = None) -> Callable[[], None]:
-        """The call."""
         return self._run
 
     def _run(self) -> None:
@@ -50,12 +49,10 @@ class Made(Prepared):
         self.value = self.compute(self.around, self.prefill)
 
     def read_output(self) -> bytes:
-        """The number's bytes."""
         return struct.pack("f", self.value)
 
 
 def check(compute: Compute, seed: int = 1) -> CallCheck:
-    """What checking it finds."""
     return CallCheck(Made(compute), random.Random(seed)).run()  # type: ignore[arg-type]
 
 

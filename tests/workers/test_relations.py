@@ -38,7 +38,6 @@ def tried(bench: Bench, variant: str, *properties: str, dtype: Dtype = "float32"
 
 
 def statuses(found: list[PropertyCheck]) -> dict[str, str]:
-    """Status by workload."""
     return {one.workload: one.status for one in found}
 
 

@@ -1,7 +1,4 @@
-"""Variants that reach around the call: the shared pages, the wire, files, other processes.
-
-Copied beside a target, never imported by a test.
-"""
+"""Variants that reach around the call: shared pages, the wire, files. Copied, never imported."""
 
 import glob
 import json

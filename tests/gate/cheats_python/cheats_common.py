@@ -1,7 +1,4 @@
-"""What all cheats share, and the honest variants beside which they are timed.
-
-Copied beside a target, never imported by a test.
-"""
+"""What all cheats share, and the honest variants beside them. Copied, never imported."""
 
 import os
 import sys

@@ -1,7 +1,4 @@
-"""Variants whose work was done before, or is done only where somebody looks.
-
-Copied beside a target, never imported by a test.
-"""
+"""Variants that work beforehand, or only where somebody looks. Copied, never imported."""
 
 # ruff: noqa: SIM115
 

@@ -1,7 +1,4 @@
-"""Variants that replace what the worker is made of, or leave work for later.
-
-Copied beside a target, never imported by a test.
-"""
+"""Variants that replace parts of the worker, or work later. Copied, never imported."""
 
 # ruff: noqa: RUF012
 

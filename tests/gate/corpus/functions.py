@@ -13,7 +13,6 @@ def rms_norm(x, w):
 
 
 def softmax(x):
-    """Of each row."""
     return torch.softmax(x, -1)
 
 
@@ -23,7 +22,6 @@ def row_scale(x, s):
 
 
 def mat_mul(a, b):
-    """The product of two matrices."""
     return a @ b
 
 
