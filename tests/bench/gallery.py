@@ -100,7 +100,7 @@ def cpu() -> Kernel:
 
 
 def hopper(further: bool = False) -> Kernel:
-    """`tensor_core`, which gets its ideas back; the further campaign begins where the first ended."""
+    """`tensor_core`, which gets its ideas back; the further campaign begins where that ended."""
     folder = shipped("kernels") / "attention"
     manifest = yaml.safe_load((folder / "target.yaml").read_text())
     variant = manifest["variants"]["warp_specialized"]
