@@ -158,23 +158,16 @@ class Connection:
         self._rsync([*options, f"{root}/", destination], stdin)
 
     def fetch(
-        self,
-        remote_folder: str,
-        local_folder: Path,
-        *,
-        max_file_bytes: int,
-        included: Sequence[str],
-        excluded: Sequence[str] = (),
+        self, source: str, folder: Path, *, max_bytes: int, included: Sequence[str], excluded: Sequence[str] = ()
     ) -> None:
-        """Copy files or folders `included`, without `excluded`, from a folder there to a local one. Skips links,
-        devices and large files, because the machine is not trusted. Raises as `_rsync`."""
+        """Copy files or folders `included`, without `excluded`, from the folder `source` there to `folder`. Skips
+        links, devices and files over `max_bytes`, because the machine is not trusted. Raises as `_rsync`."""
         options = ["--no-links", "--no-devices", "--no-specials"]
-        options += ["--chmod=D700,F600", f"--max-size={max_file_bytes}"]
+        options += ["--chmod=D700,F600", f"--max-size={max_bytes}"]
         options += [f"--exclude=/{name}" for name in excluded]
         for name in included:
             options += [f"--include=/{name}", f"--include=/{name}/**"]
-        source = f"{self.entry.rsync_address}:{remote_folder}/"
-        self._rsync([*options, "--exclude=*", source, f"{local_folder}/"], b"")
+        self._rsync([*options, "--exclude=*", f"{self.entry.rsync_address}:{source}/", f"{folder}/"], b"")
 
     def _rsync(self, arguments: Sequence[str], stdin: bytes) -> None:
         """Run rsync with these arguments. Raises the error of `_make_error` if it fails."""

@@ -326,7 +326,7 @@ class RemoteJobs(Connection):
         files = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, TERMS_FILE, *more_files)
         excluded = [f"{job_files.RESULTS}/{name}" for name in past]
         source, limit = f"{LOOP_FOLDER}/jobs/{folder.id}", MAX_FILE_BYTES
-        self.fetch(source, folder.path, max_file_bytes=limit, included=files, excluded=excluded)
+        self.fetch(source, folder.path, max_bytes=limit, included=files, excluded=excluded)
         prices = self.entry.host.prices
         # Terms: whether the machine runs on demand or as a spot machine.
         _, terms = read_terms(read_text(folder.path / TERMS_FILE))

@@ -81,10 +81,7 @@ def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
 
 def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
     """A row for each variant: the workload on which it fills its device least; None without rows."""
-    heads = (
-        *("Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves"),
-        "Limited by",
-    )
+    heads = ("Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by")
     rows = []
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
@@ -183,7 +180,7 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
         for measured in chosen:
             dtype, build = measured.workload.dtype, state.builds.get(measured.variant)
             if dtype not in roofs:
-                roofs[dtype] = yield from _find_peak_rates(context, chosen, dtype)
+                roofs[dtype] = yield from _peak_rates(context, chosen, dtype)
             notes = yield from _collect_facts(context, measured, build, len(chosen), roofs[dtype])
             profiles.append(bottleneck.make_profile(measured, notes, arguments.tree, arguments.severity))
     return Result(_profile_output(profiles))
@@ -216,10 +213,10 @@ def _collect_facts(
         notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
-        call_profile, why = yield from profiler.profile_call(context, side, measured.workload, variant_count)
-        notes.device_profile = call_profile
-        if call_profile is not None:
-            notes.add(profiler.longest_kernel_facts(call_profile), profiler.describe_source(call_profile))
+        device_profile, why = yield from profiler.profile_call(context, side, measured.workload, variant_count)
+        notes.device_profile = device_profile
+        if device_profile is not None:
+            notes.add(profiler.longest_kernel_facts(device_profile), profiler.describe_source(device_profile))
         notes.explain_unknown(why or "ncu gave no such counter", *COUNTER_FACTS)
     else:
         notes.explain_unknown("there is no GPU", *COUNTER_FACTS)
@@ -243,9 +240,7 @@ def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, no
     notes.explain_unknown("it needs `flops` and `bytes`", "intensity")
 
 
-def _find_peak_rates(
-    context: Context, chosen: Sequence[Measurement], dtype: Dtype
-) -> Generator[Tick, None, PeakRates]:
+def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, PeakRates]:
     """Peak rates of the device for an element type; a processor's measured on `chosen`'s largest working set."""
     bench = context.bench
     if bench.device == "cuda":

@@ -18,12 +18,10 @@ SUFFICIENT_RATIO = 1.5
 
 
 def list_outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
-    """Promised and actual gains of the advice that sessions gave. `rows`: sessions, oldest first.
-
-    If a session judged a change, its result counts for the advice in its brief and closes earlier
-    promises. Other advice is compared with the next session of the same target and environment that
-    timed another build of the variant on the same workload.
-    """
+    """Promised and actual gains of the advice that sessions gave. `rows`: sessions, oldest first. If a session
+    judged a change, its result counts for the advice in its brief and closes earlier promises. Other advice is
+    compared with the next session of the same target and environment that timed another build of the variant on
+    the same workload."""
     outcomes: list[GainOutcome] = []
     open_promises: dict[tuple[object, ...], Promised] = {}
     """Target, device, threads, environment and variant to the promise that waits for a result."""

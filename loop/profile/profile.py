@@ -90,9 +90,7 @@ def observe_call(
     return kernels, ""
 
 
-def trace_kernels(
-    bench: Bench, side: Side, workload: Workload, limit_s: float
-) -> Generator[Tick, None, KernelRuns]:
+def trace_call(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, KernelRuns]:
     """Kernels of one call by torch's profiler, in its own process; an error becomes the reason."""
     kernels, call_error = yield from observe_call(bench, side, workload, "trace", limit_s)
     if call_error:
@@ -244,7 +242,7 @@ def profile_call(
     runs, ncu_error = yield from read_counters(context.bench, side, workload, limit_s)
     if runs:
         return device_profile(runs, "ncu"), ""
-    runs, trace_error = yield from trace_kernels(context.bench, side, workload, limit_s)
+    runs, trace_error = yield from trace_call(context.bench, side, workload, limit_s)
     if runs:
         limits = "torch's profiler told kernels and times, which is all that it can"
         return device_profile(runs, "torch's profiler"), f"{ncu_error}; {limits}"

@@ -45,9 +45,9 @@ class PeakRates:
     def facts(
         self, flops: float | None, moved_bytes: float | None, seconds: float
     ) -> dict[str, float | str | None]:
-        """Roofline facts of a call (Williams, Waterman, Patterson 2009); None for unknown ones.
-        `moved_bytes`: what the call must move at least, so `bandwidth_share` is a lower bound.
-        A share above `MOST_SHARE` proves the roof wrong: that share and `roof` become None."""
+        """Roofline facts of a call (Williams, Waterman, Patterson 2009). `moved_bytes`: the least that it must
+        move, so `bandwidth_share` is a lower bound. A share above `MOST_SHARE` proves the roof wrong: it and
+        `roof` become None."""
         intensity = flops / moved_bytes if flops is not None and moved_bytes else None
         roof = None
         shares = self.reached_shares(flops, moved_bytes, seconds)
@@ -73,9 +73,9 @@ class PeakRates:
 
 
 def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:
-    """Measure a processor's rates with `threads` threads on `working_set` bytes, by a C program that
-    is compiled in `folder`. Repeats disturbed measurements. Two-byte types run as float32: few
-    processors compute in them. Raises LoopError without a compiler or an undisturbed measurement."""
+    """Measure a processor's rates with `threads` threads on `working_set` bytes, by a program that is compiled in
+    `folder`. Repeats disturbed measurements; two-byte types run as float32, as few processors compute in them.
+    Raises LoopError."""
     program = folder / "roof"
     compiler = next((name for name in COMPILERS if compiler_version(name)), None)
     if compiler is None:

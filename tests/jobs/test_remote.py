@@ -107,7 +107,7 @@ def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_pa
     (place / "other").write_text("not asked for")
     back = tmp_path / "back"
     back.mkdir()
-    there.fetch("place", back, max_file_bytes=1000, included=["in"])
+    there.fetch("place", back, max_bytes=1000, included=["in"])
     assert ["in", "in/a b.txt"] == sorted(str(one.relative_to(back)) for one in back.rglob("*"))
 
 
