@@ -96,7 +96,7 @@ def _check_names(terms: TrialTerms, choices: Choices) -> None:
 
 
 def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iterator[tuple[Choice, ...]]:
-    """Combinations of a choice per list whose indices sum to `rank`; low ranks are likely, as index 0 is."""
+    """Combinations of one choice per list whose indices sum to `rank`. The likeliest have rank 0."""
     if not choices:
         yield from [()] if rank == 0 else []
         return

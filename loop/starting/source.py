@@ -289,7 +289,9 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
 def _only_or_named(names: Iterable[str], stem: str) -> str | None:
     """The only name, or else the one that equals the file's stem; None without one."""
     distinct = {*names}
-    return distinct.pop() if len(distinct) == 1 else next((name for name in distinct if name == stem), None)
+    if len(distinct) == 1:
+        return distinct.pop()
+    return stem if stem in distinct else None
 
 
 def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
