@@ -241,7 +241,7 @@ class Executor:
             self._change.notify_all()
 
     def close(self) -> None:
-        """Wait until the slots have ended their jobs, at most `ENDS_S` seconds."""
+        """Wait until the slots have ended their jobs, at most `CLOSE_LIMIT_S` seconds."""
         with self._change:
             self._is_closed.set()
             self._change.notify_all()
