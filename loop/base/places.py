@@ -108,11 +108,9 @@ def make_folder_variables_absolute() -> None:
 
 
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
-    """The folder that environment variable `variable` names; else `loop` in the folder that `xdg_variable` names;
-    else `loop` in `home_subfolder` of the user's home.
-
-    If other users could write it: the one below home, else a temporary private one, with a remark. Resolved (no
-    `..`, no links), because paths below it are compared as text."""
+    """The folder that `variable` names, else `loop` below `xdg_variable`, else below home. If others could write
+    it: the one below home or a private temporary one, with a remark. Resolved, because paths are compared as
+    text."""
     default = Path.home() / home_subfolder / "loop"
     xdg_folder = os.environ.get(xdg_variable)
     chosen = Path(xdg_folder).absolute() / "loop" if xdg_folder else default

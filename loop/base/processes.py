@@ -135,9 +135,8 @@ class Child:
         pass_fds: Sequence[int] = (),
         dies_by_itself: bool = False,
     ) -> None:
-        """`stdin`: descriptor of its input; None: empty. `pass_fds`: further descriptors it inherits.
-        `dies_by_itself`: it calls `die_with_parent` itself. Then it starts ten times faster, because
-        this process need not be copied (`vfork`)."""
+        """`stdin`, `pass_fds`: descriptors it inherits; no `stdin`: empty input. `dies_by_itself`: it calls
+        `die_with_parent`, so that this process need not be copied (`vfork`): it starts ten times faster."""
         self.command, self.dies_by_itself = tuple(command), dies_by_itself
         self.output, self.errors = CappedStream(), CappedStream()
         self.start_time = time.monotonic()

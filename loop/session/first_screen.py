@@ -249,8 +249,8 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
 
 
 def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
-    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`; a dash without a speed. Against a known good the
-    lowest ratio, not the mean: one slower workload is a regression."""
+    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`; against a known good with the lowest ratio, not the
+    mean: one slower workload is a regression. A dash without a speed."""
     verdicts = [v for v in record.verdicts if (v.variant, v.against) == (name, against)]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
     if len(speeds) < len(verdicts):  # It is `incorrect` or `invalid`, which another column says.

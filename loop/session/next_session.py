@@ -207,8 +207,7 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
 
 
 def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
-    """The head of a session that runs this idea; repeated checks get device, threads and seed of the failed
-    ones."""
+    """The head of a session that runs this idea; repeated checks get device, threads, seed of failed ones."""
     variants = (idea.variant,) if idea.variant is not None else ()
     plan, pattern = (idea.plan, None) if idea.plan in setting.plans else (None, idea.plan)
     request = SessionRequest(plan=plan, pattern=pattern, device=device, variants=variants)

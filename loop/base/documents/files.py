@@ -81,9 +81,8 @@ def folder_for_temporary(path: Path) -> Path | None:
 def file_error(
     path: Path, attempt: Literal["read", "written", "made"], error: OSError, hint: str | None = None
 ) -> UsageError | WorkFailed:
-    """The error to raise for a file that cannot be read, written or made, with the system's reason.
-    A failed read or a wrong path is a UsageError; anything else, as a full disk, a WorkFailed.
-    `hint` None: advice for the error number, if there is any."""
+    """The error for a file that cannot be read, written or made: UsageError for a failed read or a wrong path,
+    else WorkFailed. `hint` None: advice by the error number."""
     error.filename = error.filename or str(path)
     reason = error.strerror or str(error) or type(error).__name__
     kind = UsageError if attempt == "read" or isinstance(error, WRONG_PATH_ERRORS) else WorkFailed
@@ -92,8 +91,8 @@ def file_error(
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
-    """JSON of models, mappings and sequences, with a final line end. NaN and infinity become null.
-    `indent` None: in one line. Escapes control characters, as a terminal may print the text."""
+    """JSON with a final line end, in one line if `indent` is None. NaN becomes null, control characters
+    escapes."""
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 

@@ -95,9 +95,8 @@ def find_models(annotation: Any) -> list[type[BaseModel]]:
 
 @functools.cache
 def enclosing_fields(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Name of each field of a model, and of the models inside it, to the fields that may contain it:
-    for a pattern, `when` to `steps` and `next`. An empty list: only `model` itself has the field.
-    Names are as in files. For the hint at a field that stands in the wrong place."""
+    """Field of a model, or of models inside it, to the fields that may contain it: for a pattern, `when` to
+    `steps` and `next`. Empty list: a field of `model` itself. For hints at misplaced fields."""
     parents_by_key: dict[str, list[str]] = {}
     parents: dict[type[BaseModel], list[str]] = {}
     for inner in collect_models(model):
@@ -110,9 +109,8 @@ def enclosing_fields(model: type[BaseModel]) -> dict[str, list[str]]:
 
 
 def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Add a description to each schema in `properties` (by field name): the docstring below the
-    field, else the default for its name, else the first line of its type's docstring.
-    pydantic can read the docstrings itself, but only at import, which slows every start."""
+    """Describe each schema in `properties`: by the docstring below its field, else the default for its name, else
+    its type's. pydantic could read the docstrings at import, but that slows every start."""
     texts: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:

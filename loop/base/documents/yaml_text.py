@@ -40,8 +40,7 @@ FORBIDDEN_CHARACTERS = re.compile(
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> Document:
-    """Read a YAML file (`source` is a path) or a text. `name`: its name in messages. Raises
-    DefinitionError with line and column for anything that is not one plain YAML document."""
+    """Read a YAML file or text, called `name` in messages. DefinitionError: not one plain YAML document."""
     if isinstance(source, Path):
         name = name or short_path(source)
         text = _read(source, name)
