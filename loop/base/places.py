@@ -15,7 +15,7 @@ from loop.base.errors import UsageError, remark_once
 
 def explain_foreign_access(path: Path) -> str:
     """Why another user could change `path`; empty if only this user, a group and root can."""
-    private_parent: Path | None = None
+    private_parent: Path | None = None  # A folder that others cannot enter: modes below it do not matter.
     trusted_users = (0, os.geteuid(), os.stat("/").st_uid)  # Also root of a user namespace.
     for entry, status, is_path_itself in _walk_down_to(path):
         if status.st_uid not in trusted_users:
@@ -23,6 +23,7 @@ def explain_foreign_access(path: Path) -> str:
         if private_parent is not None and entry.is_relative_to(private_parent):
             continue
         is_world_writable = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
+        # In a sticky folder, as /tmp, others cannot replace what they do not own.
         if is_world_writable and (is_path_itself or not status.st_mode & stat.S_ISVTX):
             return f"everybody can write {entry} (mode {stat.S_IMODE(status.st_mode):04o})"
         if stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o011:

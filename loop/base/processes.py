@@ -369,7 +369,7 @@ def process_name(pid: int) -> str:
     except OSError:
         return ""
     has_ended = not state_and_more or state_and_more[0] in ("Z", "X")
-    return "" if has_ended else f"{pid}-{state_and_more[19]}"
+    return "" if has_ended else f"{pid}-{state_and_more[19]}"  # Its start time.
 
 
 def python_path() -> str:

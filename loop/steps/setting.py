@@ -109,7 +109,7 @@ def _no_gpu_error(target: Target) -> LoopError:
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
-    """The named variants, or all, that the device itself runs. LoopError: one runs neither so nor emulated."""
+    """The named variants that run on the device itself; without names, all. LoopError: one cannot run here."""
     runnable = target.variants_on(device)
     if device == "cuda":
         runnable = tuple(name for name in runnable if not architecture_mismatch(target, name))

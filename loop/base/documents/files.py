@@ -91,8 +91,8 @@ def file_error(
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
-    """JSON with a final line end, in one line if `indent` is None. NaN becomes null, control characters
-    escapes."""
+    """JSON with a final line end; `indent` None: in one line. NaN becomes null. Control characters are escaped,
+    because a terminal may print the text."""
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
