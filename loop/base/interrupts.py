@@ -39,8 +39,7 @@ def _store_signal(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def signals_as_flags() -> Iterator[None]:
-    """Store signals as flags inside this block, for `raise_if_signalled`. Raises Stopped at its start for an
-    earlier signal, and at its end for one that is not reported yet. A nested block does nothing."""
+    """Store signals as flags in this block, for `raise_if_signalled`. Raises Stopped for one not yet reported."""
     if _signal_state.is_active:
         yield
         return

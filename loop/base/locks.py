@@ -31,8 +31,8 @@ class LockHeld(UsageError):
 
 @contextmanager
 def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
-    """Lock file `path` in this block; yields its descriptor, with which a child shares the lock. LockHeld: another
-    process keeps it for `wait_s`."""
+    """Lock file `path` in this block; yields its descriptor, with which a child shares the lock. Raises
+    LockHeld."""
     deadline = time.monotonic() + wait_s
     with contextlib.ExitStack() as files:
         try:

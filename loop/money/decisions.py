@@ -133,10 +133,9 @@ def idle_advice(break_even_hours: float) -> str:
 def weigh_leaving(
     usd_per_hour: float, stop: StopCost | None, gap_hours: float | None, needed_until: tuple[str, float] | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
-    """Keep or stop a machine when a session ends; and a line for each option's cost. `stop`: None
-    if no restart was measured. `gap_hours`: usual time between sessions. `needed_until`: until when
-    the user needs the machine, in words and in hours; then it is kept. If the gap or the restart is
-    unknown: stop, as only a stop has a known cost."""
+    """Keep or stop a machine when a session ends; and a line for each option's cost. `gap_hours`: usual time to
+    the next session. `needed_until`: until when the user needs it (words, hours): then it is kept. If gap or
+    restart (`stop`) is unknown: stop, as only that has a known cost."""
     unknown = "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {f'{say.usd(stop.usd)} for {stop.source}' if stop else unknown}"]
     decision: Literal["keep", "stop"] = "stop"

@@ -147,8 +147,7 @@ def print_outcome(
     request: SessionRequest,
     resume_phrase: str = "",
 ) -> int:
-    """Print the outcome on stdout, or as JSON there and a message. Verdict and next command come last, where a
-    terminal shows them. `resume_phrase`: how to go on. Returns the exit code of the gates."""
+    """Print the outcome, or JSON on stdout and the text as a message; the verdict last. Returns the exit code."""
     finished = folder.finished()
     if request.events:
         outcome = outcome_as_json(setting, record, folder)

@@ -26,8 +26,7 @@ from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, v
 def compute_session_values(
     card: RateCard, head: SessionHead, finished: Sequence[Finished]
 ) -> Mapping[str, object]:
-    """The values that expressions read as `session.*`. `overrun`: minutes / planned minutes; 0 for a campaign,
-    which has its own limits. `speedup`: geometric mean of the ratios against the baseline."""
+    """The values that expressions read as `session.*`. `overrun`: minutes / planned; 0 for a campaign."""
     minutes = sum(record.seconds for record in finished) / 60
     outputs = [output for record in finished if (output := read_output(record, Output))]
     verdicts = [verdict for output in outputs for verdict in output.verdicts]

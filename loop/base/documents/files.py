@@ -81,8 +81,7 @@ def folder_for_temporary(path: Path) -> Path | None:
 def file_error(
     path: Path, attempt: Literal["read", "written", "made"], error: OSError, hint: str | None = None
 ) -> UsageError | WorkFailed:
-    """The error for a file that cannot be read, written or made: UsageError for a failed read or a wrong path,
-    else WorkFailed. `hint` None: advice by the error number."""
+    """UsageError for a failed read or a wrong path, else WorkFailed. `hint` None: advice by the error number."""
     error.filename = error.filename or str(path)
     reason = error.strerror or str(error) or type(error).__name__
     kind = UsageError if attempt == "read" or isinstance(error, WRONG_PATH_ERRORS) else WorkFailed
