@@ -119,7 +119,7 @@ def write_as_target(
     target = find_format(task.format).make_target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     task_origin = origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths)
-    _write_changed(folder / origin.ORIGIN_FILE, task_origin.to_json_text())
+    _write_changed(folder / origin.ORIGIN_FILE, to_json(task_origin))
     _link_files(folder, target.links)
     for name, text in target.texts.items():
         _write_changed(folder / name, text)

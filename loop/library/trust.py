@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import RootModel, StringConstraints, ValidationError
 
-from loop.base.documents import content_hash, sums, to_json
+from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, Untrusted, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.base.places import (
@@ -46,10 +46,6 @@ class TaskOrigin(Model):
     task: str
     answers: dict[str, str]
     format: str | None
-
-    def to_json_text(self) -> str:
-        """JSON text for the file in the target's folder."""
-        return to_json(self.model_dump()) + "\n"
 
 
 def read_origin(folder: Path) -> TaskOrigin | None:
@@ -223,14 +219,6 @@ def untrusted_error(project: Project) -> LoopError:
     return Untrusted(
         f"{name_for_messages(project)}: these definitions run commands and code, and {reason}",
         hint=f"look at them, then `{shlex.join(['loop', 'trust', *words])}`",
-    )
-
-
-def untrusted_session_error(folder: Path, lines: Iterable[str]) -> LoopError:
-    """The error for a stored session whose commands (`lines`) the user has not allowed."""
-    return Untrusted(
-        f"{folder}: you did not begin this session here, and the definitions do not run: {'; '.join(lines)}",
-        hint=f"look at it, then `{shlex.join(['loop', 'trust', str(folder.resolve())])}`",
     )
 
 

@@ -1,11 +1,12 @@
 """Reads a project, asks for trust, and chooses device, variants, threads and workload sets."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import did_you_mean
-from loop.base.errors import LoopError, UsageError
+from loop.base.errors import LoopError, Untrusted, UsageError
 from loop.base.places import Project, cache_folder, find_project, include_folder
 from loop.jobs.hosts import describe_project_hosts
 from loop.library import definitions, targets, trust
@@ -65,7 +66,9 @@ def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, scr
         return
     heading = f"{folder}: you did not begin this session here. Besides what the definitions name it would run:"
     if not _confirm(screen, heading, lines, "Allow it, for this session?"):
-        raise trust.untrusted_session_error(folder, lines)
+        reason = f"you did not begin this session here, and the definitions do not run: {'; '.join(lines)}"
+        hint = f"look at it, then `{shlex.join(['loop', 'trust', str(folder.resolve())])}`"
+        raise Untrusted(f"{folder}: {reason}", hint)
     trust.grant_session(folder, head)
 
 
