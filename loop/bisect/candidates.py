@@ -61,8 +61,8 @@ class CommitLine:
 
     @functools.cached_property
     def file_changes(self) -> list[dict[str, str]]:
-        """For each of `commits`, path to git object: all files of the good end, then what each
-        candidate changes. The object of a removed file is empty."""
+        """For each of `commits`, path to git object: the good end's files, then changes; empty for a removed
+        file."""
         commits = [commit.commit for commit in self.commits if commit.commit != UNCOMMITTED]
         changes = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
         return [*changes, dict(self.uncommitted_files)] if self.uncommitted_files else changes

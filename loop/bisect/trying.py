@@ -149,8 +149,7 @@ class KernelProbe(Prober):
         return open_probe_memory(*parts, *(workload.name for workload in self.workloads))
 
     def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
-        """Build a candidate, to be verified or timed under the name `name`. Raises Untestable if it does not
-        build."""
+        """Build a candidate, to be verified or timed as `name`. Raises Untestable if it does not build."""
         builder = self.builder
         build = yield from builder.build(candidate)
         return self.bench.make_side(builder.variant, build, emulated=builder.emulated).copy_as(name)

@@ -382,8 +382,7 @@ def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, in
 
 
 def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """Cached build with this id, even if its sources changed; None if the build or a library that
-    it loads has changed."""
+    """Cached build with this id, even if its sources changed; None if it, or a library that it loads, changed."""
     if (python_copy := find_python_copy(variant_name, build_id, cache)) is not None:
         return python_copy
     for record in map(known_builds.read_record, cache.glob(f"*/{build_id}")):

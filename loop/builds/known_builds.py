@@ -273,8 +273,8 @@ def write_record(folder: Path, record: BuildRecord, placeholder: str) -> None:
 
 
 def move_folder(folder: Path, destination: Path, cache: Path, is_stored: Callable[[], object]) -> bool:
-    """Rename a finished folder to `destination`. Returns True if it replaces a damaged one. If
-    another session stored the same build first (`is_stored`), its folder stays."""
+    """Rename a finished folder to `destination`, unless another session stored the build first (`is_stored`).
+    Returns True if it replaces a damaged one."""
     if is_stored():
         return False
     with locked_temporary_folder(cache, ".old-") as old_folder:

@@ -126,8 +126,7 @@ def _run_check(context: Context, check: str) -> Generator[Tick, None, dict[str, 
 
 
 def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
-    """Check that builds are up to date, load, and are right on one workload. A variant that has no
-    build yet passes, with a message; it fails if there is no compiler to build it."""
+    """Check that builds are up to date, load, and are right on one workload; a variant without a build passes."""
     right_variants: list[str] = []
     bench, folder = context.bench, context.task.folder
     for name, variant in bench.compiled_variants(context.task.variants).items():
@@ -157,8 +156,8 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
-    """Report the machine's cloud; fails if the cloud is about to take the machine away. Waits up to
-    `ANSWER_LIMIT_S` for the metadata server, from which a cloud's machine learns of that."""
+    """Report the machine's cloud; fails if the cloud says within `ANSWER_LIMIT_S` that it takes the machine
+    away."""
     watch, deadline = context.preemption_watch, time.monotonic() + ANSWER_LIMIT_S
     if watch is None:
         message = "preemption watch: nothing is watched outside a session"

@@ -153,8 +153,8 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
-    """Run a worker under a tool, with one call per workload. A failure is noted in the result, not
-    raised. Inputs must exist already (`Bench.prepare_answer`)."""
+    """Run one call per workload, with inputs that exist, in a worker under a tool; a failure is noted, not
+    raised."""
     examination, start_time, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
@@ -200,8 +200,7 @@ class SanitizeTerms(ResultLifetime):
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[SanitizeOutput]:
-    """Run each measured build under each tool, on a few small workloads of the check sets. Passes,
-    and says why, where nothing can be sanitized."""
+    """Run each measured build under each tool on a few small workloads. Passes where nothing can be sanitized."""
     bench, task, start_time = context.bench, context.task, time.monotonic()
     on_gpu, reason, names = bench.device == "cuda", "", list[str]()
     for name in dict.fromkeys((*task.variants, *task.emulated)):

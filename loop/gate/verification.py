@@ -144,8 +144,7 @@ def explain_early_end(checks: VariantChecks) -> Iterator[str]:
 
 
 def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Up to two sentences on the workloads that a side does not take: those of another element
-    type, and those that its `takes` in target.yaml excludes."""
+    """Up to two sentences on the workloads that a side does not take: by element type, and by its `takes`."""
 
     def subject_of(names: Collection[str]) -> str:
         return f"{len(names)} workloads" if len(names) > 1 else next(iter(names))

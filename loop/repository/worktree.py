@@ -168,8 +168,7 @@ class Worktree:
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
 
     def note_owner(self, session: Path) -> None:
-        """Store which session the worktree belongs to, once it is complete. On a write error it has
-        no owner, and `loop clean` leaves it alone."""
+        """Store which session uses the complete worktree; without a note, `loop clean` leaves it alone."""
         with contextlib.suppress(OSError, LoopError):
             sums.write_sealed(self._owner_note(), {"format": 1, "session": str(session.absolute())})
 
@@ -233,8 +232,7 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
 
 
 def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
-    """Make a worktree at `root` with the files of a commit, without uncommitted changes. Raises
-    UsageError if the target is not under git."""
+    """Make a worktree at `root` with the files of a commit. Raises UsageError if the target is not under git."""
     return _add_worktree(require_repository(target), target, root, commit)
 
 
