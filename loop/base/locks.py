@@ -31,8 +31,7 @@ class LockHeld(UsageError):
 
 @contextmanager
 def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
-    """Lock file `path` in this block; yields its descriptor, with which a child shares the lock. Raises
-    LockHeld."""
+    """Lock file `path` in this block; yields its descriptor, by which a child shares the lock. LockHeld."""
     deadline = time.monotonic() + wait_s
     with contextlib.ExitStack() as files:
         try:

@@ -43,8 +43,7 @@ class CallConditions(Protocol):
 
 
 def expand_sets(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
-    """All workloads of the named sets, in order, without duplicates; lists are expanded. `dtype`: for entries
-    without one. A workload's seed depends only on `seed` and its name. Raises WorkloadError."""
+    """All workloads of the named sets, each once. `dtype`: for entries without one. Raises WorkloadError."""
     workload_by_name: dict[str, Workload] = {}
     for entry in (entry for name in sets for entry in target.workloads[name]):
         lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]

@@ -77,8 +77,8 @@ def make_bill(
     gains: Gains | None = None,
     today: datetime.date | None = None,
 ) -> Bill:
-    """Cost and savings of a session. `finished`: its steps, for what the build cache saved; empty if it repeats an
-    earlier session. `today`: to check the age of prices; None: no check."""
+    """Cost and savings of a session. `finished`: steps whose cached builds count. `today`: to check prices'
+    age."""
     items = [*use.price_at(card)]
     charges = tuple(item for item in items if isinstance(item, Charge))
     usd = sum(charge.usd for charge in charges)

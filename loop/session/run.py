@@ -122,8 +122,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
 
 
 def sources_hash_to_resume(session: Session) -> str:
-    """Hash of the target's files to resume with. UsageError if they and the worktree were edited: with `--decline`
-    the old hash, so that the session can end."""
+    """Hash of the target's files to resume with. UsageError if they changed, and the worktree's edit conflicts."""
     head, target, workshop = session.head, session.setting.project.target, session.workshop
     present_hash = targets.sources_hash(session.setting.project)
     if present_hash == head.ground or worktree.find_worktree(target, workshop.worktree) is None:
