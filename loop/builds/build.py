@@ -65,7 +65,8 @@ class BuildFailed(Exception):
 
 def how_to_install(compiler: str) -> str:
     """Advice for a compiler that is not installed."""
-    name, install = Path(compiler).name, "install it"
+    name = Path(compiler).name
+    install = f"install {name}"
     if name in KNOWN_COMPILERS:
         install += f" (Debian and Ubuntu: `apt-get install {PACKAGE_BY_COMPILER.get(name, name)}`)"
     return f"{install}, or name another compiler in target.yaml"
