@@ -117,8 +117,8 @@ def build_selected(context: Context) -> Generator[Tick, None, BuildResults]:
 
 
 def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
-    """Of the named variants, those that need a build. Python variants need one only if the session may
-    change their files."""
+    """Of the named variants, those that need a build. The build of a Python variant is a copy of its files.
+    It needs one only if the session may change them: then a check can tell which version ran."""
     bench, may_change = context.bench, context.task.has_change_steps
     return buildable_variants(bench, names) if may_change else bench.compiled_variants(names)
 

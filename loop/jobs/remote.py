@@ -90,6 +90,7 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End the connection, and delete the local folder that holds its socket."""
         self.disconnect()
         self._temporary_folders.close()
 

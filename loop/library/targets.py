@@ -236,7 +236,8 @@ class _ManifestChecker:
                 return
 
     def check_component(self, place: Place, component: Component) -> None:
-        """Check that a component's variants are compiled, and that its workloads fit its signature."""
+        """Check that a component's variants are of a compiled kind, and that its workloads and its special
+        input values (`values`) fit its signature. `place`: where it stands in target.yaml."""
         for variant in component.variants:
             self.check_compiled((*place, "of"), variant)
         component_target = self.target.component_target(component)

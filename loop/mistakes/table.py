@@ -66,9 +66,10 @@ def wrong_number(call: ErringCall) -> None:
 
 
 def round_inputs(call: ErringCall) -> None:
-    """Mistake: round the inputs so coarsely that it must show: to bfloat16 or, if that is finer, to
-    3 bits less than the type has, and to 64 times the tolerance."""
-    tolerance = max(sum(call.terms["tolerance"].values()), 2.0**-64)  # A tolerance may be 0.
+    """Mistake: round the inputs so coarsely that it must show. They keep as many bits of the mantissa as
+    bfloat16, or three fewer than their type, or as many as 64 times the tolerance allows: the fewest."""
+    # Absolute and relative tolerance together; both may be 0.
+    tolerance = max(sum(call.terms["tolerance"].values()), 2.0**-64)
     tolerated_bits = int(-math.log2(64 * tolerance))
     inputs = []
     for array in call.inputs:

@@ -248,7 +248,8 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
 def compare_by_job(
     at_hand: ChangeAtHand, arguments: CompareTerms
 ) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
-    """Compare the current change with the incumbent in a job; the result and the job. Raises WorkFailed."""
+    """Compare the current change with the incumbent, not in this process but in a job of the campaign's
+    executor. Returns the result and the job. Raises WorkFailed if the job failed."""
     context = at_hand.context
     number = at_hand.brief_output.candidate or SessionChanges(context.finished).next_number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:

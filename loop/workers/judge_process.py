@@ -152,8 +152,9 @@ def tenth_percentile(times: Sequence[float]) -> float:
 def time_empty_orders(
     worker: Worker, limit_s: float, way: str, call_count: int = EMPTY_CALLS
 ) -> Generator[Tick, None, list[tuple[float, float]]]:
-    """Time EMPTY_ORDERS orders of `call_count` empty calls. Each pair: seconds by the judge's clock, and
-    by the worker's own clock (a GPU's), 0 if it has none. Raises Refusal without a GPU for it."""
+    """Time EMPTY_ORDERS orders of `call_count` calls that do nothing. Each pair: seconds of an order by the
+    judge's clock, and by the GPU's clock (0 without one). `way`: how they are called (a `CallWay`); empty
+    for orders without calls. Raises Refusal if the way needs a GPU and there is none."""
     orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.control_words
     orders.enter(way)
     words[CALL_COUNT] = call_count

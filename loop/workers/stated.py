@@ -246,8 +246,10 @@ def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write_end, json.dumps(judge_answer(task, function_name)).encode())
-        os._exit(0)
+        try:
+            os.write(write_end, json.dumps(judge_answer(task, function_name)).encode())
+        finally:  # Also where the answer raises SystemExit: this process must not go on as the parent.
+            os._exit(0)
     os.close(write_end)
     ready, _, _ = select.select([read_end], [], [], task.terms["limit_s"])
     data = os.read(read_end, 1 << 16) if ready else b""  # A verdict has at most some hundred bytes.

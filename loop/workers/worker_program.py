@@ -90,7 +90,9 @@ class WorkerProgram:
         """The call that is laid out for timing; a stage without calls if none is."""
         self.shared_memory: mmap.mmap | None = None
         self.input_count = 0
+        """Inputs of the staged call."""
         self.slowdown_share = 0.0
+        """By which share of its time each timed call is slowed on purpose, for a control of the timing."""
         self.seal: Seal | None = None
         """Detects functions that the variant replaced; None before loading."""
         self.candidates: dict[str, LoadedCandidate] = {}

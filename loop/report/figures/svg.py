@@ -105,7 +105,7 @@ def coord(value: float) -> str:
 
 
 def escaped_text(text: object) -> str:
-    """Text escaped for an element or attribute, at most `MAX_TEXT` characters."""
+    """The first `MAX_TEXT` characters of a text, escaped for an element or attribute."""
     return escape(shortened(text, MAX_TEXT))
 
 
