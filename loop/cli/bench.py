@@ -169,6 +169,9 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
     """Device and variants of a command. Raises UsageError if it times variants and all can only be emulated."""
+    is_for_gpu = set(target.variants_on("cpu")).isdisjoint(request.variants)
+    if request.subcommand == "resources" and is_for_gpu and not machine().gpus:  # To compile needs no GPU.
+        return ChosenVariants("cpu", choose_variants(request.variants, target, "cuda"))
     is_emulation = request.emulate
     if request.sanitize and not is_emulation:  # Without a GPU, sanitizers run under the emulator.
         is_emulation = choose_device(request.device, target, request.variants) == "cpu"

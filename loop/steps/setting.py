@@ -8,6 +8,7 @@ from pathlib import Path
 from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, Untrusted, UsageError
 from loop.base.places import Project, cache_folder, find_project, include_folder
+from loop.builds.resources import is_nvcc
 from loop.jobs.hosts import describe_project_hosts
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import detect_gpus, explain_no_gpu
@@ -107,8 +108,12 @@ def _no_gpu_error(target: Target) -> LoopError:
     message, remedy = explain_no_gpu(detect_gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
     has_cpu_variant = bool(target.emulated_variants or target.variants_on("cpu"))
-    cpu_hint = f"run with --device cpu{emulated}, or " if has_cpu_variant else ""
-    return UsageError(message, hint=f"{cpu_hint}{remedy}")
+    other_hint = f"run with --device cpu{emulated}, or " if has_cpu_variant else ""
+    variants = [variant for variant in target.variants.values() if isinstance(variant, CAbiVariant)]
+    if not has_cpu_variant and machine().nvcc and any(is_nvcc(variant.build) for variant in variants):
+        command = f"loop kernels resources --gpu {next(iter(target.devices), 'sm_89')} --target FOLDER"
+        other_hint = f"`{command}` compiles it without a GPU and reports; to run it, "
+    return UsageError(message, hint=f"{other_hint}{remedy}")
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
