@@ -21,6 +21,7 @@ from loop.report.findings import speed_verdicts, trusted_mean
 from loop.report.sections import Line, Section
 from loop.session.view import View
 from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
+from loop.timing.against_known_good import CompareOutput
 
 
 def compute_session_values(
@@ -211,7 +212,18 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
     if "gain" in objective.success:
         ratio = findings["gain"]
-    return f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
+    outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
+    uncompared = _uncompared_variants(record, finished) if "slower" in objective.success else []
+    return f"{outcome}, but not compared with a known good: {', '.join(uncompared)}" if uncompared else outcome
+
+
+def _uncompared_variants(record: SessionRecord, finished: Sequence[Finished]) -> list[str]:
+    """Main variants that no verdict compares with a known good, and that are not the known good themselves."""
+    compared = {verdict.variant for verdict in record.verdicts if verdict.against == "known_good"}
+    for output in outputs_of(finished, CompareOutput):
+        compared.update(output.unchanged)
+    head = record.head
+    return [name for name in (*head.variants, *head.emulated) if name not in (*compared, *head.roles)]
 
 
 GOAL_PHRASES = {

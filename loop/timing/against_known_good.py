@@ -44,6 +44,8 @@ class CompareOutput(Output):
     """Each variant against a copy slowed on purpose: shows that a slowdown would be seen."""
     known_good: tuple[KnownGood, ...] = ()
     """The known-good builds that the variants were compared with."""
+    unchanged: tuple[str, ...] = ()
+    """Variants with the machine code of their known good: not timed, as they cannot be slower."""
     rounds: int = 0
     """Blocks that were timed. A block is one round in a fresh set of processes."""
     outputs: int = 0
@@ -223,7 +225,8 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
     reason = "a process that imports torch takes too long for so many blocks"
     left_out = [name for name in state.right if name not in builds]
     not_exercised = [f"{name} against itself and its known good: {reason}" for name in left_out]
-    contests = yield from _plan_contests(context, ready_builds, arguments, not_exercised)
+    unchanged = list[str]()
+    contests = yield from _plan_contests(context, ready_builds, arguments, not_exercised, unchanged)
     timings, warning_texts = Timings(), tuple[str, ...]()
     if contests:
         limit_s = max(0.0, ROUNDS_SHARE * context.budget_s - (monotonic() - start_time))
@@ -249,16 +252,21 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         rounds=timings.rounds,
         outputs=timings.checked_outputs,
         not_exercised=tuple(not_exercised),
+        unchanged=tuple(unchanged),
     )
     return Result(output, samples={"compare": timings.segments})
 
 
 def _plan_contests(
-    context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
+    context: Context,
+    ready_builds: Sequence[Build],
+    arguments: CompareTerms,
+    not_exercised: list[str],
+    unchanged: list[str],
 ) -> Generator[Tick, None, list[Contest]]:
     """What each variant is compared with: itself, itself slowed down, and its known-good build. Appends to
-    `not_exercised` what is not compared, and why: a variant with the machine code of its known good is not,
-    since it cannot be slower. On a GPU the controls of the first variant stand for the others: starting a
+    `not_exercised` what is not compared, and why; to `unchanged` the variants with the machine code of their
+    known good, which cannot be slower. On a GPU the controls of the first variant stand for the others: starting a
     process takes a share of a second there, and a disturbance affects all."""
     bench, planned = context.bench, workloads(context, context.task.plan.workloads)
     dtypes = {workload.dtype for workload in planned}
@@ -289,6 +297,7 @@ def _plan_contests(
             rivals.append(Rival(known_good, accepted))
         except SameAsKnownGood as reason:
             not_exercised.append(f"{name} against itself and its known good: {reason}")
+            unchanged.append(name)
             continue
         except NoKnownGood as reason:
             not_exercised.append(f"{name} against its known good: {reason}")

@@ -15,10 +15,12 @@ from loop.session.first_screen import DEFAULT_LIMIT_BYTES, markdown_summary
 from loop.session.objective import (
     findings_of,
     judge_objective,
+    objective_text,
     refuse_unmet_requirement,
     skipped_if_nothing_judged,
 )
 from loop.session.view import grade_session as graded
+from loop.timing.against_known_good import CompareOutput
 from tests.makers import (
     make_built,
     make_check,
@@ -199,6 +201,7 @@ def test_of_how_many_workloads_and_how_much_slower_at_worst() -> None:
     assert "slower on 1: lowest 0.80x" in row
 
 
+SLOWER = "wrong == [] and slower == []"
 RIGHT = make_finished("verify", output=make_verify())
 WRONG = make_finished("verify", output=make_verify(make_check(right=False)).model_copy(update={"wrong": ("cpu",)}))
 
@@ -247,6 +250,25 @@ def test_an_objective_is_reached_or_missed_by_how_much() -> None:
     shown = make_report(make_record(objective=Reached(success="wrong == []", judged=False)), [])
     assert "not judged" in shown
     assert "bjective reached" not in shown
+
+
+def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_objective() -> None:
+    """A variant with a verdict, or with the machine code of its known good, is not named; nor is an example."""
+    head = head_of().model_copy(
+        update={
+            "variants": ("cpu", "same", "py", "example"),
+            "emulated": ("gpu",),
+            "roles": {"example": "example"},
+        }
+    )
+    record = make_record(head, [make_speed(against="known_good")], objective=Reached(success=SLOWER))
+    compared = make_finished(
+        "compare", action="kernel.compare", output=CompareOutput(ok=True, message="compared", unchanged=("same",))
+    )
+    goal = "nothing wrong, nothing slower than its known good: reached"
+    assert f"{goal}, but not compared with a known good: py, gpu" == objective_text(record, [compared])
+    wrong_only = record.model_copy(update={"objective": Reached(success="wrong == []")})
+    assert "nothing wrong: reached" == objective_text(wrong_only, [compared])
 
 
 def test_a_plan_that_requires_what_is_missing_is_refused() -> None:

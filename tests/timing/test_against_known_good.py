@@ -134,6 +134,12 @@ def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
     assert {"self"} == {one.against for one in found.measurements}
 
 
+def test_the_known_good_itself_is_not_timed(compared: Compared, bench: Bench) -> None:
+    """It is listed as unchanged, so that the objective can say that it was not left out."""
+    found = compared("right", known=make_builds(bench, "right")["right"])
+    assert (("right",), 0, ()) == (found.unchanged, found.rounds, found.verdicts)
+
+
 @pytest.mark.parametrize(("factor", "expected"), [(1.2, "faster"), (1.0, "same")])
 @pytest.mark.slow
 def test_a_known_good_leads_to_verdicts(factor: float, expected: str, compared: Compared, earlier: Build) -> None:
