@@ -14,6 +14,8 @@ from loop.repository.git import git, read_bytes
 MAX_CHANGED = 20
 UNCOMMITTED_MESSAGE = "The checkout as it stood, with its uncommitted changes"
 """Message of the commit that holds the checkout's uncommitted changes when a session begins."""
+NO_SESSIONS = ":(top,exclude,glob)**/sessions/[0-9][0-9][0-9][0-9]-*/**"
+"""Pathspec without the folders of sessions, which `loop` writes: they are no change of a target."""
 
 
 def root_of(folder: Path) -> Path | None:
@@ -35,7 +37,7 @@ def read_revision(folder: Path) -> Revision:
         return Revision(commit=None, dirty=True)
     try:
         branch = git(folder, "rev-parse", "--symbolic-full-name", "HEAD").strip().removeprefix("refs/heads/")
-        lines = git(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
+        lines = git(top, "status", "--porcelain", "--untracked-files=normal", "--", NO_SESSIONS).splitlines()
     except LoopError:
         return Revision(commit=None)
     changed = tuple(line[3:] for line in lines[:MAX_CHANGED])
@@ -61,7 +63,7 @@ def export_commit(folder: Path, commit: str, into: Path) -> Path:
 def changed_lines(folder: Path, commit: str) -> dict[str, int] | None:
     """Files below `folder` that differ from a commit, to lines added plus removed. Includes
     uncommitted edits; untracked files have 0 lines. None outside git, or for an unknown commit."""
-    path_arguments, top = ("--", str(folder.absolute())), root_of(folder)
+    path_arguments, top = ("--", str(folder.absolute()), NO_SESSIONS), root_of(folder)
     if top is None:
         return None
     try:

@@ -45,6 +45,25 @@ def test_changed_and_untracked_files_are_named(tmp_path: Path) -> None:
     assert before == git(folder, "status", "--porcelain")
 
 
+def test_a_session_folder_is_no_change(tmp_path: Path) -> None:
+    """What `loop` itself writes, committed before or not; a plan of the user's beside it is one."""
+    folder = make_repository(tmp_path / "r")
+    for target in (folder, folder / "mine"):
+        session = target / "sessions" / "2026-11-29-114558-quick"
+        (session / "deep").mkdir(parents=True)
+        (session / "journal.jsonl").write_text("kept\n")
+        then = commit(folder)
+        (session / "journal.jsonl").write_text("changed\n")
+        (session / "deep" / "report.md").write_text("new\n")
+        assert (False, ()) == (read_revision(folder).dirty, read_revision(folder).changed)
+        assert {} == changed_lines(target, then)
+        (target / "sessions" / "plans").mkdir()
+        (target / "sessions" / "plans" / "own.yaml").write_text("name: own\n")
+        assert read_revision(folder).dirty
+        assert ["own.yaml"] == [Path(name).name for name in changed_lines(target, then) or ()]
+        commit(folder)
+
+
 def test_no_repository_and_no_commit_are_no_error(tmp_path: Path) -> None:
     """Outside git nothing is known; before the first commit everything is new."""
     assert (None, False) == (read_revision(tmp_path).commit, read_revision(tmp_path).dirty)
