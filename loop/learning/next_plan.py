@@ -261,7 +261,9 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: 
     A plan that ended on these files with nothing kept is not proposed for them again."""
     promises, latest_row = _promise_by_case(rows), dict[str, SessionRow]()
     for row in rows:
-        latest_row |= {name: row for name in row.ratios if name not in row.inconclusive}
+        # A missed objective is answered even if some of the workloads are inconclusive.
+        undecided = {*row.inconclusive} - {*(row.speeds if row.missed else ())}
+        latest_row |= {name: row for name in row.ratios if name not in undecided}
     estimates = {
         name: _estimate_saving(name, row, state.weights, promises)
         for name, row in latest_row.items()
@@ -328,13 +330,19 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
         why = f"{', '.join(measured_rows[-1].inconclusive)} could not be judged in {measured_rows[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine", (why,))
     state_sentences = state.describe_state(rows)
-    if state.for_gpu and "kernels" not in {row.plan for row in rows_on_files}:
+    # Other ideas are for wrong and slower variants.
+    latest_rows = {row.plan: row for row in rows_on_files if not row.incorrect and not row.regressed}
+    missed = [row for row in latest_rows.values() if row.missed]
+    if state.for_gpu and not missed and "kernels" not in {row.plan for row in rows_on_files}:
         return Idea("kernels", "Widen the gate, for nothing is left to make faster here", state_sentences)
     timed_variants = {name for row in measured_rows for name in row.ratios}
     for name in sorted(timed_variants.intersection(state.tunable)):
         if not _has_ended("tune", name, rows, state.files_hash):
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
+    if missed:
+        objective = f"The objective is missed ({missed[-1].missed}). Edit a variant, then measure it"
+        return Idea("quick", objective, (f"{missed[-1].id} missed its objective",))
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", state_sentences)
 
 

@@ -122,7 +122,6 @@ def propose_next(
             head = with_prediction(_make_head_for(idea, setting, device), setting)
         except LoopError:  # Its variant was removed, or runs on another device.
             continue
-        # Plans that time a variant cannot use one that is only emulated here.
         if idea.plan not in TIMING_PLANS or idea.variant not in head.emulated:
             break
     else:

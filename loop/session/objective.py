@@ -213,17 +213,13 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     if "gain" in objective.success:
         ratio = findings["gain"]
     outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
-    uncompared = _uncompared_variants(record, finished) if "slower" in objective.success else []
-    return f"{outcome}, but not compared with a known good: {', '.join(uncompared)}" if uncompared else outcome
-
-
-def _uncompared_variants(record: SessionRecord, finished: Sequence[Finished]) -> list[str]:
-    """Main variants that no verdict compares with a known good, and that are not the known good themselves."""
+    if "slower" not in objective.success:
+        return outcome
+    head, comparisons = record.head, outputs_of(finished, CompareOutput)
     compared = {verdict.variant for verdict in record.verdicts if verdict.against == "known_good"}
-    for output in outputs_of(finished, CompareOutput):
-        compared.update(output.unchanged)
-    head = record.head
-    return [name for name in (*head.variants, *head.emulated) if name not in (*compared, *head.roles)]
+    compared = compared.union(head.roles, *(output.unchanged for output in comparisons))
+    left_out = [name for name in (*head.variants, *head.emulated) if name not in compared]
+    return outcome + (f", but not compared with a known good: {', '.join(left_out)}" if left_out else "")
 
 
 GOAL_PHRASES = {

@@ -129,6 +129,17 @@ def test_a_missed_objective_is_answered_as_its_plan_says() -> None:
     assert "tune" != first(reached).plan
 
 
+def test_while_the_objective_is_missed_something_is_left_to_do() -> None:
+    """The variant is optimised, though a workload is inconclusive; then the user's edit is asked for."""
+    words = {"ratios": {"a": 0.8}, "inconclusive": ("a",), "missed": "best.ratio is 0.8", "judged": JUDGED}
+    rows = [row(number, speeds={"a": {"w": 0.7}}, **words) for number in range(2)]
+    assert ("optimize", "a") == (first(*rows).plan, first(*rows).variant)
+    rows += [row(2, plan="optimize", variants=("a",)), row(3, plan="quick", ratios={"a": 0.8})]
+    found = first(*rows)
+    assert ("quick", ("s1 missed its objective",)) == (found.plan, found.why)
+    assert found.objective.startswith("The objective is missed (best.ratio is 0.8). Edit")
+
+
 def test_nothing_is_proposed_twice_on_the_same_files() -> None:
     """From the first measurement on: faster, its values, the other checks; then it says that nothing is left."""
     rows, plans = [row(0, ratios={"b": 0.5}, judged=JUDGED)], []
