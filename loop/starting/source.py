@@ -67,6 +67,8 @@ FLAGS = (
     (r"#[ \t]*include[ \t]*<math\.h>", "-lm"),
 )
 """Pattern in a source to the compiler flag that it requires."""
+EMULATION = ", emulation: {flags: [-x, c++, -std=c++17, -O1, -march=native, -g1, -DLOOP_EMULATE, -pthread]}"
+"""The recipe for the emulator, which runs only sources that include loop_device.cuh."""
 
 
 @dataclass(frozen=True)
@@ -298,13 +300,17 @@ def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]
     """The line of a compiled variant in target.yaml, with the flags that its sources require.
     `path`: the user's file; `source`: the file in the target that is compiled; `files`: the user's files."""
     device, compiler = BUILD_BY_ENDING[path.suffix]
-    flags = ["-O3", "'-arch={arch}'"]
+    flags, emulation = ["-O3", "'-arch={arch}'", "-Xptxas", "-v"], ""
+    texts = [read_text(file) for file in files.values()]
     if compiler != "nvcc":
-        text = "\n".join(without_comments(read_text(file)) for file in files.values())
+        text = "\n".join(without_comments(text) for text in texts)
         needed = [flag for pattern, flag in FLAGS if re.search(pattern, text)]
         flags = ["-O3", *(flag for flag in needed if not (path.suffix == ".c" and "std=" in flag))]
+    elif any("loop_device.cuh" in INCLUDE.findall(text) for text in texts):
+        emulation = EMULATION
     build = f"{{compiler: {compiler}, flags: [{', '.join(flags)}]}}"
-    return f"mine: {{kind: c_abi, device: {device}, sources: [{source}], entry: {entry}, build: {build}}}"
+    fields = f"sources: [{source}], entry: {entry}, build: {build}{emulation}"
+    return f"mine: {{kind: c_abi, device: {device}, {fields}}}"
 
 
 def _with_headers(path: Path) -> dict[str, Path]:

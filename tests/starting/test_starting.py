@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from loop.base.places import find_project
+from loop.builds.resources import requests_report
 from loop.cli import app
 from loop.library import targets
 from loop.model.target import CAbiVariant, Target
@@ -343,3 +344,18 @@ def test_sizes_that_are_given_to_a_kernel_stay_as_they_are() -> None:
     """It may take no others; a function is tried with them."""
     target = made("--from", "scale.c", "--reference", "ops:scale", "--like", "x=64,100")
     assert {(64, 100)} == {(one["N"], one["M"]) for several in target.workloads.values() for one in several}
+
+
+@pytest.mark.parametrize(("header", "is_emulated"), [("loop_device.cuh", True), ("cuda_runtime.h", False)])
+def test_a_cuda_file_asks_for_its_report_and_is_emulated_where_it_can_be(
+    tmp_path: Path, header: str, is_emulated: bool
+) -> None:
+    """The emulator runs only what is written against its header."""
+    exported = SCALE.replace('#include "factor.h"', f'#include "{header}"')
+    (tmp_path / "scale.cu").write_text(exported)
+    loop("init", "mine", "--from", "scale.cu", *SOURCE[2:])
+    variant = targets.read_target(find_project(Path("mine"), tmp_path)).value.variants["mine"]
+    assert isinstance(variant, CAbiVariant)
+    assert requests_report(variant.build.flags)
+    assert is_emulated == (variant.emulation is not None)
+    assert not is_emulated or "-DLOOP_EMULATE" in variant.emulation.flags
