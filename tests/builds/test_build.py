@@ -254,3 +254,10 @@ def test_a_compiler_speaks_english_to_us(folder: Path, tmp_path: Path, monkeypat
 def test_the_first_error_of_a_log_is_found(log: str, expected: str | None) -> None:
     """As g++, clang, nvcc and the linker write it."""
     assert expected == first_error(log)
+
+
+@pytest.mark.parametrize("line", ["#include <cuda_runtime.h>", "__global__ void scale(float *x) {}"])
+def test_a_plain_cuda_source_for_the_emulator(folder: Path, tmp_path: Path, line: str) -> None:
+    """The remedy is not to find CUDA's header: such a kernel cannot be emulated."""
+    (folder / "scale.cpp").write_text(f"{line}\n")
+    assert "loop_device.cuh" in failure(folder, tmp_path / "cache").hint
