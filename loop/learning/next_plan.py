@@ -43,6 +43,8 @@ class TargetState:
     """Variant that this machine can run or emulate, to its workload sets, to their workloads."""
     for_gpu: bool = True
     """Whether some variant is for a GPU."""
+    only_emulated: bool = False
+    """Whether the main variants can only be emulated on this machine, which is not timed."""
 
     def unresolved_failures_in(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
         """Failed checks that have not passed on changed sources since, latest first."""
@@ -147,7 +149,8 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
     is_unbuilt = last_row is not None and last_row.ground == state.files_hash and last_row.has_failed_build
     proposals += [*errors, *faults] if is_unbuilt else [*faults, *errors]
     is_measured = any(state.files_hash in (row.left, row.ground) for row in measured_rows)
-    if not measured_rows:
+    is_measured |= state.only_emulated  # Nothing more can be measured.
+    if not measured_rows and not state.only_emulated:
         why = "no session has measured speed"
         proposals.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
     elif not is_measured:
@@ -325,21 +328,27 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
     # `left`: hash of the files with the session's kept changes; `ground`: of the files that it began with.
     rows_on_files = [row for row in rows if (row.left or row.ground) == state.files_hash]
-    measured_rows = [row for row in rows_on_files if row.ratios]
+    measured_rows = [row for row in rows_on_files if row.ratios and not state.only_emulated]
     if measured_rows and measured_rows[-1].inconclusive and len(measured_rows) < MOST_REPEATS:
         why = f"{', '.join(measured_rows[-1].inconclusive)} could not be judged in {measured_rows[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine", (why,))
     state_sentences = state.describe_state(rows)
     # Other ideas are for wrong and slower variants.
     latest_rows = {row.plan: row for row in rows_on_files if not row.incorrect and not row.regressed}
-    missed = [row for row in latest_rows.values() if row.missed]
+    missed = [row for row in latest_rows.values() if row.missed and not state.only_emulated]
     if state.for_gpu and not missed and "kernels" not in {row.plan for row in rows_on_files}:
-        return Idea("kernels", "Widen the gate, for nothing is left to make faster here", state_sentences)
+        reason = "nothing is left to make faster here"
+        if state.only_emulated:
+            reason = "what is emulated is not timed"
+        return Idea("kernels", f"Widen the gate, for {reason}", state_sentences)
     timed_variants = {name for row in measured_rows for name in row.ratios}
     for name in sorted(timed_variants.intersection(state.tunable)):
         if not _has_ended("tune", name, rows, state.files_hash):
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
+    if state.only_emulated:
+        objective = "Nothing can be timed here: all variants are emulated. After the next edit, verify it"
+        return Idea("quick", objective, state_sentences)
     if missed:
         objective = f"The objective is missed ({missed[-1].missed}). Edit a variant, then measure it"
         return Idea("quick", objective, (f"{missed[-1].id} missed its objective",))

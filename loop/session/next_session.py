@@ -201,6 +201,7 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names],
         weights=workload_weights(target, target.dtypes[chosen_device]),
         declared_workloads=declared,
+        only_emulated=bool(emulated) and not {*main_names} & {*target.variants_on(chosen_device)},
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )
 

@@ -225,8 +225,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
     reason = "a process that imports torch takes too long for so many blocks"
     left_out = [name for name in state.right if name not in builds]
     not_exercised = [f"{name} against itself and its known good: {reason}" for name in left_out]
-    unchanged = list[str]()
-    contests = yield from _plan_contests(context, ready_builds, arguments, not_exercised, unchanged)
+    contests, unchanged = yield from _plan_contests(context, ready_builds, arguments, not_exercised)
     timings, warning_texts = Timings(), tuple[str, ...]()
     if contests:
         limit_s = max(0.0, ROUNDS_SHARE * context.budget_s - (monotonic() - start_time))
@@ -258,16 +257,13 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
 
 
 def _plan_contests(
-    context: Context,
-    ready_builds: Sequence[Build],
-    arguments: CompareTerms,
-    not_exercised: list[str],
-    unchanged: list[str],
-) -> Generator[Tick, None, list[Contest]]:
-    """What each variant is compared with: itself, itself slowed down, and its known-good build. Appends to
-    `not_exercised` what is not compared, and why; to `unchanged` the variants with the machine code of their
-    known good, which cannot be slower. On a GPU the controls of the first variant stand for the others: starting a
-    process takes a share of a second there, and a disturbance affects all."""
+    context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
+) -> Generator[Tick, None, tuple[list[Contest], list[str]]]:
+    """What each variant is compared with: itself, itself slowed down, and its known-good build; then the
+    variants with the machine code of their known good, which are not compared as they cannot be slower.
+    Appends to `not_exercised` what is not compared, and why. On a GPU the controls of the first
+    variant stand for the others: starting a process takes a share of a second there, and a
+    disturbance affects all."""
     bench, planned = context.bench, workloads(context, context.task.plan.workloads)
     dtypes = {workload.dtype for workload in planned}
     candidates = [bench.make_side(build.variant, build) for build in ready_builds]
@@ -279,6 +275,7 @@ def _plan_contests(
     names = ", ".join(side.name for side in candidates)
     not_exercised += [f"{names} against itself and its known good on {text}" for text in fitting.exclusions]
     builds, contests = {build.variant: build for build in ready_builds}, list[Contest]()
+    unchanged = list[str]()
     most_blocks = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
     for candidate in candidates:
         name, accepted = candidate.name, [w for w in fitting.workloads if is_supported(candidate, w)]
@@ -308,7 +305,7 @@ def _plan_contests(
             not_exercised.append(f"{name} against itself: on a GPU the first that is timed stands for it")
         if rivals or controls:
             contests.append(Contest(candidate, rivals, arguments.candidate, controls, most_blocks))
-    return contests
+    return contests, unchanged
 
 
 def _time_contests(

@@ -140,6 +140,21 @@ def test_while_the_objective_is_missed_something_is_left_to_do() -> None:
     assert found.objective.startswith("The objective is missed (best.ratio is 0.8). Edit")
 
 
+def test_speed_is_not_proposed_where_variants_are_only_emulated() -> None:
+    """What was not judged is judged; then the proposal says why nothing is measured, whatever was missed."""
+    unmeasured = row(0, plan="quick", emulated=("gpu",), missed="best.ratio is not known")
+    found = first(unmeasured, only_emulated=True)
+    assert ("baseline", "Judge what no session has judged on these files") == (found.plan, found.objective)
+    judged_rows = [unmeasured, row(1, plan="kernels", judged=JUDGED)]
+    for rows in (judged_rows, [*judged_rows, row(2, ratios={"gpu": 0.5}, inconclusive=("gpu",))]):
+        found = first(*rows, only_emulated=True)
+        words = "Nothing can be timed here: all variants are emulated"
+        assert ("quick", True) == (found.plan, found.objective.startswith(words))
+    found = first(unmeasured, row(1, judged=JUDGED), only_emulated=True)
+    assert "Widen the gate, for what is emulated is not timed" == found.objective
+    assert "no session has measured speed" in first(*judged_rows).why
+
+
 def test_nothing_is_proposed_twice_on_the_same_files() -> None:
     """From the first measurement on: faster, its values, the other checks; then it says that nothing is left."""
     rows, plans = [row(0, ratios={"b": 0.5}, judged=JUDGED)], []
