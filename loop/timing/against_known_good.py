@@ -259,11 +259,10 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
 def _plan_contests(
     context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
 ) -> Generator[Tick, None, tuple[list[Contest], list[str]]]:
-    """What each variant is compared with: itself, itself slowed down, and its known-good build; then the
-    variants with the machine code of their known good, which are not compared as they cannot be slower.
-    Appends to `not_exercised` what is not compared, and why. On a GPU the controls of the first
-    variant stand for the others: starting a process takes a share of a second there, and a
-    disturbance affects all."""
+    """What each variant is compared with: itself, itself slowed down, and its known-good build; then
+    the variants with the machine code of their known good, which cannot be slower and are not
+    compared. Appends to `not_exercised` what is not compared, and why. On a GPU the controls of the
+    first variant stand for the others: starting a process is slow there."""
     bench, planned = context.bench, workloads(context, context.task.plan.workloads)
     dtypes = {workload.dtype for workload in planned}
     candidates = [bench.make_side(build.variant, build) for build in ready_builds]
