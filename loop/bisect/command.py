@@ -1,6 +1,7 @@
 """`loop bisect`: which commit made a kernel slower or wrong, or made a command fail."""
 
 import contextlib
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -101,23 +102,35 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     screen.say(headline(answer))
     for text in (*blamed_lines(answer), *basis_lines(answer)):
         screen.say(f"  {text.replace('`', '')}")  # Backticks are for a report.
-    if advice := give_advice(answer, request, bisection.line):
+    if advice := give_advice(answer, request, bisection):
         screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
 
 
-def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) -> str:
+def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisection) -> str:
     """The next command for this answer, or what to do; empty if there is nothing."""
+    line, prober = bisection.line, bisection.prober
+    bad_end = line.commits[-1]
     if answer.outcome in ("culprit", "several"):
         return show_command(commit.commit for commit in answer.culprits)
     if answer.outcome == "range":
         command = show_command(commit.commit for commit in answer.range)
         return f"read them: {command}; mend what keeps the skipped ones from being tried, if there are some"
-    for name, end in (("good", line.good), ("bad", line.commits[-1])):
+    if answer.outcome == "inconclusive" and bad_end.commit in prober.wrong_commits:
+        return "the same command with --metric correctness"
+    build_or_reason = prober.builder.build_by_tree.get(bad_end.tree) if prober.builder else None
+    if isinstance(build_or_reason, str) and not request.bad:
+        return f"mend it ({build_or_reason}), then the same command"
+    for name, end in (("good", line.good), ("bad", bad_end)):
         if answer.outcome == "inconclusive" and end.commit in answer.skipped:
             return f"name another {name} end, one that can be tried: --{name} REV"
     if answer.outcome == "inconclusive":
-        return "the same command on a quieter machine; what was observed is kept"
+        again = "the same command on a quieter machine"
+        if answer.probes and answer.probes[-1].status == "lost":  # It tries again what was lost.
+            return f"{again}; what was observed is kept"
+        memories = (prober.gate_memory, prober.memory)
+        files = shlex.join(str(memory.path) for memory in memories if memory)
+        return f"{again}; it answers from what was observed, unless you remove that: rm {files}"
     if answer.swapped:
         good, bad = request.bad or "HEAD", request.good or line.good.short_commit
         return f"--good {good} --bad {bad}, if it was the other way round"

@@ -47,14 +47,14 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
     """The basis of an answer: the culprit's step, workloads, observations, skipped commits."""
     if answer.ratio is not None:
         yield f"Its parent's time over its own: {say.speedup_text(answer.ratio)}, in fresh pairs"
-    if answer.workloads and answer.probes:
+    observations = sum(len(probe.values) for probe in answer.probes)
+    if answer.workloads and (observations or answer.checks):
         scope = say.count(len(answer.workloads), "workload")
         scope += f" ({', '.join(answer.workloads)})" if len(answer.workloads) <= MOST_NAMED_WORKLOADS else ""
         scope += f" of the {_sets_text(answer.sets)}" if answer.sets else ""
         scope += f", in {say.count(answer.checks, 'check')}" if answer.checks else ""
         scope += f"; not tried: the {_sets_text(answer.left_out)}" if answer.left_out else ""
         yield f"Judged on {scope}"
-    observations = sum(len(probe.values) for probe in answer.probes)
     yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
     in_range = {commit.commit for commit in answer.range}
     for commit, reason in answer.skipped.items():

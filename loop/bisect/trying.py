@@ -104,6 +104,10 @@ class Prober:
     """Checks so far, over all commits; 0 if not counted."""
     warning: str = ""
     """Added to the answer's reason; may be empty."""
+    wrong_commits: frozenset[str] = frozenset()
+    """Commits without a speed, because their kernel is wrong."""
+    gate_memory: ProbeMemory | None = None
+    """The gate's own saved probes, if it has some beside `memory`."""
 
     @property
     def memory(self) -> ProbeMemory:
@@ -179,6 +183,7 @@ class LatencyProbe(KernelProbe):
     def ask_gate(self, line: CommitLine) -> GateResult:
         """Time both ends in blocks of process pairs; the search goes on from these, on the slower workloads."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
+        self.gate_memory = memory
         log_ratios: LogRatios = {
             probe.workload: probe.values
             for probe in memory.probes()
@@ -208,6 +213,7 @@ class LatencyProbe(KernelProbe):
             self.checks_by_build[side.build_id] = yield from self.verify_side(side, 0)
         failure = self.checks_by_build[side.build_id].first_failure
         if failure is not None:
+            self.wrong_commits |= {candidate.commit}
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
         sides = [(yield from self.build_side(REFERENCE_SIDE, against)), side]
         try:

@@ -1,6 +1,7 @@
 """`loop bisect` on what it cannot search, or not whole: what, where, what to do next, and the exit code."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,22 @@ def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: 
     assert 0 == searched(folder, "HEAD~7", BELOW.format(5))[0]
     assert str(tmp_path / "away") in git(folder, "worktree", "list")
     assert 2 == len(git(folder, "worktree", "list").splitlines())
+
+
+def test_an_open_answer_says_how_to_measure_anew(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept answers at once; without the file that the advice names, the commits are tried again."""
+    monkeypatch.setattr("loop.bisect.search.RUNS_MOST", 6)
+    script = f"echo >> {tmp_path}/asked; test $(($(wc -l < {tmp_path}/asked) % 2)) = 0"
+    code, found, said = searched(folder, "HEAD~1", script)
+    assert (1, "inconclusive") == (code, found["outcome"]), found
+    count = (tmp_path / "asked").stat().st_size
+    searched(folder, "HEAD~1", script)
+    assert count == (tmp_path / "asked").stat().st_size
+    command = shlex.split(said.partition("unless you remove that: ")[2])
+    assert "rm" == command[0]
+    for name in command[1:]:
+        Path(name).unlink()
+    searched(folder, "HEAD~1", script)
+    assert 2 * count == (tmp_path / "asked").stat().st_size

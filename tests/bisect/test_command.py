@@ -122,6 +122,21 @@ def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> 
     assert WRONG == (project / "scale.c").read_text()
 
 
+@pytest.mark.slow
+def test_a_bad_end_without_a_speed_has_a_next_command(project: Path) -> None:
+    """Wrong: the search for where it became so. Not built: its line is to be mended, and nothing was judged."""
+    develop(project, {2: WRONG}, 4)
+    code, found, said = searched(project, "HEAD~4", probe=None, threads=1)
+    assert (1, "inconclusive") == (code, found["outcome"]), found
+    assert "next: the same command with --metric correctness" in said
+    (project / "scale.c").write_text(KERNEL.replace("return 0;", "return oops;"))
+    code, found, said = searched(project, "HEAD~4", probe=None, metric="correctness")
+    assert (1, "inconclusive") == (code, found["outcome"]), found
+    assert "next: mend it (does not build: scale.c:" in said
+    assert "0 observations" in said
+    assert "Judged on" not in said
+
+
 @timed
 @pytest.mark.slow
 def test_a_session_that_finds_a_regression_names_its_commit(project: Path, tmp_path: Path) -> None:
