@@ -39,7 +39,7 @@ read through pinned memory. On one H200, `loop kernels verify` of four variants 
 s in place of 23.6 and 23.9 (turn about). Later that day, on two other H200: 42.6 s at width 1, 25.8
 s at width 2 (1.65). Both made 936 checks, with the same verdicts. The very first run there, at
 width 2, took 66.5 s. On another pair, turn about: 41.9 and 51.0 s at width 1, 27.7 and 30.4 s at
-width 2; with py-spy, the GPU is busy 3 % of the time, and one processor core all of it.
+width 2. On one H200 the GPU is busy 3 % of the time (nvidia-smi), and about one core (py-spy).
 
 Ray on two H200, the same checks and verdicts: 60.6 s at width 1, 44.4 s at width 2 (1.36). It begins
 10 s later. Both jobs bound their workers to the same last cores; a job has its own since, not
