@@ -130,7 +130,8 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
         not_searched.append(f"a search for why {regression.summary}: {reason}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
     message = (*not_searched, "nothing is slower or wrong; what a kernel takes is not searched")[0]
-    return Result(BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)))
+    output = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched))
+    return Result(output, idle=True)
 
 
 def _search_lines(
@@ -157,7 +158,7 @@ def _search_lines(
                 break
     except LoopError as error:
         return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
-    names = ", ".join(f"{commit.short_commit} ({commit.subject})" for commit in blamed)
+    names = ", ".join(commit.name for commit in blamed)
     result = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),

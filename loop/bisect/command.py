@@ -43,8 +43,6 @@ from loop.store import index
 
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """Exit code of the process for each outcome."""
-SHOWN_VALUES = 4
-"""Values of a probe on the screen; it counts the others."""
 
 
 @dataclass(frozen=True)
@@ -230,12 +228,7 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
                 builds = say.count(bisection.problem.last_position, "different build")
                 screen.say(f"  {builds} of {builder.variant} after the good end")
             for number, probe in enumerate(bisection.probes[printed_count:], printed_count + 1):
-                result = probe.reason
-                if probe.status == "measured":
-                    result = ", ".join(f"{value:+.3g}" for value in probe.values[:SHOWN_VALUES])
-                    if len(probe.values) > SHOWN_VALUES:
-                        result += f" and {len(probe.values) - SHOWN_VALUES} more"
-                text = f"{number}: {probe.commit[:12]} {probe.status} {result}"
+                text = f"{number}: {probe.commit[:12]} {probe.describe(bisection.prober.metric)}"
                 screen.say(f"  {text} ({probe.why}; {seconds_text(elapsed_s)})")
             printed_count = len(bisection.probes)
             if budget_minutes is not None and elapsed_s > 60 * budget_minutes:

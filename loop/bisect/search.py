@@ -25,7 +25,7 @@ from typing import Literal
 
 from loop.base.stats import significant, winsorise
 from loop.bisect.model import Confirmation, Culprit, ProbeRequest, SearchEnd, SearchProblem
-from loop.model.bisect import Claim, Probe
+from loop.model.bisect import UNCOMMITTED, Claim, Probe
 from loop.timing.verdicts import MARGIN, e_value
 
 CONFIRMING, REJECTING = 100.0, 20.0
@@ -311,7 +311,7 @@ class Pairs(Observations):
         if count >= ENDS_MOST_PAIRS:
             scatter = f"pairs scatter by {math.sqrt(self.pair_variance):.1%}"
             return SearchEnd("inconclusive", f"too noisy: {scatter}, {largest_step:.1%} may be hidden")
-        why = f"end: the difference shows with z = {step / error:.1f}"
+        why = f"end: the difference is {step / error:.1f} times its standard error so far"
         return self.request(min(ends, key=self.count_at), 1 + count // 8, why)
 
     def find_middle_level(self, low: int, high: int) -> int | None:
@@ -378,9 +378,9 @@ class Pairs(Observations):
         return step, EXPLAINED_SHARE * whole_step - step > EXPLAINED_Z * total_error
 
     def describe_step(self, step: float) -> str:
-        """`+3.2% against its parent`, or `takes 4.01 times as long as its parent`."""
+        """`3.2 % slower than its parent`, or `takes 4.01 times as long as its parent`."""
         if step < 1:
-            return f"{math.expm1(step):+.1%} against its parent"
+            return f"{100 * math.expm1(step):.1f} % slower than its parent"
         return f"takes {significant(math.exp(step))} times as long as its parent"
 
 
@@ -740,7 +740,8 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
         size = f"{evidence.describe_step(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
         first, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
         if culprit.first == culprit.last:
-            sentences.append(f"commit {first}: {size}")
+            subject = "the uncommitted changes" if first == UNCOMMITTED else f"commit {first}"
+            sentences.append(f"{subject}: {size}")
             continue
         positions = range(problem.positions[culprit.first], problem.positions[culprit.last])
         if evidence.untestable_reasons.keys().isdisjoint(positions):

@@ -32,7 +32,8 @@ def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
     for commit in (*answer.culprits, *answer.range):
         reason = answer.skipped.get(commit.commit)
         skipped = f": {reason}" if reason else ""
-        lines.append(f"`{commit.short_commit}` {commit.subject}{skipped}{commit.origin_text}")
+        hash_text = "" if commit.commit == UNCOMMITTED else f"`{commit.short_commit}` "
+        lines.append(f"{hash_text}{commit.subject}{skipped}{commit.origin_text}")
     return tuple(lines)
 
 

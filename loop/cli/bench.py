@@ -108,7 +108,7 @@ class BenchAnswer(Printed):
         """The answer made of the finished steps of a command (none of them is one that was skipped)."""
         outputs = outputs_of(steps, DebugOutput)
         explanations = tuple(explanation for output in outputs for explanation in output.explanations)
-        status: Status = "passed" if all(step.status == "passed" for step in steps) else "failed"
+        status: Status = "passed" if all(step.status in ("passed", "skipped") for step in steps) else "failed"
         answer = cls(status=status, steps=tuple(steps), explanations=explanations)
         options = [word for name in request.workloads for word in ("--workloads", name)]
         options += ["--device", request.device] if request.device != "auto" else []

@@ -80,7 +80,7 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
     unknown = "it gives no output, and no rule foresaw where"
     texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
     message = "; ".join(texts) or NOTHING_WRONG
-    return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)))
+    return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not failures)
 
 
 def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation]:
@@ -367,8 +367,8 @@ def _diagnosis_lines(
     for output in outputs_of(finished, BisectOutput):
         if output.variant == checks.variant and output.answer:
             for commit in output.answer.culprits:
-                yield "Commit", f"{commit.short_commit} ({commit.subject})"
-            commits = [f"{commit.short_commit} ({commit.subject})" for commit in output.answer.range]
+                yield "Commit", commit.name
+            commits = [commit.name for commit in output.answer.range]
             if commits:
                 yield "Commit", f"one of {', '.join(commits)}"
     components = [part for debugged in outputs_of(finished, DebugOutput) for part in debugged.components]

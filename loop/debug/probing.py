@@ -262,7 +262,7 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
         note = result.note or f"{result.probes} workloads tried, {ending}"
         texts.append(f"{failing.variant} fails on {result.check.workload.name} ({note})")
     message = "; ".join(texts) or NOTHING_WRONG
-    return Result(DebugOutput(ok=True, message=message, smallest=tuple(results)))
+    return Result(DebugOutput(ok=True, message=message, smallest=tuple(results)), idle=not failures)
 
 
 def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
@@ -358,7 +358,8 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
             not_exercised=tuple(unchecked_parts),
             components=tuple(checked),
             wrong=tuple(part.component for part in checked if part.checks.first_failure),
-        )
+        ),
+        idle=not checked,
     )
 
 

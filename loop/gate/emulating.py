@@ -27,10 +27,10 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     bench, timed_sets, selected = context.bench, context.task.plan.workloads, context.task.emulated
     if not selected:
         if not bench.target.emulated_variants:
-            return Result(VerifyOutput(ok=True, message="no variant can be emulated"))
+            return Result(VerifyOutput(ok=True, message="no variant can be emulated"), idle=True)
         reason = "they run on the GPU here" if bench.device == "cuda" else "not selected"
         text = f"{', '.join(bench.target.emulated_variants)} under the emulator: {reason}"
-        return Result(VerifyOutput(ok=True, message="nothing to emulate", not_exercised=(text,)))
+        return Result(VerifyOutput(ok=True, message=text, not_exercised=(text,)), idle=True)
     builds, failures = yield from compile_all(context, bench.emulated_variants(selected))
     inputs_digest = dependency_hash(context, "kernel.emulate", *(build.build_id for build in builds))
     stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)

@@ -152,7 +152,7 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
     message = "no variant here has to be built"
     if right_variants:
         message = f"{', '.join(right_variants)}: fresh, loads, answers"
-    return Result(ExtensionOutput(ok=True, message=message, extension="ready"))
+    return Result(ExtensionOutput(ok=True, message=message, extension="ready"), idle=not right_variants)
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
@@ -161,7 +161,7 @@ def preemption(context: Context, arguments: NoArguments) -> RunningAction[Preemp
     watch, deadline = context.preemption_watch, time.monotonic() + ANSWER_LIMIT_S
     if watch is None:
         message = "preemption watch: nothing is watched outside a session"
-        return Result(PreemptionOutput(ok=True, message=message))
+        return Result(PreemptionOutput(ok=True, message=message), idle=True)
     while not watch.is_settled and time.monotonic() < deadline:
         yield Tick("asking for the cloud's metadata server")
         time.sleep(0.02)

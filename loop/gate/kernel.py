@@ -52,6 +52,10 @@ BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
 """Builds of the variants that compile, and the failures of the others."""
 
 
+SOURCES_FINE = "one translation unit a variant, no framework headers"
+NOT_COMPILED = "no variant is compiled for this device"
+
+
 class SourceLimits(Model):
     """Limits on a variant's sources."""
 
@@ -76,12 +80,12 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
     output = SourcesOutput(
         ok=not problems,
-        message="; ".join(problems) or "one translation unit a variant, no framework headers",
+        message="; ".join(problems) or (SOURCES_FINE if identities else NOT_COMPILED),
         identity=" ".join(identities),
         units=units,
         framework_headers=tuple(sorted(headers)),
     )
-    return Result(output)
+    return Result(output, idle=not identities)
 
 
 def build_variants(context: Context, arguments: NoArguments) -> RunningAction[BuildOutput]:
@@ -97,7 +101,7 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
             origin = "cached" if library.cached else f"compiled in {library.seconds:.1f} s"
             summaries.append(f"{library.variant} {origin}")
     summaries += [library.note for library in finished if library.note]
-    message = ", ".join(summaries) if finished else "nothing to compile"
+    message = ", ".join(summaries) if finished else "no variant is compiled"
     output = BuildOutput(
         ok=not failures,
         message=failures[0].message if failures else message,
@@ -108,7 +112,7 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
         framework_headers=tuple(sorted(headers)),
         seconds=sum(library.seconds for library in finished if not library.cached),
     )
-    return Result(output)
+    return Result(output, idle=not variants)
 
 
 def build_selected(context: Context) -> Generator[Tick, None, BuildResults]:
@@ -176,8 +180,8 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
                 hint = "build again; define or instantiate a missing symbol in the same translation unit"
                 return Result(LoadOutput(ok=False, message=f"{library.variant} {error}", hint=hint))
     loaded = tuple(library.variant for library in built)
-    message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else "nothing to load"
-    return Result(LoadOutput(ok=True, message=message, loaded=loaded))
+    message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else NOT_COMPILED
+    return Result(LoadOutput(ok=True, message=message, loaded=loaded), idle=not loaded)
 
 
 def workloads(
@@ -309,7 +313,7 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         update["wrong"] = tuple(names) if len(names) == 1 else output.wrong
         update["message"] = f"edited while answers ran: {edited_files}: such a file judges nothing"
         update["hint"] = "put it back, then verify the answers one by one: that tells which of them edits it"
-    return Result(output.model_copy(update=update))
+    return Result(output.model_copy(update=update), idle=not context.task.variants)
 
 
 def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:

@@ -37,7 +37,7 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     if not names:
         message = "the target names no properties"
         missing = ("properties: target.yaml names none under `properties`",)
-        return Result(PropertiesOutput(ok=True, message=message, not_exercised=missing))
+        return Result(PropertiesOutput(ok=True, message=message, not_exercised=missing), idle=True)
     if context.task.variants:
         device: Device = bench.device
         sides = usable_sides(context, (yield from build_selected(context))[0])

@@ -208,7 +208,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         if isinstance(variant, CAbiVariant) and (variant.device == "cuda" or on_gpu):
             names.append(name)
     if not names:
-        return Result(SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize"))
+        message = "no compiled variant for a GPU to sanitize"
+        return Result(SanitizeOutput(ok=True, message=message), idle=True)
     if not on_gpu:
         verify = context.command("kernels", "verify", "--sanitize", "--device", "cuda")
         reason = f"there is no GPU here; on one: {verify}"
@@ -216,8 +217,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         reason = f"there is no {PROGRAM} on the PATH: {INSTALL_HINT}"
     if reason:
         skipped = (f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}",)
-        message = "nothing was sanitized"
-        return Result(SanitizeOutput(ok=True, message=message, not_exercised=skipped))
+        return Result(SanitizeOutput(ok=True, message=reason, not_exercised=skipped), idle=True)
     builds, failures = yield from build_selected(context)
     not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     verification = context.latest_output("kernel.verify", VerifyOutput)

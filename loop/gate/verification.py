@@ -62,7 +62,7 @@ def verification_output(
     verdicts = [verdict for checks in sides for verdict in _verdicts_on_failures(checks)]
     return VerifyOutput(
         ok=len(right_variants) == len(selected) and is_trusted,
-        message=message or ", ".join(tallies) or "no variant to verify",
+        message=message or ", ".join(tallies) or "no variant runs on this device",
         hint=hint,
         verdicts=tuple(verdicts) if is_trusted else (),
         not_exercised=(*unjudged, *left_out, *declined),

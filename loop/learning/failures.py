@@ -8,7 +8,7 @@ from loop.base.errors import LoopError
 from loop.base.places import Project
 from loop.learning.prediction import FACTOR_BY_FACT
 from loop.model.index import FailureSeen, SessionRow
-from loop.model.record import Finished, latest_attempts
+from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.report import format as say
 from loop.store import index
 from loop.store.fingerprints import fingerprints_of_step
@@ -26,7 +26,7 @@ HASH_LENGTH = 12
 
 def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> str:
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is
-    new. `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure."""
+    new. `rows`: earlier sessions, oldest first. `fingerprint`: key of the failure."""
     occurrences = []  # Index of the session and the failure, latest first.
     for position in reversed(range(len(rows))):
         equal = [failure for failure in rows[position].failures if failure.key == fingerprint]
@@ -60,8 +60,9 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
         is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
         if status == "passed" or (status == "failed" and is_of_others):
             changes = _changes_between(failed_row, later_row)
-            changes_text = f" by {'; '.join(changes)}" if changes else NOTHING_CHANGED
-            return f"cured in session {later_row.id}{changes_text}"
+            if changes:
+                return f"cured in session {later_row.id} by {'; '.join(changes)}"
+            return f"gone in session {later_row.id}{NOTHING_CHANGED}"
     return ""
 
 
@@ -92,18 +93,18 @@ class FailureHistory:
     """Failures of a project's sessions before a given one."""
 
     project: Project
-    session: str
-    """Id of the current session; later sessions do not count."""
+    head: SessionHead
+    """The current session; later sessions do not count."""
 
     @cached_property
     def rows(self) -> list[SessionRow]:
         """The latest sessions before this one, oldest first, without imported ones."""
         rows = index.rows(self.project.sessions, last=SEARCHED_SESSIONS)
-        return [row for row in rows if not row.recorded and row.id < self.session]  # `recorded`: from before loop.
+        return [row for row in rows if not row.recorded and row.id < self.head.id]  # `recorded`: from before loop.
 
     def describe_failures(self, record: Finished) -> tuple[str, ...]:
         """A sentence for each error of a failed step that occurred in an earlier session; empty otherwise."""
-        errors = fingerprints_of_step(record) if record.status == "failed" else ()
+        errors = fingerprints_of_step(record, self.head.ground) if record.status == "failed" else ()
         try:
             sentences = [describe_earlier_failures(self.rows, error.key) for error in errors]
         except LoopError as error:
@@ -115,7 +116,7 @@ class FailureHistory:
         steps: list[dict[str, object]] = []
         for record in latest_attempts(finished):
             if record.status == "failed":
-                errors = fingerprints_of_step(record)
+                errors = fingerprints_of_step(record, self.head.ground)
                 signatures = [error.model_dump(include={"text", "key", "subject"}) for error in errors]
                 step = {"step": f"{record.pattern}/{record.step}", "message": record.message}
                 seen_before = self.describe_failures(record)

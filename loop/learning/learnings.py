@@ -60,7 +60,7 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
     passed = sum(record.status == "passed" for record in steps)
     if passed:
         return "passed", "the one step that ran passed" if passed == 1 else f"all {passed} steps that ran passed"
-    return ("skipped", "every step was skipped") if steps else ("aborted", "no step has ended")
+    return ("skipped", f"nothing to do: {steps[-1].message}") if steps else ("aborted", "no step has ended")
 
 
 def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:

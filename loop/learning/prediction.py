@@ -332,7 +332,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find_pattern(name)
         run_steps = [step for step in steps if (step.run, step.pattern) == (run, name)]
-        is_complete = len(run_steps) == len(planned.pattern.steps)  # Every step ran.
+        is_complete = len(run_steps) == len(planned.pattern.steps) and not row_of.was_cut_short(run_steps)
         if is_complete and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in run_steps)
             add_row(name, planned.seconds, (planned.low_s, planned.high_s), seconds, say.seconds)

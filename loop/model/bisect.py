@@ -1,6 +1,7 @@
 """Bisection: the search for the commit that caused a regression. Candidates, probes and answer."""
 
 import datetime
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -33,6 +34,11 @@ class Candidate(Model):
     def short_commit(self) -> str:
         """First 12 characters of the hash."""
         return self.commit[:12]
+
+    @property
+    def name(self) -> str:
+        """`0123456789ab (subject)`; for uncommitted changes the subject, which names their files."""
+        return self.subject if self.commit == UNCOMMITTED else f"{self.short_commit} ({self.subject})"
 
     @property
     def origin_text(self) -> str:
@@ -71,6 +77,17 @@ class Probe(Model):
     seconds: float = 0.0
     workload: str = ""
     """The workload that was timed, if it was only one."""
+
+    def describe(self, metric: Metric) -> str:
+        """What came of it: `right in 2 of 2 runs`, `2.2 % slower than 3be0e6249b77`, or why nothing did."""
+        if not self.values:
+            return f"{'no result' if self.status == 'lost' else 'cannot be tried'}: {self.reason}"
+        mean, count = sum(self.values) / len(self.values), len(self.values)
+        if metric == "correctness":
+            return f"right in {round(mean * count)} of {count} {'run' if count == 1 else 'runs'}"
+        change, pairs = 100 * math.expm1(mean), "" if count == 1 else f", mean of {count} pairs"
+        word = "slower" if change > 0 else "faster"
+        return f"{abs(change):.1f} % {word} than {self.against[:12]}{pairs}"
 
 
 class BisectAnswer(Model):

@@ -81,9 +81,10 @@ class FailureSeen(Model):
     """The session in which the failure was gone; None if it was not."""
 
     @classmethod
-    def from_fingerprint(cls, text: str, subject: str = "") -> "FailureSeen":
-        """Make a failure from a fingerprint. `subject`: the variant, if any."""
-        digest = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+    def from_fingerprint(cls, text: str, subject: str = "", sources: str = "") -> "FailureSeen":
+        """Make a failure from a fingerprint. `subject`: the variant, if any. `sources`: hash of the target's
+        files, if the text alone does not identify the failure."""
+        digest = hashlib.sha256(f"{text}{sources}".encode(errors="backslashreplace")).hexdigest()
         return cls(text=text, key=digest[:12], subject=subject)
 
 

@@ -166,3 +166,5 @@ class Reached(Model):
     """Parts of the expression that are not true; empty if the objective was reached."""
     judged: bool = True
     """False if the objective concerns variants and no variant was judged."""
+    uncompared: tuple[str, ...] = ()
+    """Variants that the objective compares with their known good, and that were not compared."""

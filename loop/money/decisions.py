@@ -313,7 +313,8 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOu
         sessions, party = context.past.sessions, arguments.waiting
         stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, party, context.finished)
     if stop is None:
-        return Result(KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",)))
+        output = KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",))
+        return Result(output, idle=True)
     hours = arguments.idle_hours
     choice = None if hours is None else decide_keep_or_stop(hours, usd_per_hour, stop)
     message = choice.sentence if choice else idle_advice(stop.usd / usd_per_hour)

@@ -106,7 +106,8 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
     step = context.task.first_step("kernel.profile")
     if step is None:
         message = "no pattern of this session has a decision tree"
-        return Result(JudgedOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",)))
+        output = JudgedOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",))
+        return Result(output, idle=True)
     terms = profile.ProfileTerms.model_validate(step.arguments)
     return (yield from on_edited_target(profile.profile)(context, terms))
 

@@ -342,7 +342,7 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
     start_ids, current_ids = changes.start_builds, changes.incumbents
     changed = [name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id]
     if not changed:
-        return Result(ConfirmOutput(ok=True, message="nothing was kept"))
+        return Result(ConfirmOutput(ok=True, message="nothing was kept"), idle=True)
     confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
     for name in changed:
         old_build = find_build_by_id(name, start_ids[name], cache)

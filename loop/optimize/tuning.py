@@ -240,7 +240,8 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
         if name not in searched and runs_here and tuning.best_on(device_name) is not None:
             names.append(name)
     if not names:
-        return Result(BriefOutput(ok=True, message=f"nothing {'more ' if searched else ''}to tune here"))
+        message = f"nothing {'more ' if searched else ''}to tune here"
+        return Result(BriefOutput(ok=True, message=message), idle=True)
     name, workshop = names[0], workshop_of(context)
     count = math.prod(map(len, target.tuning[name].values.values()))
     if count > arguments.most:

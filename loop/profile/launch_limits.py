@@ -164,7 +164,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[
         for workload in supported:
             occupancy = find_occupancy(context, name, workload, default_gpu)
             occupancies += [occupancy] if occupancy else []
-    return Result(_parallelism_output(occupancies, missing))
+    return Result(_parallelism_output(occupancies, missing), idle=not occupancies)
 
 
 def find_occupancy(
@@ -228,7 +228,7 @@ def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]
             f"{name} has {pieces} of work for {places} places of {least.on} on {least.workload}: "
             "split the work further before anything smaller is optimised."
         )
-    message, hint = "; ".join(parts) or "no variant declares its launch", None
+    message, hint = "; ".join(parts or missing[:1]) or "no variant declares its launch", None
     impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
     if impossible:
         message = explain_refusal(impossible)

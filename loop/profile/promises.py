@@ -64,7 +64,7 @@ def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[
             hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
         message = f"{first.variant}, {first.title}: {result}{more}"
     fields = {"not_exercised": tuple(missing), "checks": tuple(checks)}
-    return Result(PromisesOutput(ok=not failures, message=message, hint=hint, **fields))
+    return Result(PromisesOutput(ok=not failures, message=message, hint=hint, **fields), idle=not checks)
 
 
 def _compile_source(
@@ -124,7 +124,8 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     if failures:
         message, hint = failures[0].message, failures[0].hint
     fields = {"promised": count, "not_exercised": tuple(skipped), "missing": tuple(missing)}
-    return Result(PromisesOutput(ok=not missing and not failures, message=message, hint=hint, **fields))
+    ok = not missing and not failures
+    return Result(PromisesOutput(ok=ok, message=message, hint=hint, **fields), idle=not count)
 
 
 def _canonical(name: str) -> str:

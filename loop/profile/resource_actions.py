@@ -43,8 +43,11 @@ class ResourceTerms(ResultLifetime):
 def resources(context: Context, arguments: ResourceTerms) -> RunningAction[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report and the launches, and check the budgets."""
     architecture, variants = arguments.device or context.bench.architecture, inspection.cuda_variants(context)
+    if not variants:
+        output = ResourcesOutput(ok=True, message="no variant is compiled by nvcc", device=architecture)
+        return Result(output, idle=True)
     findings = KernelFindings(architecture, context.bench.gpu_of_architecture(architecture))
-    if findings.device is None and variants:
+    if findings.device is None:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     builds = yield from inspection.build_for_gpu(context, variants, findings)
     inputs = (architecture, str(arguments.built), arguments.spills)
@@ -94,8 +97,6 @@ def _check_findings(
     hints = [*findings.problems.values(), *([BUDGET_HINT] if over_budget else [FEWER_RESOURCES_HINT])]
     if problems:
         message = f"{problems[0]}{f'; and {len(problems) - 1} more' if len(problems) > 1 else ''}"
-    elif not chosen:
-        message = "none of the variants is compiled by nvcc"
     else:
         message = _compiled_line(architecture, findings.libraries)
         residents = [launch.resident for launch in launches]

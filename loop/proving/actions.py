@@ -104,9 +104,9 @@ def _score(proof: Proof) -> GateOutput:
     indistinguishable = [result.full_name for result in proof.results if not result.distinguishable]
     survivor_names, total = [result.full_name for result in survivors], len(killed) + len(survivors)
     killed_by_chance = [result for result in killed if not result.right_reason]
-    message, hint = f"killed {len(killed)} of {total}", None
+    message, hint = f"the gate rejected {len(killed)} of {total} injected bugs and cheats", None
     if survivors:
-        message += f"; survived: {', '.join(survivor_names)}"
+        message += f"; it accepted {', '.join(survivor_names)}"
         hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
         if any(result.name == ZEROS_CONTROL for result in survivors):
             hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
@@ -177,9 +177,10 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
 def _score_line(output: GateOutput) -> str:
     """The report's sentence on the mutation test of the gate."""
     variants = ", ".join(dict.fromkeys(control.base for control in output.controls))
-    line = f"the gate: killed {output.killed} of {output.total} variants of {variants} made wrong or made to cheat"
+    copies = f"{output.killed} of {output.total} copies of {variants}, each with an injected bug or cheat"
+    line = f"the gate rejected {copies}"
     if output.survivors:
-        line += f"; survived: {', '.join(output.survivors)}"
+        line += f"; it accepted {', '.join(output.survivors)}"
     if output.indistinguishable:
         line += f"; not told by any input of the target: {', '.join(output.indistinguishable)}"
     if output.wrong_reasons:

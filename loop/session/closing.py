@@ -134,7 +134,7 @@ def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) ->
     return View(
         record=record,
         finished=folder.finished(),
-        recall_lines=FailureHistory(setting.project, record.head.id).describe_failures,
+        recall_lines=FailureHistory(setting.project, record.head).describe_failures,
         past_accuracy=prediction.describe_accuracy(rows),
     )
 
@@ -215,7 +215,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
         waiting_for=pending_user_task(finished),
         brief=str(page.with_suffix(".json")) if page else "",
         steps=latest_attempts(finished),
-        failures=FailureHistory(setting.project, head.id).describe_failed_steps(finished),
+        failures=FailureHistory(setting.project, head).describe_failed_steps(finished),
         diagnoses=make_diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,

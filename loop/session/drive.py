@@ -67,8 +67,9 @@ class Show:
         if record.skipped_because:
             self.printed_skips.add(skip_key)
         time_text = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
-        reuse_text = ", as before" if event.replayed else ""
-        text = f" {record.step} ({time_text}{reuse_text}): {record.message}"
+        time_text += ", as before" if event.replayed else ""
+        time_text = "" if record.status == "skipped" else f" ({time_text})"
+        text = f" {record.step}{time_text}: {record.message}"
         self.screen.outcome(record.status, text, prefix="  ", status_columns=8)
         if record.status in ("failed", "paused") and record.hint:
             self.screen.say(f"           next: {record.hint}")

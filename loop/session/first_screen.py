@@ -219,7 +219,7 @@ def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished])
     """What was not run, and why. A step that judges a change counts only if there was a change to judge."""
     sentences = list(record.not_exercised)
     for step in latest_attempts(finished):
-        if step.status == "skipped" and not skips_judging(step, finished):
+        if step.status == "skipped" and not step.output and not skips_judging(step, finished):
             sentences.append(f"step {step_name(step)} was skipped: {step.skipped_because}")
     return tuple(dict.fromkeys(sentences))
 
@@ -296,13 +296,13 @@ def _verdict_counts_text(verdicts: Sequence[str]) -> str:
 
 
 def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """`The known good is main at 0123456789ab (session ...).`, or why no variant was compared with one."""
+    """`The known good is commit 0123456789ab (session ...).`, or why no variant was compared with one."""
     outputs = outputs_of(finished, CompareOutput)
     texts = []
     for good in sorted((good for output in outputs for good in output.known_good), key=lambda good: good.session):
-        branch = f"{good.branch} at " if good.branch else ""
-        commit = good.commit[:12] if good.commit else "sources without a commit"
-        texts.append(f"{branch}{commit} (session {good.session})")
+        branch = f" of branch {good.branch}" if good.branch else ""
+        known = f"commit {good.commit[:12]}{branch}" if good.commit else "a build of uncommitted files"
+        texts.append(f"{known} (session {good.session})")
     if texts:  # Variants whose known-good builds are of one session have equal texts.
         return (f"The known good is {'; '.join(dict.fromkeys(texts))}.",)
     if not outputs or any(output.verdicts for output in outputs):

@@ -135,7 +135,12 @@ def judge_objective(
         return None
     missed = failing_parts(Expression.parse(success), _readable_values(head, finished, session_values))
     is_judged = is_anything_judged(finished) or not needs_judged_variant(head)
-    return Reached(success=success, missed=missed, judged=is_judged)
+    comparisons, verdicts = outputs_of(finished, CompareOutput), learnings.session_verdicts(finished)
+    compared = {verdict.variant for verdict in verdicts if verdict.against == "known_good"}
+    compared = compared.union(head.roles, *(output.unchanged for output in comparisons))
+    names = (*head.variants, *head.emulated) if "slower" in success else ()
+    uncompared = tuple(name for name in names if name not in compared)
+    return Reached(success=success, missed=missed, judged=is_judged, uncompared=uncompared)
 
 
 def is_stop_reached(head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]) -> bool:
@@ -213,13 +218,8 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     if "gain" in objective.success:
         ratio = findings["gain"]
     outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
-    if "slower" not in objective.success:
-        return outcome
-    head, comparisons = record.head, outputs_of(finished, CompareOutput)
-    compared = {verdict.variant for verdict in record.verdicts if verdict.against == "known_good"}
-    compared = compared.union(head.roles, *(output.unchanged for output in comparisons))
-    left_out = [name for name in (*head.variants, *head.emulated) if name not in compared]
-    return outcome + (f", but not compared with a known good: {', '.join(left_out)}" if left_out else "")
+    left_out = ", ".join(objective.uncompared)
+    return outcome + (f", but not compared with a known good: {left_out}" if left_out else "")
 
 
 GOAL_PHRASES = {

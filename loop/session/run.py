@@ -219,7 +219,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
             begun_attempts=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=Folders.for_process(root, setting.project.target),
         )
-        show = Show(session.screen, request.events, FailureHistory(setting.project, head.id).describe_failures)
+        show = Show(session.screen, request.events, FailureHistory(setting.project, head).describe_failures)
         ending = drive(walk, show, make_store(folder, journal), bounds)
     bounds.free_reserve()
     if bounds.preemption_watch is not None:

@@ -112,14 +112,14 @@ def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
             passed_word = "passed" if control.kind == "honest" else "alike"
-            outcome = "killed" if control.killed else "SURVIVED" if control.is_survivor else passed_word
+            outcome = "rejected" if control.killed else "ACCEPTED" if control.is_survivor else passed_word
             yield f"  {outcome:<8} {control.name:<42} {control.reason}".rstrip()[:LONGEST_CONTROL_LINE]
     if inapplicable := dict.fromkeys(line.partition(":")[0] for line in output.not_applicable):
         yield f"not applicable: {', '.join(inapplicable)}"
     if output.indistinguishable:
         yield f"not told by any input of the target: {', '.join(output.indistinguishable)}"
     yield from (f"rejected for another reason than its own: {line}" for line in output.wrong_reasons)
-    yield f"killed {output.killed} of {output.total}"
+    yield f"the gate rejected {output.killed} of {output.total} injected bugs and cheats"
 
 
 def _resource_lines(output: ResourcesOutput, screen: Screen) -> Iterator[str]:

@@ -187,4 +187,6 @@ def grade_session(
     if flaws:
         return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)
     reached_text = "reached its objective, and " if objective else ""
+    if objective and objective.uncompared:
+        reached_text = "reached its objective as far as it was judged, and "
     return "A", f"The session {reached_text}passed every gate within its time"

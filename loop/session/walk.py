@@ -96,7 +96,7 @@ SKIP_REASONS = {
     r"device == 'cpu'": "is for a session on the CPU",
     r"passed": "an earlier step failed",
     r"failed": "no step failed",
-    r"\w+\.right != \[\]": "no correct variant",
+    r"(\w+)\.right != \[\]": r"step \1 found no correct variant on this device",
     r"\w+\.wrong != \[\]": "no wrong variant",
     r"(\w+)\.good": r"step \1 did not pass",
     r"\w+\.edited": "nothing was edited",
@@ -247,9 +247,8 @@ class Walk:
         yield StepBegan(started)
         samples: Samples = {}
         if skip_reason:
-            message = f"skipped: {skip_reason}"
             fields = {"seconds": 0.0, "skipped_because": skip_reason}
-            record = Finished.of(started, step.action, "skipped", message, **fields)
+            record = Finished.of(started, step.action, "skipped", skip_reason, **fields)
         else:
             record, samples = yield from self._act_and_judge(step, started, state)
         drop_later_records(self.reusable, record)
@@ -271,7 +270,8 @@ class Walk:
             output, samples = result.output, result.samples
             record_fields["output"] = output.model_dump(mode="json")
             status, message = self._judge(step, result, state)
-            hint = None if status == "passed" else output.hint or step.mend
+            record_fields["skipped_because"] = message if status == "skipped" else ""
+            hint = None if status in ("passed", "skipped") else output.hint or step.mend
         except LoopError as error:
             failure = find_machine_failure(error, self.folders)
             message, hint = error.message, step.mend or error.hint
@@ -344,7 +344,7 @@ class Walk:
                 message, has_passed = f"gate {error.message}", False
         if result.paused:  # It waits for the user.
             return "paused", message
-        return "passed" if has_passed else "failed", message
+        return ("skipped" if result.idle else "passed") if has_passed else "failed", message
 
     def _values(self, state: PatternState) -> dict[str, object]:
         """The values that `when`, `gate` and `next` of a pattern may read."""

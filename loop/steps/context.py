@@ -129,6 +129,8 @@ class Result(Generic[ActionOutput]):
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     paused: bool = False
     """Whether the step waits for a person, for example for a code change."""
+    idle: bool = False
+    """Whether there was nothing to do: a step that passes counts as skipped then, and its message says why."""
 
 
 RunningAction = Generator[Tick, None, Result[ActionOutput]]

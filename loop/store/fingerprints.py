@@ -11,7 +11,7 @@ from loop.base.errors import remove_escapes
 from loop.base.processes import describe_exit
 from loop.model.index import FailureSeen
 from loop.model.output import CommandOutput, VerifyOutput, read_output
-from loop.model.record import Finished
+from loop.model.record import Finished, SessionHead
 
 MAX_READ = 200_000  # Characters examined at each end of a text. Errors stand near the ends.
 MAX_LINE = 600  # Characters examined of one line.
@@ -120,21 +120,23 @@ def normalise_line(line: str) -> str:
     return " ".join(text.split())[:MAX_FINGERPRINT].rstrip(" .")
 
 
-def collect_failures(session: str, attempts: Sequence[Finished]) -> tuple[FailureSeen, ...]:
-    """Failures of `session` (its id), one per step and fingerprint, also from before a fresh start."""
+def collect_failures(head: SessionHead, attempts: Sequence[Finished]) -> tuple[FailureSeen, ...]:
+    """Failures of a session, one per step and fingerprint, also from before a fresh start."""
     failures: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(attempts):
-        for failure in fingerprints_of_step(record) if record.status == "failed" else ():
+        for failure in fingerprints_of_step(record, head.ground) if record.status == "failed" else ():
             is_cured = any(_is_cured_in(later, record, failure) for later in attempts[index + 1 :])
             fields = {"pattern": record.pattern, "step": record.step, "action": record.action}
             fields |= {"message": record.message[:MAX_MESSAGE], "hint": (record.hint or "")[:MAX_MESSAGE]}
-            fields |= {"cured_by": session} if is_cured else {}
+            fields |= {"cured_by": head.id} if is_cured else {}
             failures[record.pattern, record.step, failure.key] = failure.model_copy(update=fields)
     return tuple(failures.values())
 
 
-def fingerprints_of_step(record: Finished) -> tuple[FailureSeen, ...]:
-    """Fingerprints of one failed step: one per wrong variant, else one for the step."""
+def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, ...]:
+    """Fingerprints of one failed step: one per wrong variant, else one for the step. `sources`: hash of the
+    target's files. Wrong outputs, crashes and slow builds of different mistakes look alike, so that they are the
+    same failure only on the same sources. An error with a text of its own is the same on all."""
     verified = read_output(record, VerifyOutput)
     failures = []
     # `control`: the baseline library under the same checks.
@@ -144,12 +146,14 @@ def fingerprints_of_step(record: Finished) -> tuple[FailureSeen, ...]:
             continue
         # Of wrong outputs keep only the kind: count and size of wrong elements differ from run to run.
         kind: str = failure.status
+        is_named = kind == "refused" and (failure.fault is None or failure.fault.seed is None)
         if failure.status == "wrong" and not failure.wrong:
             kind = "inexact"  # No element is beyond the tolerance.
         elif failure.status not in ("wrong", "tampered"):
             text = failure.fault.text if failure.fault else failure.message
             kind = f"{failure.status}: {normalise_line(text)}"
-        failures.append(FailureSeen.from_fingerprint(f"{checks.variant} {kind}", checks.variant))
+        identity = "" if is_named else sources
+        failures.append(FailureSeen.from_fingerprint(f"{checks.variant} {kind}", checks.variant, identity))
     if failures:
         return tuple(failures)
     if record.killed:
@@ -161,7 +165,9 @@ def fingerprints_of_step(record: Finished) -> tuple[FailureSeen, ...]:
     if command and command.code:  # No line names the error: use exit status and last line.
         ending = describe_exit(command.code)
         return (FailureSeen.from_fingerprint(f"{ending}: {normalise_line(line)}" if line else ending),)
-    return (FailureSeen.from_fingerprint(normalise_line(find_error_line(record.message)) or "no message"),)
+    text = normalise_line(find_error_line(record.message)) or "no message"
+    is_finding = record.output.get("verdicts") or record.output.get("answer")
+    return (FailureSeen.from_fingerprint(text, sources=sources if is_finding else ""),)
 
 
 def _is_cured_in(later_attempt: Finished, failed_attempt: Finished, failure: FailureSeen) -> bool:
@@ -170,6 +176,6 @@ def _is_cured_in(later_attempt: Finished, failed_attempt: Finished, failure: Fai
         return False
     if later_attempt.status != "failed":
         return later_attempt.status == "passed"
-    failing_variants = {remaining.subject for remaining in fingerprints_of_step(later_attempt)}
+    failing_variants = {remaining.subject for remaining in fingerprints_of_step(later_attempt, "")}
     # An empty subject: a step failed as a whole, so nothing is known of single variants.
     return bool(failure.subject) and not failing_variants & {"", failure.subject}

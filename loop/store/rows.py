@@ -91,7 +91,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
         complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         hosts=hosts_of(steps),
-        failures=collect_failures(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
+        failures=collect_failures(head, [line.event for line in lines if isinstance(line.event, Finished)]),
         builds=builds,
         promises=_promised_gains(steps, builds),
         gains=tuple(d.tried.promised for d in decisions if d.tried and d.tried.promised),
@@ -144,7 +144,7 @@ def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[
     """Variant and commits (hash and subject) of each bisection: the culprit, or several that hold it."""
     for output in outputs_of(steps, BisectOutput):
         if output.answer and (commits := (*output.answer.culprits, *output.answer.range)):
-            yield output.variant, tuple(f"{commit.short_commit} ({commit.subject})" for commit in commits)
+            yield output.variant, tuple(commit.name for commit in commits)
 
 
 def _fields_of_record(record: SessionRecord) -> dict[str, object]:
@@ -210,13 +210,24 @@ def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequenc
                 status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
                 seconds=sum(step.seconds for step in run_steps),
                 started=start_times.get((run, name), head.started),
-                whole=len(run_steps) == step_counts.get(name) and not statuses & {"aborted", "paused"},
+                whole=len(run_steps) == step_counts.get(name) and not was_cut_short(run_steps),
                 built=any(isinstance(build, dict) and not build.get("cached") for build in builds),
                 found=bool(failed_outputs) and are_findings,
                 answered=not answers or any(map(_is_conclusive, answers)),
             )
         )
     return tuple(runs)
+
+
+def was_cut_short(steps: Sequence[Finished]) -> bool:
+    """Whether a run of a pattern (its steps in order) was ended early, or left out steps because one had failed.
+    Its time says nothing on a run that does all steps. A step that had nothing to do has an output."""
+    has_failed = False
+    for step in steps:
+        has_failed = has_failed or step.status == "failed"
+        if step.status in ("aborted", "paused") or (has_failed and step.status == "skipped" and not step.output):
+            return True
+    return False
 
 
 def _is_conclusive(output: dict[str, Any]) -> bool:

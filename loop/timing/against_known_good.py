@@ -238,7 +238,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         summaries.append(_summarise_contest(contest, contest_verdicts, timings))
     contests_with_controls = [contest for contest in contests if contest.controls]
     reasons = "; ".join(not_exercised) or "no compiled variant is right"
-    message = "; ".join(summaries) or f"nothing to compare: {reasons}"
+    message = "; ".join(summaries) or reasons
     output = CompareOutput(
         ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts),
         message=append_warnings(message, warning_texts),
@@ -253,7 +253,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         not_exercised=tuple(not_exercised),
         unchanged=tuple(unchanged),
     )
-    return Result(output, samples={"compare": timings.segments})
+    return Result(output, samples={"compare": timings.segments}, idle=not contests)
 
 
 def _plan_contests(

@@ -4,9 +4,11 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from loop.model.bisect import Metric, Probe
 from tests.bisect.histories import blamed, make_history, searched
 from tests.noise import timed
 from tests.optimize.test_python import VARIANTS, WHOLE
@@ -233,3 +235,20 @@ def test_the_commit_that_made_it_slower_is_found(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert ("culprit", git(folder, "rev-parse", "HEAD~1")[:12]) == (found["outcome"], found["why"].split()[1][:12])
     assert f"{SLOWER}# 3\n" == (folder / "mine.py").read_text()
+
+
+def test_a_probe_says_what_its_values_mean() -> None:
+    """In words: signs and logarithms are for the report's table."""
+    base: dict[str, Any] = {"commit": "c" * 40, "against": "a" * 40, "why": "probe"}
+    for fields, metric, expected in (
+        ({"status": "measured", "values": (1.0, 0.0)}, "correctness", "right in 1 of 2 runs"),
+        ({"status": "measured", "values": (0.0953,)}, "latency", f"10.0 % slower than {'a' * 12}"),
+        (
+            {"status": "measured", "values": (-0.01, -0.03)},
+            "latency",
+            "2.0 % faster than aaaaaaaaaaaa, mean of 2 pairs",
+        ),
+        ({"status": "broken", "reason": "no build"}, "latency", "cannot be tried: no build"),
+        ({"status": "lost", "reason": "it ended"}, "correctness", "no result: it ended"),
+    ):
+        assert expected == Probe.model_validate(base | fields).describe(cast(Metric, metric))

@@ -53,6 +53,6 @@ def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
     ]
     assert describe_earlier_failures([row("a", seen()), *others], KEY).endswith("; no session has got past it yet")
     rows = [row("a", seen("ours")), row("b", seen("theirs", key="1" * 12), variants=("ours", "theirs"))]
-    assert "; cured in session b" in describe_earlier_failures(rows, KEY)
+    assert "; gone in session b, with nothing changed" in describe_earlier_failures(rows, KEY)
     whole = [rows[0], row("b", seen("", key="1" * 12))]
-    assert "cured" not in describe_earlier_failures(whole, KEY)
+    assert "no session has got past it yet" in describe_earlier_failures(whole, KEY)

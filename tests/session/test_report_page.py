@@ -261,14 +261,21 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
             "roles": {"example": "example"},
         }
     )
-    record = make_record(head, [make_speed(against="known_good")], objective=Reached(success=SLOWER))
-    compared = make_finished(
-        "compare", action="kernel.compare", output=CompareOutput(ok=True, message="compared", unchanged=("same",))
+    found = CompareOutput(
+        ok=True, message="compared", unchanged=("same",), verdicts=(make_speed(against="known_good"),)
     )
+    compared = make_finished("compare", action="kernel.compare", output=found)
     goal = "nothing wrong, nothing slower than its known good: reached"
-    assert f"{goal}, but not compared with a known good: py, gpu" == objective_text(record, [compared])
-    wrong_only = record.model_copy(update={"objective": Reached(success="wrong == []")})
-    assert "nothing wrong: reached" == objective_text(wrong_only, [compared])
+    for success, expected in (
+        (SLOWER, f"{goal}, but not compared with a known good: py, gpu"),
+        ("wrong == []", "nothing wrong: reached"),
+    ):
+        plan = head.plan.model_copy(update={"plan": head.plan.plan.model_copy(update={"success": success})})
+        of_plan = head.model_copy(update={"plan": plan})
+        reached = judge_objective(of_plan, [compared, RIGHT], {})
+        assert expected == objective_text(make_record(of_plan, objective=reached), [compared])
+        letter, why = graded(plan.plan, "passed", "", [compared], reached, 1.0)
+        assert ("A", success == SLOWER) == (letter, "as far as it was judged" in why)
 
 
 def test_a_plan_that_requires_what_is_missing_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -57,8 +58,8 @@ def test_a_step_is_skipped_when_its_condition_is_false(context: Context) -> None
     )
     walked = walk(context, pattern("one", *steps))
     assert ["a passed", "b skipped", "c skipped", "d passed"] == walked.steps
-    assert "skipped: only when a.code != 0" == walked.ended[1].message
-    assert "skipped: step b did not run" == walked.ended[2].message
+    assert "only when a.code != 0" == walked.ended[1].message
+    assert "step b did not run" == walked.ended[2].message
 
 
 def test_a_false_gate_fails_a_step_that_went_well(context: Context) -> None:
@@ -96,6 +97,16 @@ def test_a_step_over_its_limit_is_killed_with_its_children(context: Context, tmp
     assert re.match(r"killed after \d+\.\d s: ", record.message)
     assert 0.3 <= record.seconds < 5
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_a_step_without_work_is_skipped_with_its_reason(context: Context, behave: dict[str, Behaviour]) -> None:
+    """Its output stays for later steps; one that does not pass its gate fails even so."""
+    behave["idle"] = at_once(replace(found(), idle=True))
+    behave["bad"] = at_once(replace(found(ok=False), idle=True))
+    steps = (make_step("a", "idle"), make_step("b", "idle", when="a.ok"), make_step("c", "bad"))
+    walked = walk(context, pattern("one", *steps))
+    assert ["a skipped", "b skipped", "c failed"] == walked.steps
+    assert ("done", "done") == (walked.ended[0].skipped_because, walked.ended[0].message)
 
 
 def test_any_other_error_is_a_bug_and_ends_nothing_else(context: Context, behave: dict[str, Behaviour]) -> None:

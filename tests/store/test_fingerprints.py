@@ -7,7 +7,11 @@ import pytest
 from loop.model.output import CommandOutput
 from loop.model.record import Finished
 from loop.store.fingerprints import collect_failures, find_error_line, fingerprints_of_step, normalise_line
-from tests.makers import make_check, make_finished, make_verify
+from loop.timing.against_known_good import CompareOutput
+from tests.makers import make_check, make_finished, make_session_head, make_speed, make_verify
+
+HEAD = make_session_head(id="s")
+CRASHED = make_verify(make_check(right=False, status="crashed", message="killed by signal 11 (SIGSEGV)"))
 
 UNDECLARED = """a.cpp: In function \u2018int main()\u2019:
 a.cpp:2:33: error: \u2018undeclared_thing\u2019 was not declared in this scope
@@ -114,20 +118,33 @@ def test_a_wrong_variant_is_known_by_its_kind_of_failure_not_by_numbers() -> Non
     """On whatever workload, with however many wrong elements."""
     one = make_verify(make_check(right=False, wrong=3))
     other = make_verify(make_check("B2 H2 S128 D64 float32", right=False, wrong=900))
-    (first,), (second,) = (fingerprints_of_step(failed("verify", output=output)) for output in (one, other))
+    (first,), (second,) = (fingerprints_of_step(failed("verify", output=output), "s") for output in (one, other))
     assert ("cpu wrong", "cpu") == (first.text, first.subject)
     assert first.key == second.key
+    (changed,) = fingerprints_of_step(failed("verify", output=one), "other sources")
+    assert first.key != changed.key, "another mistake looks alike"
+    crashed = [fingerprints_of_step(failed("verify", output=CRASHED), sources) for sources in ("s", "t")]
+    assert crashed[0][0].key != crashed[1][0].key
+
+
+def test_a_finding_without_a_text_of_its_own_is_known_on_the_same_sources_alone() -> None:
+    """A slow build and an open search; an error's text is the same failure on all sources."""
+    speed = make_speed(word="slower", ratio=0.9, against="known_good")
+    slow = CompareOutput(ok=False, message="against the known good slower", verdicts=(speed,))
+    for fields, same in (({"output": slow}, False), ({"message": "a.cpp:4: error: no member b"}, True)):
+        one, other = (fingerprints_of_step(failed(**fields), sources)[0].key for sources in ("s", "t"))
+        assert same == (one == other)
 
 
 def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
     """Else by how it ended and the last thing it said."""
     text = "building\nx.c:3:1: error: broken thing\nmake: *** [x] Error 1"
     output = CommandOutput(ok=False, message="exit 2: make", code=2, seconds=1.0, output=text)
-    (named,) = fingerprints_of_step(failed("s1", action="command.run", message=output.message, output=output))
+    (named,) = fingerprints_of_step(failed("s1", action="command.run", message=output.message, output=output), "s")
     assert "broken thing" == named.text
     silent = output.model_copy(update={"code": 3, "output": "gave up at 17:03"})
     (last,) = fingerprints_of_step(
-        failed("s1", action="command.run", message="exit 3: gave up at 17:03", output=silent)
+        failed("s1", action="command.run", message="exit 3: gave up at 17:03", output=silent), "s"
     )
     assert last.text.startswith("exit 3: gave up at N")
 
@@ -136,7 +153,7 @@ def test_a_failure_that_a_later_attempt_got_past_was_cured_in_the_session() -> N
     """By a resume; a failure of the same step in another way is not a cure."""
     passed = make_finished("build", attempt=2)
     assert [("s", "kernel.build")] == [
-        (one.cured_by, one.action) for one in collect_failures("s", [failed(), passed])
+        (one.cured_by, one.action) for one in collect_failures(HEAD, [failed(), passed])
     ]
-    assert [None] == [one.cured_by for one in collect_failures("s", [passed, failed()])]
-    assert [None, None] == [one.cured_by for one in collect_failures("s", [failed(), failed(message="other")])]
+    assert [None] == [one.cured_by for one in collect_failures(HEAD, [passed, failed()])]
+    assert [None, None] == [one.cured_by for one in collect_failures(HEAD, [failed(), failed(message="other")])]

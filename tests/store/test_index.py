@@ -26,6 +26,8 @@ from tests.makers import (
     make_finished,
     make_measured,
     make_measurement,
+    make_pattern,
+    make_plan,
     make_record,
     make_session_head,
     make_speed,
@@ -164,6 +166,23 @@ def test_a_run_counts_where_its_question_was_answered(steps: list[Finished], suc
     lines = [Line(seq=place, at=NOON, event=step) for place, step in enumerate(steps, start=1)]
     (run,) = session_row(make_session_head(), None, lines).runs
     assert success is run.is_success
+
+
+def test_a_run_that_a_failure_cut_short_is_not_a_whole_run() -> None:
+    """Its time says nothing on the next one, which may do all steps. A step without work is no cut."""
+    failed = make_finished("build", status="failed")
+    idle = make_finished("measure", status="skipped", output={"ok": True, "message": "nothing to do"})
+    skipped = make_finished("measure", status="skipped")
+    head = make_session_head(plan=make_plan(make_pattern("baseline-first", ("build", "measure"))))
+    for steps, whole in (
+        ((failed, skipped), False),
+        ((failed, idle), True),
+        ((make_finished("build", status="skipped"), make_finished("measure", status="failed")), True),
+        ((make_finished("build"), skipped), True),
+        ((failed,), False),
+    ):
+        lines = [Line(seq=place, at=NOON, event=step) for place, step in enumerate(steps, start=1)]
+        assert whole is session_row(head, None, lines).runs[0].whole
 
 
 PROMISE = {"advice": "mixed", "stated": [1.1, 1.2]}
