@@ -43,7 +43,8 @@ from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
-UNREAD_KINDS = ("unread", "ignored", "unmoved", "initial")
+DRAWN_KINDS, UNREAD_KINDS = ("fixed", "single_valued", "nonnegative"), ("unread", "ignored", "unmoved")
+"""Weaknesses of the values that were drawn, and those that a changed input reveals."""
 FIXED_COST_BYTES, LAYOUTS_COST = 1 << 21, 8
 """Bytes of a call whose time equals a check's fixed cost; the cost factor of trying all layouts."""
 MOST_FILES_SHOWN = 20
@@ -291,7 +292,9 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         not_exercised.append("several threads: this machine has one core")
     no_room = tuple(text for share in shares for text in share.no_room)
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    blind_spots = functools.reduce(InputWeaknesses.combined_with, (share.looked for share in shares))
+    blind_spots = shares[0].looked
+    for share in shares[1:]:
+        blind_spots = blind_spots.combined_with(share.looked, DRAWN_KINDS)
     zeros_pass = [name for share in shares for name in share.zeros]
     output = verification_output(
         context,
@@ -431,50 +434,35 @@ def find_blind_spots(
     read: the judge changes one input at a time and sees whether the reference's output changes. An input
     counts as not read if it was so on each workload tried."""
     probed = _choose_probed_workloads(bench, workloads) if probes_inputs else []
-    if not probed:
-        return (yield from bench.find_blind_spots(None))
-    results: list[InputWeaknesses] = []
-    for workload in probed:
-        results.append((yield from bench.find_blind_spots(workload)))
-        if not any(getattr(results[-1], kind) for kind in UNREAD_KINDS):
-            break  # All is read here: further workloads cannot change that.
-    unread = dict[str, tuple[str, ...]]()
-    for kind in UNREAD_KINDS:
-        names_by_workload = [getattr(result, kind) for result in results]
-        unread[kind] = tuple(
-            name for name in names_by_workload[0] if all(name in names for names in names_by_workload)
-        )
-    return results[-1].model_copy(update=unread)
+    weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
+    for workload in probed[1:]:
+        if not any(getattr(weaknesses, kind) for kind in UNREAD_KINDS):
+            break  # All is read: further workloads cannot change that.
+        weaknesses_there = yield from bench.find_blind_spots(workload)
+        weaknesses = weaknesses_there.combined_with(weaknesses, UNREAD_KINDS)
+    return weaknesses
 
 
 def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> list[Workload]:
-    """At most MOST_PROBED quick workloads: the smallest of each kind, then the largest of all, because an
-    input may have an effect only at large sizes. Quick are those with no more work than one that the judge
-    finished soon."""
-    work = functools.partial(count_operations, bench.target)
-    quick_work = max((work(w) for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S), default=0.0)
-    quick = [workload for workload in workloads if work(workload) <= quick_work]
-    # A size of 1 hides what depends on that size.
-    quick.sort(key=lambda w: (min(w.sizes.values(), default=2) < 2, sum(w.sizes.values())))
-    smallest_by_kind: dict[tuple[str, ...], Workload] = {}
+    """At most MOST_PROBED quick workloads, each of another kind and the largest of it: an input may have an
+    effect only at large sizes. Quick are those that the judge finished soon."""
+    quick = [workload for workload in workloads if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S]
+    quick.sort(key=lambda workload: -sum(workload.sizes.values()))
+    largest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in quick:
         if 0 not in workload.sizes.values():
             kind = (workload.values, *map(str, workload.attributes.values()))
-            smallest_by_kind.setdefault(kind, workload)
-    probed = [*smallest_by_kind.values()][: MOST_PROBED - 1]
-    largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
-    if largest and largest not in probed:
-        probed.append(largest)
-    return probed
+            largest_by_kind.setdefault(kind, workload)
+    return [*largest_by_kind.values()][:MOST_PROBED]
 
 
 def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
     an output of zeros is right."""
     for names, property_, consequence in (
-        (weaknesses.fixed_inputs, "the same under every seed", "that never reads {} would pass"),
-        (weaknesses.single_valued_inputs, "one value everywhere", "that reads one element of {} would pass"),
-        (weaknesses.nonnegative_inputs, "never negative", "that is wrong below zero would pass"),
+        (weaknesses.fixed, "the same under every seed", "that never reads {} would pass"),
+        (weaknesses.single_valued, "one value everywhere", "that reads one element of {} would pass"),
+        (weaknesses.nonnegative, "never negative", "that is wrong below zero would pass"),
         (weaknesses.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
         if names:
@@ -483,9 +471,6 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
             yield f"{fact}: a kernel {consequence.format(pronoun)}"
     if weaknesses.unmoved:
         yield f"output {', '.join(weaknesses.unmoved)} is the same whatever the inputs are: a constant would pass"
-    if weaknesses.initial:
-        weights = f"weights {', '.join(weaknesses.initial)} are all 1 or all 0"
-        yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
     if weaknesses.ignored:
         yield f"attribute {', '.join(weaknesses.ignored)} changes no output: a kernel that ignores it would pass"
     any_dtype = next(iter(target.dtypes.values()))

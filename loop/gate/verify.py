@@ -574,7 +574,7 @@ def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Compute
         message = f"{finding.unjudged_reason} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
     # The cause and the message say these.
-    in_message = ("plain_excess", "passes_only_as_stated", "answer_distance", "unjudged_reason", "has_only_ties")
+    in_message = ("plain_excess", "passes_only_as_stated", "answer_distance", "unjudged_reason", "is_integer")
     fields = {name: value for name, value in vars(finding).items() if name not in in_message}
     status = "wrong" if cause else "right"
     fields |= {"workload": workload, "inputs": layout, "status": "tampered" if cause == "replaced" else status}
@@ -601,8 +601,8 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
         worst, is_nan = finding.worst.text, finding.worst.got is None
         value_cause: Cause = "loose tolerance" if finding.passes_only_as_stated else "elements"
         worst += "; by the stated tolerance zeros would be right" if finding.passes_only_as_stated else ""
-        if finding.has_only_ties:
-            worst += "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
+        if finding.is_integer:
+            worst += "; if these are indices of equal values, a `checker` in target.yaml can accept either"
         is_all_nan = is_nan and finding.wrong == finding.total
         # A Python variant may return an earlier result, which `loop` overwrote by NaN after reading.
         if side.kind == "python" and is_all_nan and finding.worst.expected is not None:

@@ -1,6 +1,7 @@
 """Results of the bench: builds, correctness checks and timings."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -55,8 +56,6 @@ class Mismatch(Model):
     expected: float | None
     got: float | None
     allowed: float
-    around: tuple[tuple[float | None, float | None], ...] = ()
-    """(expected, got) of this element and its neighbours along the last dimension."""
 
     @property
     def text(self) -> str:
@@ -133,46 +132,31 @@ class Check(Comparison):
         return self.status in ("right", "unsupported", "not judged")
 
 
-Shown = Literal["fixed", "moves", "varies", "negative"]
-
-
 class InputWeaknesses(Model):
     """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
 
-    shown: dict[str, tuple[Shown, ...]] = Field(default_factory=dict)
-    """Input to its observed properties: `fixed` or `moves` between seeds, `varies`, has `negative` values."""
+    fixed: tuple[str, ...] = ()
+    """Inputs whose values were the same for every two seeds that were compared."""
+    single_valued: tuple[str, ...] = ()
+    """Inputs with a single value in all elements, except those in `fixed`."""
+    nonnegative: tuple[str, ...] = ()
+    """Inputs whose values differ and are never negative."""
     unread: tuple[str, ...] = ()
     """Inputs that do not affect any output of the reference."""
     ignored: tuple[str, ...] = ()
     """Attributes that do not affect any output."""
     unmoved: tuple[str, ...] = ()
     """Outputs that no input affects."""
-    initial: tuple[str, ...] = ()
-    """Module parameters and buffers that are all 1 or all 0, the values after construction."""
     finite: bool = False
     """True if no input contained NaN or infinity."""
 
-    @property
-    def fixed_inputs(self) -> tuple[str, ...]:
-        """Inputs whose values were the same for every two seeds that were compared."""
-        return tuple(name for name, shown in self.shown.items() if "fixed" in shown and "moves" not in shown)
-
-    @property
-    def single_valued_inputs(self) -> tuple[str, ...]:
-        """Inputs with a single value in all elements, except those in `fixed_inputs`."""
-        names = (name for name, shown in self.shown.items() if "varies" not in shown)
-        return tuple(name for name in names if name not in self.fixed_inputs)
-
-    @property
-    def nonnegative_inputs(self) -> tuple[str, ...]:
-        """Inputs whose values differ and are never negative."""
-        return tuple(name for name, shown in self.shown.items() if "varies" in shown and "negative" not in shown)
-
-    def combined_with(self, other: "InputWeaknesses") -> "InputWeaknesses":
-        """These weaknesses and those of inputs that another judge generated, as one."""
-        names = dict.fromkeys((*self.shown, *other.shown))
-        shown = {name: (*self.shown.get(name, ()), *other.shown.get(name, ())) for name in names}
-        return self.model_copy(update={"shown": shown, "finite": self.finite and other.finite})
+    def combined_with(self, other: "InputWeaknesses", kinds: Sequence[str]) -> "InputWeaknesses":
+        """These weaknesses, of these `kinds` (names of fields) only what `other` has too."""
+        common: dict[str, object] = {"finite": self.finite and other.finite}
+        for kind in kinds:
+            names = getattr(other, kind)
+            common[kind] = tuple(name for name in getattr(self, kind) if name in names)
+        return self.model_copy(update=common)
 
 
 class VariantChecks(Model):
@@ -282,8 +266,6 @@ class Measurement(Model):
     """True if no useful interval exists. `ratio` is then the median and `interval` the range of rounds."""
     reference_us: float
     candidate_us: float
-    reference_peak_bytes: int | None
-    candidate_peak_bytes: int | None
     timed_by: Literal["loop", "itself"] = "loop"
     flops_per_s: float | None = None
     bytes_per_s: float | None = None

@@ -28,8 +28,7 @@ COMPARISON_NOTE = (
 )
 SPEED_NOTE = (
     "A ratio is the library's time over the variant's: above 1 the variant is faster. GB/s and GFLOP/s are the "
-    "manifest's `bytes` and `flops` over the variant's time. Memory is what the first call added to a process "
-    "that had run the workloads above it; on the first, with what a library sets up once."
+    "manifest's `bytes` and `flops` over the variant's time."
 )
 
 
@@ -92,28 +91,24 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _error_map_lines(check: Check) -> Iterator[str]:
-    """Largest errors along each dimension (`0-31 right, 32-63 0.4`), and values around the first wrong one."""
+    """Largest errors along each dimension (`0-31 right, 32-63 0.4`)."""
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue
         errors = [math.inf if part.largest is None else part.largest for part in parts if part.count]
-        errors_text = f"alike everywhere, up to {_number_or_nan(max(errors, default=None), 2)}"
+        errors_text = f"alike everywhere, up to {_number_or_nan(max(errors, default=None))}"
         if len(errors) < len(parts) or max(errors) > SIMILAR_ERRORS_FACTOR * min(errors):
             texts = []
             for part in parts:
                 span = f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}"
-                texts.append(f"{span} {_number_or_nan(part.largest, 2) if part.count else 'right'}")
+                texts.append(f"{span} {_number_or_nan(part.largest) if part.count else 'right'}")
             errors_text = ", ".join(texts)
         yield f"largest error along {name}: {errors_text}"
-    if check.first is not None and len(check.first.around) > 1:
-        neighbours = check.first.around
-        pairs = [f"{_number_or_nan(got)} for {_number_or_nan(right)}" for right, got in neighbours]
-        yield f"around the first: {', '.join(pairs)}"
 
 
-def _number_or_nan(value: float | None, digits: int = 4) -> str:
-    """A number with so many digits. `nan` for None (JSON has no NaN) and for an overflow."""
-    return "nan" if value is None or value > 1e300 else f"{value:.{digits}g}"
+def _number_or_nan(value: float | None) -> str:
+    """A number with two digits. `nan` for None (JSON has no NaN) and for an overflow."""
+    return "nan" if value is None or value > 1e300 else f"{value:.2g}"
 
 
 def speed_sections(
@@ -136,7 +131,7 @@ def speed_sections(
         pairs = [(timing, verdict_of[variant, name]) for name, timing in timings.items()]
         heads = (
             *("Workload", "Verdict", ">Ratio [99 % interval]", f">{variant}", f">{baseline}"),
-            *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {variant}", f">Memory {baseline}"),
+            *(">GB/s", ">GFLOP/s", ">Of the roof"),
         )
         rounds = sorted({timing.rounds for timing in timings.values()})
         rounds_text = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
@@ -190,8 +185,6 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
         say.giga_text(timing.bytes_per_s),
         say.giga_text(timing.flops_per_s),
         "-" if share is None else f"{say.significant(100 * share, 2)} %",
-        say.memory(timing.candidate_peak_bytes),
-        say.memory(timing.reference_peak_bytes),
     )
 
 

@@ -48,11 +48,6 @@ def gain_text(kept: KeptChange) -> str:
     return f"{speedup_text(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
 
 
-def memory(size: int | None) -> str:
-    """Bytes as `1.5 MiB`; a dash for None."""
-    return "-" if size is None else f"{significant(size / 2**20)} MiB"
-
-
 def giga_text(value: float | None) -> str:
     """A rate in units of 1e9 (GB/s, GFLOP/s) as `12.3`; a dash for None."""
     return "-" if value is None else significant(value / 1e9)

@@ -90,8 +90,6 @@ class Timings:
     """Raw samples, and what was observed while they were taken."""
 
     segments: list[Segment] = field(default_factory=list)
-    peak_bytes: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Side and workload to the peak memory in bytes of the first call, one entry a round."""
     floors: Floors | None = None
     """How long empty calls take on this machine."""
     self_timed_sides: set[str] = field(default_factory=set)

@@ -187,7 +187,7 @@ class ProcessSet:
         self.calls[name].begin_staging()
 
     def _finish_staging(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        """Wait until a side has mapped the memory and made its first call; note its peak memory."""
+        """Wait until a side has mapped the memory and made its first call."""
         call, start_time = self.calls[name], time.monotonic()
         is_alone = self.bench.device == "cpu"
         yield from call.finish_staging(LONGEST_S, self._progress_note(workload), is_alone=is_alone)
@@ -195,8 +195,6 @@ class ProcessSet:
         if name not in self.started_sides:
             self.started_sides.add(name)
             self.bench.first_calls_s += time.monotonic() - start_time
-        if call.peak_bytes is not None:
-            timings.peak_bytes.setdefault((name, workload.name), []).append(call.peak_bytes)
 
     def _probe_memory(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         """Test once a set of processes whether a side caches results for values it has seen. A CPU is

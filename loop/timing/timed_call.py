@@ -196,8 +196,6 @@ class TimedCall:
         """Picks input values fast; what is judged must not depend on it (see `SECRET`)."""
         self.input_windows = InputWindows(call, device, self.rng)
         self.orders = Orders(worker, 0.0, "")
-        self.peak_bytes: int | None = None
-        """Peak memory of the first call; None if it is unknown."""
         self.is_program = side.kind == "command"
         self.copies_results = side.kind == "python" or bool(call.updated_inputs)
         """Whether the worker has to copy results to shared memory; other variants write there."""
@@ -236,7 +234,7 @@ class TimedCall:
         """Wait until the worker has done what `begin_staging` asked; `note`: for the screen. `is_alone`:
         nothing else was staged meanwhile. Then a slow first call counts as the call's own time, and the
         warm-up is left out; not where the worker copies results (`copies_results`)."""
-        self.peak_bytes = yield from self.worker.receive(limit_s, note)
+        yield from self.worker.receive(limit_s, note)
         took_s = time.monotonic() - self._staging_start
         if is_alone and took_s > 2 * SLOW_CALL_S and not self.copies_results:
             self._call_s = took_s

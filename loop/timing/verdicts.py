@@ -96,7 +96,7 @@ def measure_pair(
     moved_bytes: float | None = None,
     confidence: float = CONFIDENCE,
 ) -> Measurement:
-    """The measurement of a pair on a workload: ratio, interval, latencies, peak memory. `flops`,
+    """The measurement of a pair on a workload: ratio, interval, latencies. `flops`,
     `moved_bytes`: operations and bytes of a call; None if the manifest states none. An interval that says
     nothing is replaced by the range of the rounds."""
     segments = timings.segments_of(workload.name)
@@ -112,11 +112,6 @@ def measure_pair(
         log_times = [samples.log_time([segment]) for segment in segments if segment.side == side]
         return math.exp(winsorise(log_times).mean)
 
-    def peak_bytes(side: str) -> int | None:
-        """Median over rounds of the side's peak memory; None if it was not recorded."""
-        peaks = timings.peak_bytes.get((side, workload.name))
-        return int(median(peaks)) if peaks else None
-
     candidate_s = latency_s(pair.candidate.name)
     return Measurement(
         variant=pair.variant,
@@ -129,8 +124,6 @@ def measure_pair(
         ranged=is_range,
         reference_us=latency_s(pair.reference) * 1e6,
         candidate_us=candidate_s * 1e6,
-        reference_peak_bytes=peak_bytes(pair.reference),
-        candidate_peak_bytes=peak_bytes(pair.candidate.name),
         timed_by="itself" if pair.candidate.name in timings.self_timed_sides else "loop",
         flops_per_s=flops / candidate_s if flops else None,
         bytes_per_s=moved_bytes / candidate_s if moved_bytes else None,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
-from loop.calls.torch_side import bytes_of, make_instance, same_bits
-from loop.model.measurement import InputWeaknesses, Shown
+from loop.calls.torch_side import bytes_of, same_bits
+from loop.model.measurement import InputWeaknesses
 from loop.model.signature import Attribute
 from loop.workers.judge_messages import FindBlindSpots
 from loop.workers.target_functions import Inputs, TargetFunctions
@@ -18,7 +18,7 @@ from loop.workers.target_functions import Inputs, TargetFunctions
 EXAMPLE_PREFIX = " (as with "
 """Begins the example in a fault's words. Faults that differ in their examples only are one."""
 SAMPLED_ELEMENTS = 1 << 16
-"""Elements of an input to examine first; the rest only if the sample shows no negative value."""
+"""Elements of an input whose digest tells whether the seed changes it."""
 HUGE_NUMBER = 1 << 30
 """An attribute's alternative that no limit or window of a real call reaches."""
 
@@ -27,7 +27,7 @@ class DrawnInputs:
     """Statistics of all inputs drawn so far, over all workloads and seeds."""
 
     def __init__(self) -> None:
-        self.sample_digests: dict[tuple[str, str], dict[str, bytes]] = {}
+        self.digest_by_call: dict[tuple[str, str], dict[str, bytes]] = {}
         """(input, workload) to a digest of sampled elements for each call key."""
         self.varied_inputs: set[str] = set()
         """Inputs with at least two different values in one call."""
@@ -40,40 +40,34 @@ class DrawnInputs:
         key = inputs.call.key
         workload_name = key.rpartition(" #")[0]
         for file, tensor in zip(inputs.call.inputs, inputs.tensors, strict=True):
-            if not tensor.numel():
+            values = tensor.detach().reshape(-1)
+            if not len(values):
                 continue
-            flat = tensor.detach().reshape(-1)
-            sample = flat[:: -(-flat.numel() // SAMPLED_ELEMENTS)]
+            sample = values[:: -(-len(values) // SAMPLED_ELEMENTS)]
             digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
-            self.sample_digests.setdefault((file.name, workload_name), {})[key] = digest
+            self.digest_by_call.setdefault((file.name, workload_name), {})[key] = digest
             self.all_finite = self.all_finite and bool(sample.float().isfinite().all())
-            for values in (sample, flat):  # The sample first: mostly it is enough.
-                if file.name not in self.varied_inputs and _has_two_values(values):
-                    self.varied_inputs.add(file.name)
-                lacks_negative = values.is_floating_point() and not (values.float() < 0).any()
-                if file.name not in self.negative_inputs and not lacks_negative:
-                    self.negative_inputs.add(file.name)
+            if file.name not in self.varied_inputs and bool((values != values[0]).any()):
+                self.varied_inputs.add(file.name)
+            may_be_negative = not values.is_floating_point()
+            if file.name not in self.negative_inputs and (may_be_negative or (values.float() < 0).any()):
+                self.negative_inputs.add(file.name)
 
     def summarise(self) -> InputWeaknesses:
-        """Say of each input whether its values vary within a call, change between calls (`moves`, or
-        else `fixed`; neither for a single call), and whether some value is negative."""
-        shown_by_input: dict[str, set[Shown]] = {name: set() for name, _ in self.sample_digests}
-        for (name, _), digest_by_call in self.sample_digests.items():
-            if len(digest_by_call) > 1:
-                is_fixed = len(set(digest_by_call.values())) == 1
-                shown_by_input[name].add("fixed" if is_fixed else "moves")
-        for name in shown_by_input:
-            if name in self.varied_inputs:
-                shown_by_input[name].add("varies")
-            if name in self.negative_inputs:
-                shown_by_input[name].add("negative")
-        shown = {name: tuple(sorted(words)) for name, words in shown_by_input.items()}
-        return InputWeaknesses(shown=shown, finite=self.all_finite)
-
-
-def _has_two_values(flat: Tensor) -> bool:
-    """Whether a one-dimensional tensor, not empty, has at least two different values."""
-    return bool((flat != flat[0]).any())
+        """The inputs that never differ between calls, have a single value, or are never negative."""
+        compared, moving = set[str](), set[str]()
+        for (name, _), digests in self.digest_by_call.items():
+            compared |= {name} if len(digests) > 1 else set()
+            moving |= {name} if len(set(digests.values())) > 1 else set()
+        names = dict.fromkeys(name for name, _ in self.digest_by_call)
+        fixed = [name for name in names if name in compared - moving]
+        varied = [name for name in names if name in self.varied_inputs]
+        return InputWeaknesses(
+            fixed=tuple(fixed),
+            single_valued=tuple(name for name in names if name not in (*varied, *fixed)),
+            nonnegative=tuple(name for name in varied if name not in self.negative_inputs),
+            finite=self.all_finite,
+        )
 
 
 def find_blind_spots(
@@ -118,8 +112,8 @@ class ReferenceProbe:
 
     def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
         """Change each input and attribute by itself. Returns fields of InputWeaknesses: inputs (`unread`)
-        and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`),
-        weights with their `initial` values. `other_tensors`: the inputs under another seed."""
+        and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`).
+        `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
         effect_by_input: dict[str, bool | None] = {}
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
@@ -145,23 +139,8 @@ class ReferenceProbe:
         return {
             "ignored": tuple(ignored_attributes),
             "unmoved": tuple(constant_outputs),
-            "initial": tuple(self._initial_weights()),
             "unread": tuple(unread_inputs),
         }
-
-    def _initial_weights(self) -> list[str]:
-        """Names of a reference module's weights that are all 1 or all 0, so that a variant may ignore
-        them unnoticed; empty for a function."""
-        functions, names = self.functions, []
-        if not functions.are_classes:
-            return []
-        module = make_instance(functions.reference, functions.constructor_arguments, self.inputs.call.seed)
-        for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
-            flat = weight.reshape(-1)
-            is_constant = flat.is_floating_point() and len(flat) and not _has_two_values(flat)
-            if is_constant and float(flat[0]) in (0.0, 1.0):
-                names.append(name)
-        return names
 
 
 def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:

@@ -304,9 +304,6 @@ class Judge:
             if is_rounded:
                 reasons = [self._explain_overflow(inputs, right, index, output) for output in wrong_outputs]
                 update["unjudged_reason"] = reasons[0] if reasons and all(reasons) else ""
-            else:
-                ties = [truth.are_only_ties(inputs.tensors, right, output) for output in wrong_outputs]
-                update["has_only_ties"] = all(ties)
             if tries_faults:
                 update["fits"] = self._find_fitting_faults(inputs, right, index, outputs)
         return worst.model_copy(update=update)

@@ -86,8 +86,8 @@ class Finding(Comparison):
     """Whether it passes only by the stated tolerance, which an all-zero output passes too."""
     answer_distance: float = 0.0
     """Distance of the right answers of two calls with this same output, in rounding errors."""
-    has_only_ties: bool = False
-    """Whether all wrong elements are indices that point to equal values (ties)."""
+    is_integer: bool = False
+    """Whether the output has integers: indices of equal values, for example, may be as right."""
     unjudged_reason: str = ""
     """Why the wrong elements prove nothing about the variant; empty if they do."""
 

@@ -132,8 +132,8 @@ class Compute(Request[Computed]):
     """A mistake to inject into this check only; None for none."""
 
 
-class StageCall(Request[int | None]):
-    """Lay a call out in shared memory, and make it once. Reply: its peak bytes; None if unknown."""
+class StageCall(Request[None]):
+    """Lay a call out in shared memory, and make it once."""
 
     call: Call
     shared_bytes: int

@@ -47,8 +47,6 @@ stated if 1/16 of that is below the reference's mean rounding error: the output 
 OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
 MAP_STRETCHES = 8
 """Equal stretches of a dimension for which a report shows the largest error."""
-NEIGHBOURS = 2
-"""Neighbours of a wrong element that a report shows on either side."""
 SLICE_ELEMENTS = 1 << 20, 1 << 26
 """Elements compared at a time, on a CPU (fits the cache) and on a GPU (fits the memory)."""
 
@@ -367,6 +365,7 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         wrong=wrong_count,
         total=output.numel(),
         plain_excess=plain_excess,
+        is_integer=truth.is_integer,
     )
     if not wrong_count:
         return result
@@ -406,60 +405,16 @@ def _map_errors(error: Tensor, wrong_mask: Tensor, axis: int) -> tuple[Span, ...
 
 
 def _describe_mismatch(truth: Truth, output: Tensor, badness: Tensor) -> Mismatch:
-    """The first element with the largest `badness`, and its neighbours along the last dimension.
-    `badness`: mask of wrong elements, or their errors in units of the allowed ones."""
+    """The first element with the largest `badness`: mask of wrong elements, or their errors in units of
+    the allowed ones."""
     flat_index = int(badness.double().reshape(-1).argmax())
     index = [int(i) for i in torch.unravel_index(torch.tensor(flat_index), output.shape)]
-    neighbours = []
-    if index:
-        low = max(0, index[-1] - NEIGHBOURS)
-        high = min(output.shape[-1], index[-1] + NEIGHBOURS + 1)
-        right_row, row = truth.reference[tuple(index[:-1])], output[tuple(index[:-1])]
-        for right_value, value in zip(right_row[low:high], row[low:high], strict=True):
-            neighbours.append((json_number(right_value), json_number(value)))
     return Mismatch(
         index=dict(zip(truth.dimension_names, index, strict=True)),
         expected=json_number(truth.reference.reshape(-1)[flat_index]),
         got=json_number(output.reshape(-1)[flat_index]),
         allowed=float(truth.allowed.reshape(-1)[flat_index]),
-        around=tuple(neighbours),
     )
-
-
-def are_only_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> bool:
-    """Whether all wrong elements are indices (of a maximum or a sort) that point to the same values
-    of some input as the right ones: of equal values, any index is right. Indices may count along
-    one axis of an input, or through the flat input."""
-    if not truth.is_integer or output.dtype == torch.bool:
-        return False
-    right_indices, indices, wrong_mask = truth.reference.long(), output.long(), truth.mask_wrong(output)
-    if not bool(wrong_mask.any()):
-        return False
-
-    def select_equal(rows: Tensor, axis: int) -> bool:
-        """Whether right and wrong indices select equal values on the last axis of `rows`. `axis`:
-        the position of that axis in the original tensor."""
-        size = rows.shape[-1]
-        if bool(((right_indices < 0) | (right_indices >= size) | (indices < 0) | (indices >= size)).any()):
-            return False
-        if rows.dim() == 1:
-            return bool((rows[right_indices] == rows[indices])[wrong_mask].all())
-        if right_indices.shape == rows.shape[:-1]:
-            equal = rows.gather(-1, right_indices[..., None]) == rows.gather(-1, indices[..., None])
-            return bool(equal[..., 0][wrong_mask].all())
-        if right_indices.dim() != rows.dim() or right_indices.movedim(axis, -1).shape[:-1] != rows.shape[:-1]:
-            return False
-        equal = rows.gather(-1, right_indices.movedim(axis, -1)) == rows.gather(-1, indices.movedim(axis, -1))
-        return bool(equal.movedim(-1, axis)[wrong_mask].all())
-
-    for values in inputs:
-        if not values.numel():
-            continue
-        if select_equal(values.reshape(-1), 0):
-            return True
-        if any(select_equal(values.movedim(axis, -1), axis) for axis in range(values.dim())):
-            return True
-    return False
 
 
 HALF_PRECISION_ROUNDINGS = 2.0

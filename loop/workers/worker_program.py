@@ -15,7 +15,7 @@ from typing import Any
 from loop.calls import invocation
 from loop.calls.arena import CONTROL_BYTES, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
-from loop.calls.invocation import EmptyStage, Loaded, Places, Prepared, Run, Stage
+from loop.calls.invocation import EmptyStage, Loaded, Places, Prepared, Stage
 from loop.calls.library import Compiled
 from loop.calls.own_modules import search_folder
 from loop.calls.seal import Seal
@@ -166,26 +166,18 @@ class WorkerProgram:
             self.candidates[name] = LoadedCandidate(mistakes.wrap(honest.loaded, mistake))
         return self.candidates[name]
 
-    def stage(self, request: messages.StageCall) -> int | None:
-        """Lay a call out in shared memory and run it once. Returns the memory that the call adds at
-        its peak in bytes; None on a GPU, or if the system does not report it."""
+    def stage(self, request: messages.StageCall) -> None:
+        """Lay a call out in shared memory and run it once."""
         self.unstage()
         call = request.call
         self.shared_memory = mmap.mmap(self.arena_descriptor, request.shared_bytes)
         self.input_count = len(call.inputs)
-        loaded = self.find_candidate().loaded
         offsets = request.input_offsets, request.output_offsets
         places = Places(self.shared_memory, call, *offsets, request.rotations)
-        stage = loaded.stage(places, call, self.slowdown_share)
-        self.staged_call = stage
-        stage.prepare_calls([request.window_starts], request.rotations)
-        peak_bytes = None
-        if loaded.device == "cuda":
-            stage.run(1)
-        else:
-            peak_bytes = measure_first_call_bytes(partial(stage.run, 1))
-        stage.copy_results()
-        return peak_bytes
+        self.staged_call = self.find_candidate().loaded.stage(places, call, self.slowdown_share)
+        self.staged_call.prepare_calls([request.window_starts], request.rotations)
+        self.staged_call.run(1)
+        self.staged_call.copy_results()
 
     def obey(self, request: messages.ObeyOrders) -> tuple[str, ...]:
         """Carry out the judge's orders until LEAVE; return functions that the variant replaced."""
@@ -203,26 +195,6 @@ class WorkerProgram:
     def _replaced_functions(self) -> tuple[str, ...]:
         """Watched functions that the variant replaced; empty before loading."""
         return tuple(self.seal.replaced_functions()) if self.seal else ()
-
-
-def measure_first_call_bytes(run: Run) -> int | None:
-    """Run the first call; return the memory it adds at its peak, or None if the system does not
-    report it. Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5))."""
-
-    def read_peak_bytes() -> int:
-        with open("/proc/self/status") as file:
-            kibibytes = next(line.split()[1] for line in file if line.startswith("VmHWM"))
-        return int(kibibytes) * 1024
-
-    try:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        bytes_before = read_peak_bytes()
-    except OSError:
-        run()
-        return None
-    run()
-    return max(0, read_peak_bytes() - bytes_before)
 
 
 def make_empty_stage(way: str) -> Stage:

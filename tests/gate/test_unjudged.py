@@ -75,8 +75,7 @@ def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: s
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
     """With the names, and what would pass; attributes that no workload changes are among it."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
-    shown = {"x": ("fixed",), "pos": ("fixed",), "w": ("varies", "moves")}
-    told = InputWeaknesses(shown=shown, ignored=("mode",), unmoved=("z",))
+    told = InputWeaknesses(fixed=("x", "pos"), nonnegative=("w",), ignored=("mode",), unmoved=("z",))
     said = list(kernel.describe_blind_spots(told, target, ()))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
