@@ -58,8 +58,6 @@ class FaultWatch:
     def __init__(self, memories: Callable[[], Sequence[Memory]]) -> None:
         """`memories`: returns the memory of each tensor."""
         self.memories = memories
-        self.fallback_message = ""
-        """Message for a fault that is near no tensor; empty for none."""
         self._c_handler = _Handler(self._handle_fault)
         self._libc: Any = ctypes.CDLL(None)
         self._handled_signals: list[int] = []
@@ -87,7 +85,6 @@ class FaultWatch:
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
             verb = "writes" if error_code & WRITES else "reads"
-        message = self.fallback_message
         for memory in self.memories():
             first_address, end_address = memory.address_range
             if first_address <= address < end_address:
@@ -96,9 +93,8 @@ class FaultWatch:
                 if bytes_after_end < 0:
                     place = f"{memory.address - address} bytes before its beginning"
                 message = f"{verb} outside {memory.name}: {place}"
+                os.write(2, f"\n{STRAY_PREFIX}{message}\n".encode())
                 break
-        if message:
-            os.write(2, f"\n{STRAY_PREFIX}{message}\n".encode())
         self.__exit__()
 
 

@@ -45,8 +45,6 @@ MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
 DRAWN_KINDS, UNREAD_KINDS = ("fixed", "single_valued", "nonnegative"), ("unread", "ignored", "unmoved")
 """Weaknesses of the values that were drawn, and those that a changed input reveals."""
-FIXED_COST_BYTES, LAYOUTS_COST = 1 << 21, 8
-"""Bytes of a call whose time equals a check's fixed cost; the cost factor of trying all layouts."""
 MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
 BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
@@ -394,19 +392,13 @@ def _task_file_hashes(context: Context) -> dict[Path, str]:
 def _split_into_jobs(
     context: Context, sides: Sequence[Side], workloads: Sequence[Workload], arguments: VerifyTerms
 ) -> list[Part]:
-    """Split into jobs by workloads, not by variants, so that each reference is computed once. Shares are
-    balanced by estimated time: by bytes of a call, seeds, and whether layouts are tried."""
-    bench, plan, groups = context.bench, context.task.plan, group_by_name(workloads)
-    names_with_layouts = set[str]()
-    for side in sides:
-        names_with_layouts |= {w.name for w in Job(side, workloads).workload_for_layouts.values()}
-    costs = []
-    for seeds_of_workload in groups:
-        call = bench.make_call(seeds_of_workload[0], "judge")
-        size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
-        factor = LAYOUTS_COST if seeds_of_workload[0].name in names_with_layouts else 1
-        costs.append(len(seeds_of_workload) * (1 + size / FIXED_COST_BYTES) * factor)
-    shares = balance_shares(costs, min(context.task.campaign.width, len(groups)))
+    """Split into jobs by workloads, not by variants, so that each reference is computed once. Workloads of
+    one name stay together, and are dealt out like cards, those with most work first."""
+    plan, groups = context.task.plan, group_by_name(workloads)
+    work = [len(group) * count_operations(context.bench.target, group[0]) for group in groups]
+    largest_first = sorted(range(len(groups)), key=lambda number: -work[number])
+    count = min(context.task.campaign.width, len(groups))
+    shares = [sorted(largest_first[number::count]) for number in range(count)]
     variants, parts = [side.name for side in sides], []
     for number, indices in enumerate(shares):
         is_split = len(shares) > 1
@@ -415,16 +407,6 @@ def _split_into_jobs(
         title = f"verify {', '.join(variants)}" + f", share {number + 1} of {len(shares)}" * is_split
         parts.append(Part(title, terms, variants, plan.workloads, plan.checks))
     return parts
-
-
-def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
-    """Balance work over `count` shares, the largest cost first; indices of `costs` for each share."""
-    shares, cost_by_share = [list[int]() for _ in range(count)], [0.0] * count
-    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
-        cheapest = cost_by_share.index(min(cost_by_share))
-        shares[cheapest].append(index)
-        cost_by_share[cheapest] += costs[index]
-    return [sorted(share) for share in shares]
 
 
 def find_blind_spots(

@@ -23,7 +23,6 @@ from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
 from loop.workers.messages import CallRange, Compute, Computed
 from loop.workers.program import FORGED, Refusal, WorkerLost
-from loop.workers.workload_call import has_unknown_outputs
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
 FIRST_CALLS = 2
@@ -45,8 +44,6 @@ MOST_HUNG = 2
 AHEAD = 2
 """Worker processes that start while another one calls. More would wait for each other in the GPU's driver,
 which makes one context at a time, also for processes on different GPUs."""
-BATCH = 8
-"""Workloads that a side is checked on in a row. Meanwhile the processes of the next sides start."""
 LARGE_BYTES = 64 << 20
 """Bytes of a call's inputs and outputs above which its files and reference are not kept."""
 COPIES_HELD, MEMORY_SHARE = 4, 0.25
@@ -118,10 +115,10 @@ class TimeAllowance:
         expected_s = self.seconds_per_operation * count_operations(target, workload)
         return time.monotonic() - self.start_time + expected_s < self.seconds
 
-    def learn(self, target: Target, batch: Sequence[Workload], seconds: float) -> None:
+    def learn(self, target: Target, group: Sequence[Workload], seconds: float) -> None:
         """Record the time of workloads. Small ones do not count, because process start dominates."""
-        work = sum(count_operations(target, workload) for workload in batch)
-        if work >= LARGE_WORK * len(batch):
+        work = sum(count_operations(target, workload) for workload in group)
+        if work >= LARGE_WORK * len(group):
             self.seconds_per_operation = max(self.seconds_per_operation, seconds / work)
 
 
@@ -136,20 +133,20 @@ def verify(
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     optional_names = {workload.name for workload in allowance.workloads} if allowance else set[str]()
     groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
-    batches = _order_in_batches(bench, groups, optional_names)
     needed = (w for w in chain(*groups) if any(checker.needs_answer(w) for checker in checkers))
     first_needed = next(needed, None)
     unjudged, has_judged = list[Unjudged](), False
     try:
         for checker in checkers[: AHEAD + 1]:
             checker.worker.start()
-        for number, batch in enumerate(batches):
-            is_optional = batch[0].name in optional_names
-            if allowance and is_optional and not allowance.fits(bench.target, batch[0]):
-                allowance.left_out += batch
+        shuffled = _shuffle_groups(groups, optional_names)
+        for number, group in enumerate(shuffled):
+            is_optional = group[0].name in optional_names
+            if allowance and is_optional and not allowance.fits(bench.target, group[0]):
+                allowance.left_out += group
                 continue
             start_time = time.monotonic()
-            for workload in batch:
+            for workload in group:
                 waiting = [checker for checker in checkers if checker.needs_answer(workload)]
                 try:
                     if waiting:
@@ -159,9 +156,9 @@ def verify(
                     unjudged.append(error)
                     for checker in waiting:
                         checker.record_unjudged(workload, error)
-            yield from _check_batch(bench, checkers, batch, [*chain(*batches[number + 1 :])])
+            yield from _check_group(bench, checkers, group, [*chain(*shuffled[number + 1 :])])
             if allowance:
-                allowance.learn(bench.target, batch, time.monotonic() - start_time)
+                allowance.learn(bench.target, group, time.monotonic() - start_time)
         if unjudged and not has_judged and all(job.own_names is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
@@ -174,49 +171,35 @@ def verify(
     return tuple(checker.checks for checker in checkers)
 
 
-def _order_in_batches(
-    bench: Bench, groups: Sequence[Sequence[Workload]], optional_names: Collection[str]
-) -> list[list[Workload]]:
-    """Workloads in the order of their checks, in batches of up to BATCH groups that share worker processes.
-    `groups`: workloads of one name each. A group is alone if it is optional, large, or of unknown size."""
+def _shuffle_groups(groups: Sequence[Sequence[Workload]], optional_names: Collection[str]) -> list[list[Workload]]:
+    """Groups of workloads in the order of their checks: at random, but the optional ones last and in order."""
     required = [list(group) for group in groups if group[0].name not in optional_names]
     rng = _seeded_random(chain(*required))
     rng.shuffle(required)
     for group in required:
         rng.shuffle(group)
-    # Only the judge knows the sizes that a generator makes.
-    is_size_known = bench.target.generator is None and not has_unknown_outputs(bench.target.signature)
-    batches, open_groups = list[list[Workload]](), 0
-    for group in required:
-        is_small = is_size_known and _call_bytes(bench, group[0]) <= LARGE_BYTES
-        if is_small and 0 < open_groups < BATCH:
-            batches[-1] += group
-            open_groups += 1
-        else:
-            batches.append(group)
-            open_groups = 1 if is_small else 0
-    return batches + [list(group) for group in groups if group[0].name in optional_names]
+    return required + [list(group) for group in groups if group[0].name in optional_names]
 
 
-def _check_batch(
-    bench: Bench, checkers: Sequence["SideChecker"], batch: Sequence[Workload], later_workloads: Sequence[Workload]
+def _check_group(
+    bench: Bench, checkers: Sequence["SideChecker"], group: Sequence[Workload], later_workloads: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
-    """Check every side on several workloads, each side in one worker process. A side's worker is closed
+    """Check every side on workloads of one name, each side in one worker process. A side's worker is closed
     afterwards if memory is scarce, or if its side has to check none of the `later_workloads`."""
-    size = max(_call_bytes(bench, workload) for workload in batch)
+    size = _call_bytes(bench, group[0])
     is_crowded = size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
-    needed = [checker for checker in checkers if any(map(checker.has_to_check, batch))]
+    needed = [checker for checker in checkers if any(map(checker.has_to_check, group))]
     for checker in checkers:
         if checker in needed:
             following = needed[needed.index(checker) + 1 :]
             for next_checker in following[: 1 if is_crowded else AHEAD]:
                 next_checker.worker.start()
-        for workload in batch:
+        for workload in group:
             yield from checker.check(workload)
         if is_crowded or not any(map(checker.has_to_check, later_workloads)):
             checker.worker.close()
     if size > LARGE_BYTES:
-        for workload in batch:
+        for workload in group:
             yield from bench.discard_answer(workload)
 
 

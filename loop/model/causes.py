@@ -5,7 +5,7 @@ from typing import Literal
 Cause = Literal[
     "", "elements", "loose tolerance", "checker", "NaN", "plain error", "two outputs", "one output",
     "first call", "later calls", "not written", "changed input", "outside", "replaced", "declined",
-    "raised", "wrong result", "launched nothing", "left work", "cache kept", "unusable", "sanitizer",
+    "raised", "wrong result", "launched nothing", "left work", "unusable", "sanitizer",
     "device lost", "remembers", "clock", "defers", "foresees", "impossible", "held back",
     "differs from itself",
 ]  # fmt: skip
@@ -21,8 +21,7 @@ Cause = Literal[
 - `first call`, `later calls`: wrong only in the first call of a process, or only in later ones: it keeps state
 - `changed input`, `outside`, `replaced`: wrote to an input, wrote outside its tensors, replaced code of the judge
 - `declined`, `raised`, `wrong result`: error number, exception, result of wrong kind, shape or type
-- `launched nothing`, `left work`, `cache kept`: the given stream has no work, does not wait for all work, or
-  sets persisting L2 cache lines
+- `launched nothing`, `left work`: the given stream has no work, or does not wait for all work
 - `unusable`, `sanitizer`, `device lost`: cannot be called otherwise, sanitizer finding, lost GPU
 - `remembers`, `defers`, `foresees`: in timed calls it returns old results, computes after or before the call
 - `clock`: its clock disagrees with the judge's

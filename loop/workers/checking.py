@@ -34,7 +34,6 @@ CONFIRMING_CALLS = 6
 """Calls that must agree, half with either guard bytes, to confirm an out-of-bounds read."""
 NAMING_LIMIT_S = 5.0
 """Time limit in seconds for finding out which tensor is read out of bounds."""
-CRASH_GUESS = "crashed with other bytes around its tensors than before: it probably reads outside of them"
 
 Guards = tuple[Guard, ...]
 
@@ -76,9 +75,6 @@ class CallCheck:
         self.changed_inputs: set[str] = set()
         self.stray_writes: list[str] = []
         self.stray_reads, self.depends_on_prefill = "", False
-        self.fault_watch = FaultWatch(lambda: prepared.memories)
-        self.survived_kinds: set[str] = set()
-        """Kinds of guard bytes with which a call returned without a crash."""
 
     @property
     def is_slow(self) -> bool:
@@ -87,7 +83,7 @@ class CallCheck:
 
     def run(self) -> "CallCheck":
         """Make the calls, then find what the output depends on and try inaccessible guard zones."""
-        with self.fault_watch:
+        with FaultWatch(lambda: self.prepared.memories):
             self._repeat_with_guards()
             if self.changed_inputs or self.stray_writes:
                 return self
@@ -161,14 +157,9 @@ class CallCheck:
         self.call_count += 1
         self.prepared.write_guards(guards)
         self.prepared.poison_outputs(prefill)
-        kinds = {guard.kind for guard in guards}
-        is_new_kind = bool(self.survived_kinds) and not kinds <= self.survived_kinds
-        # If the call crashes for no other reason, the message blames the new guard bytes.
-        self.fault_watch.fallback_message = CRASH_GUESS if is_new_kind else ""
         run, start_s = self.prepared.bind(), perf_counter()
         run()
         self.quickest_s = min(self.quickest_s, perf_counter() - start_s)
-        self.survived_kinds |= kinds
         output = self.prepared.read_output()
         self.stray_writes = self.stray_writes or self.prepared.stray_writes()
         self.changed_inputs |= set(self.prepared.changed_inputs())

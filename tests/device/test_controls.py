@@ -48,22 +48,3 @@ def on(fake: FakeMachine, program: str) -> str:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr
     return done.stdout
-
-
-WINDOW = """
-import ctypes
-from loop.calls.cuda import driver as cuda
-
-driver = cuda.load_driver()
-stream = cuda.Stream(driver)
-assert 0 == cuda.remove_l2_window(driver, stream.handle)
-window = cuda.AccessPolicyWindow(4096, 512, 1.0, 2, 0)
-driver.call("cuStreamSetAttribute", stream.handle, cuda.ACCESS_POLICY_WINDOW, ctypes.byref(window))
-print([cuda.remove_l2_window(driver, stream.handle) for _ in range(2)])
-"""
-
-
-@pytest.mark.slow
-def test_a_window_of_l2_is_taken_away_where_it_is_found(fake: FakeMachine) -> None:
-    """What comes next on the stream starts without it."""
-    assert "[512, 0]\n" == on(fake, WINDOW)

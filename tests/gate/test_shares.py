@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
-from loop.gate.kernel import VerifyTerms, balance_shares, verify
+from loop.gate.kernel import VerifyTerms, verify
 from loop.gate.model import ShareOutput
 from loop.gate.verification import merge_shares
 from loop.jobs.local import split_cores
@@ -30,12 +30,6 @@ def checks(*workloads: Workload, status: str = "right", name: str = "v", **field
 def share(*sides: VariantChecks) -> ShareOutput:
     """What a job found."""
     return ShareOutput(ok=True, message="", sides=sides, control=sides[0])
-
-
-def test_work_is_dealt_out_like_cards() -> None:
-    """The largest first, each to the share that has least: every place once, and sums that differ little."""
-    assert [[0, 3, 4], [1, 2]] == balance_shares([5.0, 4.0, 3.0, 2.0, 1.0], 2)
-    assert [[0], [1]] == balance_shares([1.0, 1.0], 2)
 
 
 def test_merged_checks_stand_in_the_order_of_one_job() -> None:

@@ -66,8 +66,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamDestroy_v2": (HANDLE,),
     "cuStreamSynchronize": (HANDLE,),
     "cuStreamWaitValue32_v2": (HANDLE, ADDRESS, ctypes.c_uint32, FLAGS),
-    "cuStreamGetAttribute": (HANDLE, ENUM, HANDLE),
-    "cuStreamSetAttribute": (HANDLE, ENUM, HANDLE),
     "cuStreamBeginCapture_v2": (HANDLE, ENUM),
     "cuStreamEndCapture": (HANDLE, OUT(HANDLE)),
     "cuEventCreate": (OUT(HANDLE), FLAGS),
@@ -101,8 +99,6 @@ CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR =
 LIMITS = {"shared_static": 8, "threads_per_sm": 39, "shared_per_sm": 81, "registers_per_sm": 82}
 LIMITS |= {"shared_per_block": 97, "blocks_per_sm": 106}
 """Values of CUdevice_attribute for the resources that blocks share on one multiprocessor."""
-ACCESS_POLICY_WINDOW = 1
-"""Value of CUstreamAttrID."""
 STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
 """CUresults that mean: no GPU to run on."""
 Lack = Literal["", "driver", "device"]
@@ -227,29 +223,6 @@ class Stream(Owned):
     def synchronise(self) -> None:
         """Wait until the stream is idle. Raises Refused if a kernel crashed."""
         self.driver.call("cuStreamSynchronize", self.handle)
-
-
-class AccessPolicyWindow(ctypes.Structure):
-    """`CUaccessPolicyWindow`, padded to the size of CUstreamAttrValue."""
-
-    _fields_ = (
-        ("base_ptr", HANDLE),
-        ("num_bytes", SIZE),
-        ("hit_ratio", ctypes.c_float),
-        ("hit_property", ENUM),
-        ("miss_property", ENUM),
-        ("_padding", ctypes.c_ubyte * 64),
-    )
-
-
-def remove_l2_window(driver: Driver, stream: int) -> int:
-    """Remove a stream's window of memory that stays in the L2 cache. Returns its bytes; 0: none."""
-    window = AccessPolicyWindow()
-    error = driver.attempt("cuStreamGetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
-    if error or not window.num_bytes:  # A GPU before Ampere has no windows.
-        return 0
-    driver.call("cuStreamSetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(AccessPolicyWindow()))
-    return int(window.num_bytes)
 
 
 class Event(Owned):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 from loop.calls.call import Call, Refused, refuse_late_work
-from loop.calls.cuda.driver import ALIGNMENT, Device, DeviceMemory, Driver, Event, Owned, Stream, remove_l2_window
+from loop.calls.cuda.driver import ALIGNMENT, Device, DeviceMemory, Driver, Event, Owned, Stream
 from loop.calls.invocation import Places, Run, Stage, Windows
 from loop.calls.library import Compiled, CompiledCall, Invocation
 from loop.calls.memory import Memory
@@ -196,11 +196,8 @@ class DeviceCompiledCall(CompiledCall):
 
     def read_output(self) -> bytes:
         """Wait for the stream; return the last output's bytes. Raises Refused if work continued on
-        another stream, or for an L2 access window, which keeps values for later calls."""
+        another stream."""
         the_stream().synchronise()
-        if window_bytes := remove_l2_window(the_device().driver, the_stream().handle):
-            kept = f"a window of {window_bytes} bytes that the L2 cache keeps"
-            raise Refused(f"left {kept} on the stream it was given", "cache kept")
         data = super().read_output()
         refuse_late_work(the_device().synchronise_all)
         return data
