@@ -31,7 +31,7 @@ ALL: list["Command"] = []
 """Every command, in the order of definition."""
 METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 """Type of an option to the placeholder of its value in help, if the option names none."""
-McpEffect = Literal["", "reads", "edits", "starts", "ends"]
+McpEffect = Literal["", "reads", "starts", "ends"]
 """What an MCP call of the command does; empty: no MCP tool. `starts`: begins work that may outlast the call."""
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Function = TypeVar("Function", bound=Callable[..., int | None])

@@ -5,22 +5,20 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from loop.cli import names
 from loop.cli.command import command
 
 Words = list[str] | None
-EXECUTORS = ["local", "ssh", "ray", "slurm"]
 DryRun = Annotated[bool, "Show what would run, with time and cost; run nothing."]
 Yes = Annotated[bool, "Do it without asking."]
 TARGET = "Folder with a target.yaml. Default: this folder; without one here, the bundled target."
-Target = Annotated[Path | None, Option(metavar="FOLDER", help=TARGET, autocompletion=names.targets)]
+Target = Annotated[Path | None, Option(metavar="FOLDER", help=TARGET)]
 Device = Annotated[Literal["auto", "cpu", "cuda"], "Where to run."]
 ONLY = "Only this variant; may be repeated."
-Variants = Annotated[Words, Option("--variant", metavar="NAME", help=ONLY, autocompletion=names.variants)]
+Variants = Annotated[Words, Option("--variant", metavar="NAME", help=ONLY)]
 Threads = Annotated[int | None, "CPU threads of each process. Default: all cores but one."]
 Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
-Sets = Annotated[Words, Option(metavar="NAME", help=SETS, autocompletion=names.workload_sets)]
+Sets = Annotated[Words, Option(metavar="NAME", help=SETS)]
 Printing = Literal["md", "html", "json", "summary"]
 Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
 Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
@@ -29,16 +27,16 @@ On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of h
 KEEP = "With --on: leave that machine running, for you need it until then."
 KeepUntil = Annotated[str | None, Option(metavar="HH:MM", help=KEEP)]
 JOBS = "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."
-Executor = Annotated[str, Option(metavar="NAME", help=JOBS, autocompletion=lambda: EXECUTORS)]
+Executor = Annotated[str, Option(metavar="NAME", help=JOBS)]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
 PLAN = "Name of a plan; see `loop plan list`. Default: baseline."
 RESUME = "Go on with this session (an id, or last)."
-Resume = Annotated[str | None, Option(metavar="ID", help=RESUME, autocompletion=names.sessions)]
+Resume = Annotated[str | None, Option(metavar="ID", help=RESUME)]
 PATTERN = "Name of a pattern; see `loop patterns list`."
-PatternName = Annotated[str, Argument(metavar="NAME", help=PATTERN, autocompletion=names.patterns)]
+PatternName = Annotated[str, Argument(metavar="NAME", help=PATTERN)]
 SESSION = "An id, its beginning, or last."
 IDS = "Two or more: ids, beginnings of ids, last, last~1."
-SessionName = Annotated[str, Argument(metavar="ID", help=SESSION, autocompletion=names.sessions)]
+SessionName = Annotated[str, Argument(metavar="ID", help=SESSION)]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]
 VARIANTS = "Names of variants. Default: all that run on the device."
 PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): who proposes changes."
@@ -49,7 +47,7 @@ BENCH = "cli.bench:run_bench"
 
 
 def bench_options(
-    variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
+    variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS)] = None,
     target: Target = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -226,7 +224,7 @@ def agents_install(
     shared=session_options,
 )
 def run_session(
-    plan: Annotated[str | None, Argument(help=PLAN, autocompletion=names.plans)] = None,
+    plan: Annotated[str | None, Argument(help=PLAN)] = None,
     target: Target = None,
     budget_minutes: Annotated[float | None, "Stop in time to report; counts all runs."] = None,
     ai_usd: Annotated[float | None, "What AI cost in dollars, where nothing measures it."] = None,
@@ -336,7 +334,7 @@ def kernels_measure(
 
 @command("kernels resources", "loop kernels resources --gpu sm_89", work=BENCH, mcp="starts")
 def kernels_resources(
-    variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
+    variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS)] = None,
     target: Target = None,
     gpu: Annotated[str, Option(metavar="NAME", help="A GPU of the target's `devices`.")] = "sm_89",
     workloads: Sets = None,
@@ -361,7 +359,7 @@ def kernels_prove_gate() -> None:
 )
 def optimize(
     target: Annotated[Path | None, Argument(help="Target or task. Default: as `--target`.")] = None,
-    plan: Annotated[str, Option(help="The plan to walk.", autocompletion=names.plans)] = "optimize",
+    plan: Annotated[str, Option(help="The plan to walk.")] = "optimize",
     proposer: Annotated[str, Option(metavar="COMMAND", help=PROPOSER)] = "person",
     max_candidates: Annotated[int | None, Option(help="End after so many candidates.", min=1)] = None,
     max_minutes: Annotated[float | None, "End after so many minutes."] = None,
@@ -551,10 +549,7 @@ def sessions_import(
 @command(
     "sessions compare", "loop sessions compare last~1 last", work="cli.sessions:compare_sessions", mcp="reads"
 )
-def sessions_compare(
-    names: Annotated[list[str], Argument(metavar="ID", help=IDS, autocompletion=names.sessions)],
-    target: Target = None,
-) -> None:
+def sessions_compare(names: Annotated[list[str], Argument(metavar="ID", help=IDS)], target: Target = None) -> None:
     """Compare sessions: environment, sources, verdicts, ratios, cost, time.
 
     Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.

@@ -15,7 +15,7 @@ from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, find_project
 from loop.cli.command import ALL
 from loop.learning.prediction import PatternStatistics, compute_statistics, statistics_lines
-from loop.learning.searching import pattern_texts, query_terms, search
+from loop.learning.searching import pattern_text, query_terms, search
 from loop.library import definitions, targets
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
@@ -81,7 +81,7 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
     names = list(patterns)
     if words:
         recent_sessions = index.rows(here.sessions, last=SEARCHED_SESSIONS)
-        texts = {name: pattern_texts(pattern, recent_sessions) for name, pattern in patterns.items()}
+        texts = {name: pattern_text(pattern, recent_sessions) for name, pattern in patterns.items()}
         terms = query_terms(" ".join(words))
         names, matched_count = search(terms, texts)
         if names and matched_count < len(terms):

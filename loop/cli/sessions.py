@@ -11,7 +11,6 @@ from loop.base.locks import is_locked
 from loop.base.places import find_project
 from loop.learning.comparison import LETTERS, ComparedSession, SessionComparison, compare
 from loop.model.base import Printed
-from loop.model.index import SessionResults
 from loop.model.verdict import Verdict
 from loop.report.screen import Screen, seconds_text
 from loop.session import recorded
@@ -135,34 +134,20 @@ def _compared_session(root: Path, name: str) -> ComparedSession:
     for verdict in record.verdicts if record else ():
         if verdict.against == "baseline":  # A wrong variant has only this verdict.
             verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
-    machine, uses_gpu, commit = head.machine, head.device == "cuda", head.revision.commit
+    commit = head.revision.commit
     if commit is not None:
         commit = commit[:12] + (" + changes" if head.revision.dirty else "")
-    facts = {
-        "machine": machine.name,
-        "system": machine.system,
-        "processor": machine.processor,
-        "cores": str(machine.cores),
-        "memory": f"{machine.memory_gb:.0f} GiB",
-        "threads": str(head.threads),
-        "GPU": (machine.gpus[0] if machine.gpus else None) if uses_gpu else "not used",
-        "driver": machine.driver if uses_gpu else "not used",
-        "torch": row.environment.torch,
-        "nvcc": machine.nvcc or "none",
-        "compiler": machine.compiler or "none",
-        "Python": machine.python,
-        "loop": head.loop_version,
-        "commit": commit,
-    }
+    facts = {"machine": head.machine.name, "threads": str(head.threads), **row.environment.model_dump()}
     return ComparedSession(
-        started=head.started,
+        id=row.id,
+        target=row.target,
+        device=row.device,
         status=row.status or "open",
+        grade=row.grade,
         baseline=head.baseline,
-        plan=row.plan,
-        sets=head.plan.plan.workloads,
-        facts=facts,
+        facts={**facts, "loop": head.loop_version, "commit": commit},
         verdicts=verdicts,
         seconds=row.seconds if record else None,
         usd=row.usd if record else None,
-        **{name: getattr(row, name) for name in SessionResults.model_fields},
+        kept=row.kept,
     )

@@ -1,4 +1,4 @@
-"""`loop status` and `loop plan next`: running and waiting sessions, cost, GPU advice, next session."""
+"""`loop status` and `loop plan next`: running and waiting sessions, cost, next session."""
 
 import datetime
 from dataclasses import dataclass
@@ -7,22 +7,20 @@ from typing import Literal
 
 from loop.base.errors import LoopError
 from loop.base.locks import is_locked
-from loop.base.places import Project, find_project
+from loop.base.places import find_project
 from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.change import hosts_of
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, latest_attempts
-from loop.money import decisions
-from loop.money.bill import explain_missing_price, rate_for_gpu
 from loop.report import format as say
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.session import closing
 from loop.session.bounds import charges_so_far
 from loop.session.next_session import NextSession, propose_next
-from loop.steps.setting import Setting, read_setting
+from loop.steps.setting import read_setting
 from loop.steps.ticks import TICKS, read_ticks
 from loop.store import index, sessions
 from loop.store.journal import finished_steps, open_step
@@ -131,7 +129,7 @@ class WaitingSession:
 class Status(Printed):
     """What `loop status --json` prints."""
 
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     target: str
     """The target's name; its folder if its definition is unreadable."""
     at: datetime.datetime
@@ -142,8 +140,6 @@ class Status(Printed):
     """Number of older sessions that can be resumed and are not listed."""
     left: tuple[str, ...]
     """What is left for the user to look at, as damaged folders, each with the command to see more."""
-    gpu: dict[Literal["decision", "why"], str]
-    """Whether to keep an idle GPU: `keep`, `stop`, `in use` or `unknown`; and why."""
     sessions: int
     usd: float
     """Cost of all sessions, including running ones."""
@@ -165,8 +161,7 @@ class Status(Printed):
             problems.append(f"{older} could go on, too: loop sessions list")
         sections.append(Section("To look at", tuple(problems)))
         cost = f"{say.count(self.sessions, 'session')}, {say.usd(self.usd)} in all; the last: {self.last}"
-        decision = "" if self.gpu["decision"] == "unknown" else f"{self.gpu['decision']}: "
-        sections.append(Section("Money", (cost, f"GPU: {decision}{self.gpu['why']}")))
+        sections.append(Section("Money", (cost,)))
         sections.append(self.milestone.section if self.milestone else Section("Next", (self.no_milestone,)))
         print_sections(sections, screen)
 
@@ -188,9 +183,9 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
     running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / LOCK)}
     running = [Running.read(SessionFolder(here.sessions / name), card, now) for name in sorted(running_ids)]
     waiting = [row for row in unfinished if row.id not in running_ids]
-    setting, milestone, no_milestone = None, None, ""
+    name, milestone, no_milestone = str(here.target), None, ""
     try:
-        setting = read_setting(target)
+        name = read_setting(target).target.name
         milestone = next_session(target)
     except LoopError as error:
         no_milestone = error.message
@@ -200,53 +195,19 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
         names += f" and {len(damaged) - MOST_DAMAGED} more" if len(damaged) > MOST_DAMAGED else ""
         count = say.count(len(damaged), "session folder")
         problems.append(f"{count} with something wrong ({names}): loop sessions list")
-    decision, why = _advise_on_gpu(setting, here, card, now, is_running=bool(running))
     return Status(
-        target=setting.target.name if setting else str(here.target),
+        target=name,
         at=now,
         running=tuple(running),
         waiting=tuple(WaitingSession.read(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
         more_waiting=max(0, len(waiting) - MOST_WAITING),
         left=tuple(problems),
-        gpu={"decision": decision, "why": why},
         sessions=len(rows),
         usd=sum(row.usd for row in rows) + sum(session.usd for session in running),
         last=rows[-1].id if rows else "none",
         milestone=milestone,
         no_milestone=no_milestone,
     )
-
-
-def _advise_on_gpu(
-    setting: Setting | None, here: Project, card: RateCard, now: datetime.datetime, *, is_running: bool
-) -> tuple[str, str]:
-    """Advice on an idle GPU (`keep`, `stop`, `in use`, `unknown`) and the reason.
-    `setting`: None if the target cannot be read; then sessions of all targets count."""
-    name = setting.target.name if setting else None
-    rows = index.rows(here.sessions, last=index.RECENT_SESSIONS, target=name)
-    on_gpu = [row for row in rows if row.device == "cuda" and row.started is not None and not row.recorded]
-    if not on_gpu:
-        return "unknown", "no session has run on a GPU here"
-    if is_running:
-        return "in use", "a session runs"
-    last = on_gpu[-1]
-    rate = rate_for_gpu(card, last.environment.gpu)
-    if rate is None:
-        return "unknown", explain_missing_price(card, last.environment.gpu)
-    try:
-        stop_cost = decisions.measured_stop(on_gpu, "cuda", card, rate.usd_per_hour)
-    except LoopError as error:
-        return "unknown", error.message
-    if stop_cost is None:
-        return "unknown", "no restart was measured: in no session was anything compiled and then timed on a GPU"
-    # Ski rental: stopping when idle cost reaches the stop's cost pays at most twice the optimum.
-    break_even_hours = stop_cost.usd / rate.usd_per_hour
-    assert last.started is not None
-    idle_hours = max(0.0, (now - last.started).total_seconds() - last.seconds) / 3600
-    cost = f"${idle_hours * rate.usd_per_hour:.2f}"
-    idle_text = f"{last.environment.gpu or 'it'} has stood for {say.hours(idle_hours)} ({cost})"
-    decision = "stop" if idle_hours > break_even_hours else "keep"
-    return decision, f"if it is still held: {idle_text}. {decisions.idle_advice(break_even_hours)}"
 
 
 def _time_of_budget(seconds: float, budget_s: float) -> str:

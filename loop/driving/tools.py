@@ -1,4 +1,4 @@
-"""Makes MCP tools of commands: name, arguments, answer. Adds tools for jobs and for edits."""
+"""Makes MCP tools of commands: name, arguments, answer. Adds tools for jobs."""
 
 import contextlib
 import datetime
@@ -16,115 +16,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from typer import Argument, Option
 
-from loop.base.documents import did_you_mean, write_atomic
+from loop.base.documents import did_you_mean
 from loop.base.errors import EXIT_CODES, UsageError
-from loop.base.locks import is_locked
-from loop.base.places import find_project
 from loop.cli import ALL
 from loop.cli.command import Command, default_of
-from loop.cli.commands import Target
 from loop.jobs import folder as folders
 from loop.jobs.executor import start_detached
 from loop.jobs.folder import JobFolder, read_text
-from loop.library import trust
 from loop.model.base import Printed
-from loop.model.change import Brief, BriefOutput
-from loop.model.output import outputs_by_run
 from loop.model.record import RESUMABLE
-from loop.optimize.edits import MAX_FILE_BYTES, brief_path, may_change
 from loop.report.screen import Screen
-from loop.repository import worktree
-from loop.session.closing import pending_brief_page
-from loop.session.command import find_own_session
-from loop.session.run import worktree_path
-from loop.store.sessions import CHANGES, LOCK, SessionFolder
-
-SessionId = Annotated[str, Argument(help="An id of a session, its beginning, or last.")]
-
-
-@dataclass(frozen=True)
-class WaitingChange:
-    """A session that waits for a code change. Paths are computed here, never read from its journal."""
-
-    folder: SessionFolder
-    brief: Brief
-    """What is to change: a variant, its files, what was found."""
-    target_folder: Path
-    """The target's folder in the session's worktree."""
-    committed_files: frozenset[str]
-    """Files that existed before the change."""
-
-    def file(self, name: str) -> Path:
-        """Path of an editable file. Raises UsageError for one outside `target_folder`, also by a link."""
-        path = self.target_folder / name
-        if path.resolve() != path or not path.is_relative_to(self.target_folder):
-            hint = f"these may change: {', '.join(self.brief.files)}"
-            raise UsageError(f"{name} is no plain file in {self.target_folder}", hint)
-        return path
-
-    def next_call(self, target: Path | None) -> str:
-        """The tool call that has the change judged, in words. `target`: as the agent gave it, if it did."""
-        return f"run_session with resume={self.folder.id}" + (f" and target={target}" if target else "")
-
-
-def waiting_session(session: str, target: Path | None) -> WaitingChange:
-    """The waiting session and its brief. Raises Untrusted, and UsageError if it waits for no change."""
-    here = find_project(target, Path.cwd())
-    folder = find_own_session(here.sessions, session)
-    if not trust.is_trusted(here):
-        raise trust.untrusted_error(here)
-    if is_locked(folder.path / LOCK):
-        raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
-    finished = folder.finished()
-    is_pending = bool(pending_brief_page(folder, finished))
-    brief = outputs_by_run(finished, BriefOutput)[-1][1].brief if is_pending else None
-    if brief is None:
-        hint = "run_session with plan=optimize begins a session that asks for one; sessions_list shows all"
-        raise UsageError(f"{folder.id} waits for no change", hint)
-    tree = worktree.find_worktree(here.target, worktree_path(folder.head(), folder))
-    if tree is None:
-        raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
-    return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed_files()))
-
-
-def change_brief(session: SessionId = "last", target: Target = None) -> dict[str, Any]:
-    """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
-    change = waiting_session(session, target)
-    return {
-        "schema_version": 1,
-        "session": change.folder.id,
-        "brief": change.brief,
-        "sources": {name: read_text(change.file(name)) for name in change.brief.files},
-        "page": read_text(brief_path(change.folder.path / CHANGES, change.brief)),
-        "next": f"change_edit, kernels_check with target={change.target_folder}, then {change.next_call(target)}; "
-        "with decline=true the session ends without a further change",
-    }
-
-
-def change_edit(
-    file: Annotated[str, Argument(help="A file that the brief lets you change, or a new one beside it.")],
-    text: Annotated[str, Argument(help="All that it is to hold.")],
-    session: Annotated[str, Option(help="An id of a session, its beginning, or last.")] = "last",
-    target: Target = None,
-) -> dict[str, Any]:
-    """Write one file of the change that a waiting session asks for, in the session's own worktree.
-
-    `kernels_check` with the folder as target says in seconds whether it is right. `run_session` with
-    `resume` has it judged.
-    """
-    change = waiting_session(session, target)
-    brief, path, name = change.brief, change.file(file), str(Path(file))
-    if not may_change(name, brief.files, change.committed_files):
-        users = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
-        raise UsageError(f"{file} may not change{users}", hint=f"these may: {', '.join(brief.files)}")
-    if len(text.encode()) > MAX_FILE_BYTES:
-        raise UsageError(f"{file} would be larger than {MAX_FILE_BYTES} bytes", hint="split what is generated")
-    is_changed = not path.is_file() or path.read_text(errors="replace") != text
-    write_atomic(path, text)
-    check = f"kernels_check with target={change.target_folder} and variants=[{brief.variant}]"
-    answer = {"schema_version": 1, "session": change.folder.id, "file": file, "changed": is_changed}
-    return {**answer, "next": f"{check}, then {change.next_call(target)}"}
-
 
 LONGEST_WAIT_S = 50.0  # Longest wait of one call in seconds: clients time out after about a minute.
 KEPT_JOBS = 100  # How many job folders of agents are kept.
@@ -199,8 +100,8 @@ def _next_after(code: int | None, session: str, result: Mapping[str, Any]) -> st
         return f"run_session with resume={session}" if session else "call the same tool again"
     if error := result.get("error"):
         return str(error["next"])
-    if result.get("brief"):
-        return f"change_brief with session={session}"
+    if brief := result.get("brief"):
+        return f"edit the files that {brief} names, then run_session with resume={session}"
     if result.get("status") in RESUMABLE:
         return f"{result['reason']}; run_session with resume={session} goes on"
     return " ".join(str(result.get("proposal", "")).split())
@@ -271,10 +172,8 @@ TOOL_COMMANDS = (
     Command("job status", job_status, mcp="reads"),
     Command("job wait", job_wait, mcp="reads"),
     Command("job cancel", job_cancel, mcp="ends"),
-    Command("change brief", change_brief, mcp="reads"),
-    Command("change edit", change_edit, mcp="edits"),
 )
-"""Tools that are no commands of the command line: for jobs, and for editing without a shell."""
+"""Tools that are no commands of the command line."""
 
 
 @dataclass(frozen=True)

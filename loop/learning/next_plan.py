@@ -1,6 +1,5 @@
 """Propose the next session: fix what is wrong, then measure what is not, then optimise."""
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +9,8 @@ from loop.learning.unresolved import UnresolvedFailure, unresolved_failures
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
 from loop.model.index import SessionRow
-from loop.model.profile import Promise
 from loop.model.record import RESUMABLE
-from loop.profile.bottleneck import SUFFICIENT_RATIO, saved_time_share
+from loop.profile.bottleneck import SUFFICIENT_RATIO
 from loop.report import format as say
 from loop.store.judgements import wrong_builds
 
@@ -37,8 +35,6 @@ class TargetState:
     """Variants that are compiled, so they can be optimised."""
     tunable: Collection[str] = ()
     """Compiled variants for which the target lists values to search."""
-    weights: Mapping[str, float] = field(default_factory=dict)
-    """Weight of each workload, by name."""
     declared_workloads: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
     """Variant that this machine can run or emulate, to its workload sets, to their workloads."""
     for_gpu: bool = True
@@ -57,10 +53,6 @@ class TargetState:
         for failure in self.unresolved_failures_in(rows):
             failures.setdefault(failure.judgement.variant, []).append(failure)
         return failures
-
-    def wrong_sentences(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
-        """A sentence for each incorrect variant."""
-        return tuple(wrong_sentence(failures) for failures in self.failures_by_variant(rows).values())
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
         """Variant to its workload sets that no session fully checked on these files: `edges (2 of 12)`."""
@@ -83,11 +75,10 @@ class TargetState:
 
     def describe_state(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
-        unjudged = self.find_unjudged(rows)
-        sentences = self.wrong_sentences(rows)
-        if unjudged:
-            sentences += (unjudged_sentence(unjudged),)
-        return sentences or (ALL_RIGHT,)
+        sentences = [wrong_sentence(failures) for failures in self.failures_by_variant(rows).values()]
+        if unjudged := self.find_unjudged(rows):
+            sentences.append(unjudged_sentence(unjudged))
+        return tuple(sentences or [ALL_RIGHT])
 
 
 def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
@@ -259,26 +250,22 @@ def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> Iterator[Idea]:
-    """For each compiled variant slower than `SUFFICIENT_RATIO` x baseline, by the time that could be saved.
+    """For each compiled variant slower than `SUFFICIENT_RATIO` x baseline, the slowest first.
     After `MOST_REJECTIONS` rejected changes a variant comes last, and only its tuning is proposed.
     A plan that ended on these files with nothing kept is not proposed for them again."""
-    promises, latest_row = _promise_by_case(rows), dict[str, SessionRow]()
+    latest_row = dict[str, SessionRow]()
     for row in rows:
         # A missed objective is answered even if some of the workloads are inconclusive.
         undecided = {*row.inconclusive} - {*(row.speeds if row.missed else ())}
-        latest_row |= {name: row for name in row.ratios if name not in undecided}
-    estimates = {
-        name: _estimate_saving(name, row, state.weights, promises)
-        for name, row in latest_row.items()
-        if name in state.compiled
-    }
+        names = [name for name in row.ratios if name in state.compiled and name not in undecided]
+        latest_row |= dict.fromkeys(names, row)
+    ratios = {name: row.ratios[name] for name, row in latest_row.items()}
     worn_out = {name for name, count in rejections.items() if count >= MOST_REJECTIONS}
-    for variant in sorted(estimates, key=lambda name: (name in worn_out, -estimates[name][1])):
-        ratio, _, why = estimates[variant]
-        if ratio >= SUFFICIENT_RATIO:
+    for variant in sorted(ratios, key=lambda name: (name in worn_out, ratios[name])):
+        if ratios[variant] >= SUFFICIENT_RATIO:
             continue
-        session = latest_row[variant].id
-        reasons = [why, f"{variant} ran at {plain_ratio(ratio)} of the baseline's speed in {session}"]
+        speed, session = plain_ratio(ratios[variant]), latest_row[variant].id
+        reasons = [f"{variant} ran at {speed} of the baseline's speed in {session}"]
         if rejections.get(variant):
             lost = f"{rejections[variant]} of its changes lost in this environment"
             reasons.append(f"{lost} and are not proposed again")
@@ -286,35 +273,6 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: 
             yield Idea("optimize", f"Make {variant} faster", tuple(reasons), variant)
         elif variant in state.tunable and not _has_ended("tune", variant, rows, state.files_hash):
             yield Idea("tune", f"Search {variant}'s tiles and warps", tuple(reasons), variant)
-
-
-def _estimate_saving(
-    variant: str, row: SessionRow, weights: Mapping[str, float], promises: Mapping[tuple[str, str], Promise]
-) -> tuple[float, float, str]:
-    """Mean ratio of a variant (geometric, by `weights`), and of the workload with most to save: the share of the
-    variant's time, and why. `promises`: variant and workload to a profile's promised gain; without one, the gain
-    that would make it `SUFFICIENT_RATIO` times as fast as the baseline."""
-    ratios = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
-    total_weight = sum(weights.get(name, 1.0) for name in ratios)
-    mean_log, options = 0.0, []
-    for name, ratio in ratios.items():
-        share = weights.get(name, 1.0) / total_weight
-        mean_log += share * math.log(ratio)
-        promise = promises.get((variant, name))
-        gain, source = max(1.0, SUFFICIENT_RATIO / ratio), f"{SUFFICIENT_RATIO}x the baseline would be"
-        if promise:
-            gain = math.sqrt(math.prod(promise.stated))
-            source = f"advice on {promise.advice} promises"
-        takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
-        why = f"{takes}, and {source} {say.speedup_text(gain)} there"
-        options.append((saved_time_share(ratio, share, gain), why))
-    return (math.exp(mean_log), *max(options))
-
-
-def _promise_by_case(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
-    """Variant and workload to the gain that the variant's latest profile promises."""
-    latest = {promise.variant: promise for row in rows for promise in row.promises}
-    return {(promise.variant, promise.workload): promise.promise for promise in latest.values()}
 
 
 def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], files_hash: str) -> bool:
@@ -361,7 +319,8 @@ def describe_benefit(idea: Idea, rows: Sequence[SessionRow]) -> str:
         return "the gain that was measured, in your own files"
     if idea.plan not in ("optimize", "tune") or not idea.variant:
         return "an answer"
-    for (variant, workload), promise in reversed(_promise_by_case(rows).items()):
-        if variant == idea.variant:
-            return f"{variant} faster on {workload}, by advice on {promise.advice}: {promise.text}"
-    return f"{idea.variant} faster; no profile has promised how much"
+    promises = [item for row in rows for item in row.promises if item.variant == idea.variant]
+    if not promises:
+        return f"{idea.variant} faster; no profile has promised how much"
+    workload, promise = promises[-1].workload, promises[-1].promise
+    return f"{idea.variant} faster on {workload}, by advice on {promise.advice}: {promise.text}"

@@ -110,8 +110,8 @@ class Judgement(Model):
         return self.variant, check, self.threads, self.seed, self.emulated, device
 
 
-class SessionResults(Model):
-    """Identity, results and cost of a session."""
+class SessionRow(Model):
+    """One session in the index: identity, results and cost."""
 
     id: str
     target: str
@@ -123,11 +123,6 @@ class SessionResults(Model):
     incorrect: tuple[str, ...] = ()
     charges: tuple[Charge, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
-
-
-class SessionRow(SessionResults):
-    """One session in the index."""
-
     started: datetime.datetime | None
     """Start of the session, UTC; None for a recorded session, whose time is unknown."""
     plan: str

@@ -181,16 +181,6 @@ def parse_scale(value_kind: str) -> float | None:
     return None
 
 
-def workload_weights(target: Target, dtype: Dtype) -> dict[str, float]:
-    """Workload name to weight, over all sets. Default weight: 1; a stated one wins over it."""
-    weight_by_name: dict[str, float] = {}
-    for set_name in target.workloads:
-        for workload in expand_sets(target, [set_name], dtype):
-            if workload.weight != 1 or workload.name not in weight_by_name:
-                weight_by_name[workload.name] = workload.weight
-    return weight_by_name
-
-
 def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
     """A workload as a manifest entry: with shorthands, and without values that are the default."""
     attributes = {

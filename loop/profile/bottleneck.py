@@ -71,10 +71,10 @@ def first_match(
     return None, undecided
 
 
-def saved_time_share(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
-    """The part of `weight` (a call's time) saved if it becomes `gain` times as fast; None: until it is
-    `SUFFICIENT_RATIO` times as fast as the baseline. `ratio`: its speed against the baseline."""
-    return weight * (1 - 1 / (gain or max(1.0, SUFFICIENT_RATIO / ratio)))
+def saved_time_share(ratio: float, weight: float = 1.0) -> float:
+    """The part of `weight` (a call's time) saved once it is `SUFFICIENT_RATIO` times as fast as the baseline.
+    `ratio`: its speed against the baseline."""
+    return weight * (1 - 1 / max(1.0, SUFFICIENT_RATIO / ratio))
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:

@@ -17,6 +17,7 @@ from loop.learning.next_plan import (
     describe_benefit,
     propose_sessions,
     unjudged_sentence,
+    wrong_sentence,
 )
 from loop.learning.prediction import predicted_cost_text, predicted_time_text, with_prediction
 from loop.library import targets
@@ -26,7 +27,7 @@ from loop.model.index import SessionRow
 from loop.model.plan import Predicted
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
-from loop.model.workloads import expand_sets, is_supported, workload_weights
+from loop.model.workloads import expand_sets, is_supported
 from loop.optimize import candidate, past
 from loop.optimize.edits import may_edit_variant
 from loop.report.screen import Screen
@@ -139,7 +140,7 @@ def propose_next(
         benefit=describe_benefit(idea, rows),
         why=idea.why,
         command=_shell_command(idea, setting, target_options, host_options),
-        wrong=state.wrong_sentences(rows),
+        wrong=tuple(map(wrong_sentence, state.failures_by_variant(rows).values())),
         unjudged=unjudged_sentence(unjudged) if unjudged else "",
         others=tuple(
             OtherIdea(objective=other.objective, plan=other.plan, why=other.why)
@@ -199,7 +200,6 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
         files_hash=targets.sources_hash(setting.project),
         compiled=[name for name in main_names if may_edit_variant(target, setting.project.target, name)],
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names],
-        weights=workload_weights(target, target.dtypes[chosen_device]),
         declared_workloads=declared,
         only_emulated=bool(emulated) and not {*main_names} & {*target.variants_on(chosen_device)},
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),

@@ -88,7 +88,6 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("plan_next", {"target": "BROKEN"}, "definition", "loop patterns check"),
     ("job_status", {"job": "nothing"}, "usage", ""),
     ("job_cancel", {"job": "../../etc"}, "usage", ""),
-    ("change_brief", {"target": "PROJECT"}, "usage", "loop run session"),
     ("trust", {"target": "PROJECT"}, "usage", "for a person: loop --help"),
 ]
 

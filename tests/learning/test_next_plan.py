@@ -218,22 +218,3 @@ def test_a_kept_change_is_taken_over_first() -> None:
     changed = first(kept, files_hash="changed")
     assert ("optimize", None) == (changed.plan, changed.kept_change)
     assert "Verify and measure what has changed" == first(kept, files_hash="edited").objective
-
-
-def test_what_is_worth_most_comes_first() -> None:
-    """A small gain on nine tenths of the time is more than a large one on the rest; the line says so."""
-    measured = row(
-        0,
-        ratios={"a": 1.1, "b": 0.6},
-        speeds={"a": {"long": 1.2, "short": 1.0}, "b": {"long": 1.4, "short": 0.25}},
-    )
-    equal = first(measured)
-    assert ("b", "short takes 50 % of the time, and 1.5x the baseline would be 6.00x there") == (
-        equal.variant,
-        equal.why[0],
-    )
-    weighted = first(measured, weights={"long": 9.0, "short": 1.0})
-    assert ("a", "long takes 90 % of the time, and 1.5x the baseline would be 1.25x there") == (
-        weighted.variant,
-        weighted.why[0],
-    )

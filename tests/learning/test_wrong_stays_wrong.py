@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from loop.learning.next_plan import ALL_RIGHT, Idea, TargetState, propose_sessions
+from loop.learning.next_plan import ALL_RIGHT, Idea, TargetState, propose_sessions, wrong_sentence
 from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
@@ -191,7 +191,7 @@ def test_what_the_same_sources_pass_later_is_flaky() -> None:
     project.run(("fast",), ("edges",), 1, 1, "edges")
     project.sources["fast"] = Source("b")
     project.run(("fast",), ("edges",), 1, 1, "edges")
-    (said,) = project.present.wrong_sentences(project.rows)
+    (said,) = map(wrong_sentence, project.present.failures_by_variant(project.rows).values())
     assert "fast was wrong in s000 on S65 (1 thread, seed 1)" in said
     assert "s001: it is flaky" in said
 
@@ -203,8 +203,8 @@ def test_a_workload_that_the_target_no_longer_has_cannot_keep_a_variant_wrong() 
     project.run(("fast",), ("edges",), 1, 1, "edges")
     gone = TargetState(files_hash="new", declared_workloads={"fast": {"quick": SETS["quick"]}})
     project.run(("fast",), ("quick",), 1, 1, "quick")
-    assert gone.wrong_sentences(project.rows)
+    assert gone.failures_by_variant(project.rows)
     project.sources["fast"] = Source("c")
     project.run(("fast",), ("quick",), 1, 1, "quick")
-    assert not gone.wrong_sentences(project.rows)
-    assert project.present.wrong_sentences(project.rows)
+    assert not gone.failures_by_variant(project.rows)
+    assert project.present.failures_by_variant(project.rows)
