@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import math
 import os
 import re
 import shlex
@@ -24,15 +23,12 @@ from loop.base.places import PACKAGE, cache_folder, state_folder
 from loop.base.processes import STARTED_PIDS, Child, Tick, kill_trees, output_of
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Ended, Proposal
-from loop.model.money import AiUse, ModelUse, Tokens
+from loop.model.money import AiUse, ModelUse
 from loop.report.screen import seconds_text
 from loop.store.sessions import SessionFolder
 
-REFUSAL_PATTERNS: dict[Ended, str] = {
-    "limited": r"rate.?limit|\b429\b|overloaded|too many requests|usage limit",
-    "login": r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized",
-}
-"""How a proposal ended, to a regular expression for the last output of the failed program."""
+LOGIN_PATTERN = r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized"
+"""Regular expression for the last output of a failed program that has to be logged in."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,6 @@ class Preset:
     """Arguments that limit its cost to `{usd}`, added if the campaign has a dollar budget."""
     variables: tuple[str, ...] = ()
     """Environment variables to pass on, besides those of every child process."""
-    turn_end: str = ""
-    """Regular expression for the output that ends its turn; `loop` ends the program 30 s later."""
     reports_cost: bool = False
     """Whether its output includes its cost in dollars."""
     config_files: tuple[str, ...] = ()
@@ -61,14 +55,12 @@ PRESETS: dict[str, Preset] = {
         " --allowedTools Bash Edit Write Read Glob Grep",
         budget_arguments=" --max-budget-usd {usd}",
         variables=("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
-        turn_end=r'^\{[^\n]*"type" ?: ?"result"',
         reports_cost=True,
         config_files=(".claude", ".claude.json"),
     ),
     "codex": Preset(
         command="codex exec --json -C {workdir} -s workspace-write --skip-git-repo-check --ephemeral -",
         variables=("OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_HOME"),
-        turn_end=r'^\{[^\n]*"type" ?: ?"turn\.(completed|failed)"',
         config_files=(".codex",),
     ),
 }
@@ -158,12 +150,8 @@ LAST_CHARACTERS = 4000
 """Characters at the end of a failed program's output in which a refusal is looked for."""
 END_LIMIT_S = 3.0
 """Seconds between SIGTERM and SIGKILL."""
-LINGER_LIMIT_S = 30.0
-"""Seconds that a proposer may run on after the end of its turn."""
-BACK_OFF_S = (5.0, 15.0, 45.0, 120.0, 300.0)
-"""Waits between attempts after a provider's rate limit."""
-SEARCHED_BYTES = 1 << 16
-"""Bytes at the end of the output that are searched for the end of the turn."""
+LONGEST_ANSWER = 1 << 16
+"""Most characters of an answer file that are read."""
 PASSED_VARIABLES = ("LOOP_STATE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
 """Environment variables for `loop kernels check`, to find this session's folders."""
 
@@ -211,39 +199,23 @@ class ProposerTask:
     def read_answer(self) -> dict[str, Any]:
         """The answer file as a dictionary, its values unchecked; empty if unreadable."""
         try:
-            answer = json.loads((self.root / ANSWER_FILE).read_text(errors="replace")[:SEARCHED_BYTES])
+            answer = json.loads((self.root / ANSWER_FILE).read_text(errors="replace")[:LONGEST_ANSWER])
         except (OSError, ValueError, RecursionError):
             return {}
         return answer if isinstance(answer, dict) else {}
 
 
 def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
-    """Run the proposer to its end; retry after a provider's rate limit, if time allows. Returns its proposal
-    without an edit: `ended` is `edited` if the program ended normally, even if it edited nothing; `said` is its
-    last line if it failed. Closing the generator ends the proposer and all its child processes."""
-    started_s = time.monotonic()
-    waits_s = iter(BACK_OFF_S)
-    while True:
-        result = yield from _run_once(task, started_s)
-        wait_s = next(waits_s, BACK_OFF_S[-1])
-        if result.ended != "limited" or time.monotonic() - started_s + wait_s > task.limit_s:
-            return result
-        retry_at_s = time.monotonic() + wait_s
-        while time.monotonic() < retry_at_s:
-            remaining = seconds_text(retry_at_s - time.monotonic())
-            yield Tick(f"its provider refused it for its rate: again in {remaining}")
-            time.sleep(0.1)
-
-
-def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Proposal]:
-    """Run the proposer's program once, and end its process group. Limits count from monotonic `started_s`."""
+    """Run the proposer to its end, and end its process group. Returns its proposal without an edit: `ended` is
+    `edited` if the program ended normally, even if it edited nothing; `said` is its last line if it failed.
+    Closing the generator ends the proposer and all its child processes."""
     names = (*PASSED_VARIABLES, *task.preset.variables, *task.campaign.env)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     environment["LOOP_CACHE"] = str(task.root / CACHE_FOLDER)
     environment["PATH"] = os.pathsep.join(proposer_path())  # The brief uses `loop` commands.
     isolation = isolation_command(task.root, task.locks, task.brief_page.parent, task.preset)
     with Child([*isolation, *task.command], cwd=task.folder, env=environment) as child:
-        stop_reason = yield from _wait_for_proposer(child, task, started_s)
+        stop_reason = yield from _wait_for_proposer(child, task)
         if child.code is None:  # Ask the process group to end, then kill it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGTERM)
@@ -256,13 +228,11 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
     printed, answer = completed.output + completed.errors, task.read_answer()
     write_atomic(task.output, printed)
     ended: Ended = stop_reason or "edited"
-    if stop_reason is None and not completed.succeeded:
-        tail = printed[-LAST_CHARACTERS:]
-        refusals = (name for name, pattern in REFUSAL_PATTERNS.items() if re.search(pattern, tail, re.IGNORECASE))
-        ended = next(refusals, "failed")
     last_line = ""
-    if ended in ("failed", *REFUSAL_PATTERNS) and printed.strip():
-        last_line = printed.strip().splitlines()[-1].strip()[:200]
+    if stop_reason is None and not completed.succeeded:
+        needs_login = re.search(LOGIN_PATTERN, printed[-LAST_CHARACTERS:], re.IGNORECASE)
+        ended = "login" if needs_login else "failed"
+        last_line = (printed.strip().splitlines() or [""])[-1].strip()[:200]
     program = Path(next(iter(task.preset.command.split()), "an agent")).name
     note = f"{program} printed no result"
     unknown_use = AiUse(source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,))
@@ -277,9 +247,10 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
     )
 
 
-def _wait_for_proposer(child: Child, task: ProposerTask, started_s: float) -> Generator[Tick, None, Ended | None]:
-    """Wait for the proposer. Returns why to stop it; None if it ended, or lingers after its last turn."""
-    known_bytes, last_output_s, turn_ended_s = 0, time.monotonic(), math.inf
+def _wait_for_proposer(child: Child, task: ProposerTask) -> Generator[Tick, None, Ended | None]:
+    """Wait for the proposer. Returns why to stop it; None if it ended."""
+    started_s = last_output_s = time.monotonic()
+    known_bytes = 0
     while child.code is None:
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - started_s)})")
         child.pump()
@@ -288,12 +259,6 @@ def _wait_for_proposer(child: Child, task: ProposerTask, started_s: float) -> Ge
             printed_bytes += len(stream.head) + len(stream.tail) + stream.dropped_bytes
         if printed_bytes != known_bytes:
             known_bytes, last_output_s = printed_bytes, now_s
-            recent = child.output.tail[-SEARCHED_BYTES:] or child.output.head[-SEARCHED_BYTES:]
-            text, pattern = bytes(recent).decode(errors="replace"), task.preset.turn_end
-            if pattern and re.search(pattern, text, re.MULTILINE):
-                turn_ended_s = min(turn_ended_s, now_s)
-        if now_s - turn_ended_s > LINGER_LIMIT_S:
-            return None
         if now_s - started_s > task.limit_s:
             return "deadline"
         if now_s - last_output_s > task.campaign.quiet_minutes * 60:
@@ -322,6 +287,11 @@ def kill_new_orphans() -> Iterator[None]:
 
 NAMELESS_MODEL = "a model without a name"
 UNPRICED_NOTE = "it states no cost for its tokens, as under a subscription"
+TOKEN_KEYS = (
+    *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+    *("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"),
+)
+"""Kinds of tokens in a report of use; each token counts in one kind."""
 
 
 def read_ai_use(printed: str) -> AiUse | None:
@@ -330,19 +300,17 @@ def read_ai_use(printed: str) -> AiUse | None:
     objects = _json_objects(printed)
     claude_results = [fields for fields in objects if "total_cost_usd" in fields]
     turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
-    reports = [fields for fields in objects if isinstance(fields.get("usage"), dict)]
+    reports = turns or [fields for fields in objects if isinstance(fields.get("usage"), dict)][-1:]
     model = next((str(fields["model"]) for fields in objects if fields.get("model")), NAMELESS_MODEL)
     try:
         if claude_results:
             return _read_claude_use(claude_results[-1], model)
-        calls = [_read_tokens(_read_object(fields, "usage")) for fields in turns or reports[-1:]]
+        tokens = sum(_count_tokens(fields.get("usage")) for fields in reports)
     except ValueError:
         return None
-    if not calls:
+    if not reports:
         return None
-    kinds = Tokens.model_fields
-    tokens = Tokens(**{kind: sum(getattr(tokens, kind) for tokens in calls) for kind in kinds})
-    use = ModelUse(model=model, calls=len(calls), tokens=tokens, usd=None)
+    use = ModelUse(model=model, tokens=tokens, usd=None)
     agent = "codex" if turns else "an agent"
     return AiUse(source="result", agents=(agent,), models=(use,), usd=None, unpriced=(model,))
 
@@ -369,16 +337,13 @@ def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
     usd = result["total_cost_usd"]
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
         raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
-    models, usage_by_model = [], _read_object(result, "modelUsage")
-    for model in usage_by_model:
-        fields = _read_object(usage_by_model, model)
-        cost = fields.get("costUSD")
+    models, usage_by_model = [], result.get("modelUsage")
+    if not usage_by_model or not isinstance(usage_by_model, dict):
+        usage_by_model = {default_model: result["usage"]} if result.get("usage") else {}
+    for model, usage in usage_by_model.items():
+        cost = usage.get("costUSD", usd) if isinstance(usage, dict) else usd
         is_known = isinstance(cost, int | float) and not isinstance(cost, bool) and cost > 0
-        use = ModelUse(model=model, calls=0, tokens=_read_tokens(fields), usd=cost if is_known else None)
-        models.append(use)
-    usage = _read_object(result, "usage")
-    if usage and not models:
-        models = [ModelUse(model=default_model, calls=0, tokens=_read_tokens(usage), usd=float(usd))]
+        models.append(ModelUse(model=model, tokens=_count_tokens(usage), usd=cost if is_known else None))
     session_use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
     if usd == 0 and session_use.total_tokens:
         names = tuple(model.model for model in models)
@@ -386,35 +351,13 @@ def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
     return session_use
 
 
-def _read_tokens(usage: Mapping[str, Any]) -> Tokens:
-    """The tokens of a `usage` report, or of an entry of `modelUsage`, whose keys are in camel case. Only `codex`
-    counts cached tokens in `input_tokens`."""
-    one_hour_writes = _token_count(_read_object(usage, "cache_creation"), "ephemeral_1h_input_tokens")
-    codex_cached = _token_count(usage, "cached_input_tokens")
-    writes = _token_count(usage, "cache_creation_input_tokens", "cacheCreationInputTokens")
-    searches = _token_count(_read_object(usage, "server_tool_use"), "web_search_requests")
-    return Tokens(
-        input=max(0, _token_count(usage, "input_tokens", "inputTokens") - codex_cached),
-        output=_token_count(usage, "output_tokens", "outputTokens"),
-        cache_read=codex_cached or _token_count(usage, "cache_read_input_tokens", "cacheReadInputTokens"),
-        cache_write=max(0, writes - one_hour_writes),
-        cache_write_1h=one_hour_writes,
-        searches=searches or _token_count(usage, "webSearchRequests"),
-    )
-
-
-def _token_count(fields: Mapping[str, Any], *names: str) -> int:
-    """The number of tokens under the first of `names` that exists; 0 without one. Raises ValueError."""
-    value = next((fields[name] for name in names if fields.get(name) is not None), 0)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{names[0]}: expected a number of tokens, got {value!r}")
-    return value
-
-
-def _read_object(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The JSON object under a name; empty if there is none."""
-    value = fields.get(name)
-    return value if isinstance(value, dict) else {}
+def _count_tokens(usage: object) -> int:
+    """The tokens of a report of use; 0 if it is none. Raises ValueError for an invalid number."""
+    counts = [usage.get(key) or 0 for key in TOKEN_KEYS] if isinstance(usage, dict) else []
+    for count in counts:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"expected a number of tokens, got {count!r}")
+    return sum(counts)
 
 
 STATED_FILE = "ai.json"

@@ -105,20 +105,18 @@ def trust(
     "init",
     "loop init my-softmax --from ops:softmax --like x=N,M",
     "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
-    "loop init mine --command ./run --reference ops:scale --like x=N,M",
     work="starting.command:init",
 )
 def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
     source: Annotated[str | None, Option("--from", help="module:function, or a file.")] = None,
-    command: Annotated[str | None, "A program with its arguments."] = None,
     like: Annotated[Words, "A tensor: x=N,M, x=64,1000, ids=N:int64; may be repeated."] = None,
     values: Annotated[Words, Option("--set", help="Another value: heads=4; may be repeated.")] = None,
-    reference: Annotated[str | None, "module:function that is right, for file or program."] = None,
+    reference: Annotated[str | None, "module:function that is right, for a file."] = None,
 ) -> None:
-    """Make a target of your own function, kernel or program.
+    """Make a target of your own function or kernel.
 
-    It takes a PyTorch function, a file of C, C++ or CUDA, or a program. The target can be judged at once.
+    It takes a PyTorch function, or a file of C, C++ or CUDA. The target can be judged at once.
     """
 
 

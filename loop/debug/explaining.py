@@ -10,7 +10,7 @@ from typing import cast
 
 from loop.base.processes import Tick
 from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber, find_failures
-from loop.debug.rules import SCALES, Case, RuleSearch
+from loop.debug.rules import Case, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.bisect import BisectOutput
@@ -22,7 +22,7 @@ from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.model.signature import Signature
 from loop.model.target import Scalar, Target
-from loop.model.workloads import count_operations, is_supported, parse_scale
+from loop.model.workloads import count_operations, is_supported
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 REPEATS = 4
@@ -215,12 +215,12 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
 
 def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
     """All checked cases of the variant, smallest first, each with whether it fails."""
-    target, dimensions = prober.bench.target, prober.signature.dimensions
+    dimensions = prober.signature.dimensions
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
     for check in prober.checks:
         outcome = prober.failing.classify(check)
         if check.status != "unsupported" and outcome != "other":
-            key = tuple(_make_case(target, check).items())
+            key = tuple(_make_case(check).items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
     cases: list[tuple[Case, bool]] = [(dict(key), fails) for key, fails in fails_by_case.items()]
     return sorted(cases, key=lambda case: sum(int(case[0][name]) for name in dimensions))
@@ -237,7 +237,7 @@ def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> 
     for name in cases[0][0]:
         values = tuple(dict.fromkeys(case[name] for case, _ in cases))
         if name not in sizes and len(values) > 1:
-            choices[name] = (1.0, *SCALES) if name == "scale" else values
+            choices[name] = values
 
     def may_try(case: Mapping[str, Scalar]) -> bool:
         workload = prober.build_workload(_make_entry(target, case))
@@ -246,31 +246,21 @@ def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> 
     return RuleSearch(cases, sizes, choices, may_try, random.Random(prober.seed))
 
 
-def _make_case(target: Target, check: Check) -> dict[str, Scalar]:
-    """The features of a check that a rule may use, such as sizes, type and layout. `scale`: standard
-    deviation of normal values, 1 for other kinds; `none` for an attribute without a value."""
-    workload, scale = check.workload, parse_scale(check.workload.values)
-    fills = target.values.get(workload.values, {}).values()
-    if workload.values == "wide":
-        scale = 4.0
-    elif fills and all(fill.kind == "normal" and not fill.nan_along for fill in fills):
-        scale = max(fill.scale for fill in fills)
-    is_normal = scale is not None or workload.values == "normal"
-    values = "normal" if is_normal else workload.values
+def _make_case(check: Check) -> dict[str, Scalar]:
+    """The features of a check that a rule may use: sizes, attributes (`none`: without a value), type, kind of
+    values and layout."""
+    workload = check.workload
     case: dict[str, Scalar] = dict(workload.sizes)
     for name, value in workload.attributes.items():
         case[name] = "none" if value is None else value
-    return case | {"dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs}
+    return case | {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
 
 
 def _make_entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """A case as a workload entry of target.yaml."""
     signature = target.signature
     names = (*signature.dimensions, *signature.attributes_and_parameters, "dtype", "values")
-    entry = {name: case[name] for name in names if case[name] != "none"}
-    if case["values"] == "normal" and case["scale"] != 1:
-        entry["values"] = f"normal*{float(case['scale']):g}"
-    return entry
+    return {name: case[name] for name in names if case[name] != "none"}
 
 
 def describe_location(check: Check, signature: Signature) -> str:

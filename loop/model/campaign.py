@@ -11,7 +11,7 @@ from loop.model.plan import Positive
 PERSON, TUNER = "person", "tuner"
 """Proposers that are no command: for `person` the session pauses; for `tuner` it searches values itself."""
 Ended = Literal[
-    "edited", "unedited", "done", "failed", "deadline", "stalled", "limited", "login", "uncompiled", "conflict",
+    "edited", "unedited", "done", "failed", "deadline", "stalled", "login", "uncompiled", "conflict",
     "repeated", "interrupted",
 ]  # fmt: skip
 """How a proposal ended. Only `edited` gives an edit for the gate to judge."""
@@ -22,7 +22,6 @@ ENDING_TEXTS: dict[Ended, str] = {
     "failed": "it ended with an error",
     "deadline": "it was ended at its deadline",
     "stalled": "it was ended, for it printed nothing any more",
-    "limited": "its provider refused it for its rate until the deadline",
     "login": "it has to be logged in",
     "uncompiled": "its edit does not compile",
     "conflict": "its edit conflicts with a change kept meanwhile",

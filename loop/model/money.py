@@ -9,30 +9,11 @@ from loop.model.base import Count, Model
 from loop.model.plan import Text
 
 
-class Tokens(Model):
-    """Tokens of one or more AI calls. Each token counts in exactly one of the five kinds."""
-
-    input: Count = 0
-    """Input tokens that were not read from a cache."""
-    output: Count = 0
-    cache_read: Count = 0
-    cache_write: Count = 0
-    """Tokens written to a cache that lasts five minutes."""
-    cache_write_1h: Count = 0
-    """Tokens written to a cache that lasts an hour."""
-    searches: Count = 0
-
-    @property
-    def total(self) -> int:
-        return self.input + self.output + self.cache_read + self.cache_write + self.cache_write_1h
-
-
 class ModelUse(Model):
-    """Calls, tokens and cost of one AI model. `usd` None: unknown."""
+    """Tokens and cost of one AI model. `usd` None: unknown."""
 
     model: str
-    calls: Count
-    tokens: Tokens
+    tokens: Count
     usd: float | None
 
 
@@ -50,7 +31,7 @@ class AiUse(Model):
 
     @property
     def total_tokens(self) -> int:
-        return sum(use.tokens.total for use in self.models)
+        return sum(use.tokens for use in self.models)
 
 
 Resource = Literal["gpu", "engineer", "ai"]

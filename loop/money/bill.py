@@ -55,7 +55,7 @@ class SessionUse:
             source = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
             yield Charge(resource="ai", rate=source, seconds=0, usd=ai.usd)
         if ai.unpriced:
-            tokens = sum(use.tokens.total for use in ai.models if use.usd is None)
+            tokens = sum(use.tokens for use in ai.models if use.usd is None)
             reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"
             if tokens:
                 reason = f"the cost of {tokens:,} tokens of {', '.join(ai.unpriced)} is unknown"

@@ -26,14 +26,10 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
     yield Section(note=say.cost_and_return(bill, seconds), table=drop_empty_columns(heads, rows))
     models = []
     for use in bill.ai.models if bill.ai else ():
-        tokens = use.tokens
-        written_to_cache = tokens.cache_write + tokens.cache_write_1h
-        counts = [f"{n:,}" for n in (tokens.input, tokens.cache_read, written_to_cache, tokens.output)]
         usd = "unknown" if use.usd is None else say.usd(use.usd)
-        models.append((use.model, str(use.calls or "-"), *counts, usd))
+        models.append((use.model, f"{use.tokens:,}", usd))
     if models:
-        model_heads = ("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
-        yield Section(note="Tokens of AI, each counted once:", table=drop_empty_columns(model_heads, models))
+        yield Section(table=drop_empty_columns(("Model", ">Tokens", ">Cost"), models))
     yield Section(lines=tuple(_remarks(bill)))
     savings = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
     yield Section(table=drop_empty_columns(("Pattern", ">Spared", ">Worth", "As measured here"), savings))

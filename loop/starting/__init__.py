@@ -1,7 +1,7 @@
-"""`loop init` writes a first target for a function, module, kernel or program.
+"""`loop init` writes a first target for a function, module or kernel.
 
-Begin with `command`. It runs `program` in a separate process, which imports torch and the user's module and
-tries the function. `choices` lists possible arguments of each parameter, by annotation, name and default. `facts`
-calls the function with them and derives workloads and tolerance. `texts` makes the Python files. `c_text`
-parses a C kernel, and `source` writes its entry function. `manifest` chooses sizes and writes target.yaml.
+Begin with `command`. `options` reads the command line. `program` runs in a separate process, which imports torch and
+the user's module. `choices` lists possible arguments of each parameter, by annotation, name and default. `trial`
+makes the Python files with one choice of each, and calls them. `facts` derives workloads and tolerance from calls.
+`c_text` parses a C kernel, and `source` writes its entry function. `sizes` and `manifest` write target.yaml.
 """

@@ -1,13 +1,15 @@
-"""What `loop init` and the process that tries a function tell each other, as JSON."""
+"""What `loop init` is asked for, and what the process that tries a function answers."""
 
-from typing import Any, Literal
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from pydantic import ConfigDict
+from pydantic import Field
 
 from loop.model.base import Model
 
 Scalar = bool | int | float
-WITH_INFINITY = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
 
 
 class TensorSpec(Model):
@@ -24,68 +26,38 @@ class TensorSpec(Model):
     """For `index`, `distinct` and `sorted`: a size or number that bounds the values."""
 
 
-Likes = dict[str, tuple[TensorSpec, ...]]
-"""Path of a tensor (`x`, `config.scale`) to its `--like` options; several make a list of tensors."""
+@dataclass(frozen=True)
+class InitRequest:
+    """The arguments of `loop init`."""
+
+    folder: Path
+    source: str | None = None
+    """`module:function`, or a file of C, C++ or CUDA."""
+    like: Sequence[str] = ()
+    """Tensor shapes, as in `x=N,M`, `x=64,1000` or `places=N:int64<V`."""
+    values: Sequence[str] = ()
+    """Values of other parameters, as in `heads=4` or `config.eps=1e-5`."""
+    reference: str | None = None
+    """`module:function` of the reference, for a kernel."""
+
+    def command_line(self, *more: str, folder: Path | None = None) -> str:
+        """The same command line with more options, or for another folder, to print."""
+        words = ["--from", self.source or "module:function"]
+        words += ["--reference", self.reference] if self.reference else []
+        words += [word for text in self.like for word in ("--like", text)]
+        words += [word for text in self.values for word in ("--set", text)]
+        return shlex.join(["loop", "init", str(folder or self.folder), *words, *more])
 
 
-class TrialTerms(Model):
-    """What to try: the user's function, and what the command line says about its arguments."""
+class InitAnswer(Model):
+    """The files of a target; else what the user has to add."""
 
-    model_config = WITH_INFINITY
-    folder: str
-    """Folder from which the user's module is imported."""
-    module: str
-    name: str
-    """Function or class in the module, as in `softmax`, `Block` or `Scaler.apply`."""
-    function: str
-    """Name of the target's function."""
-    likes: Likes
-    fixed_sizes: dict[str, int]
-    """Dimension that the user gave by number to that number."""
-    values: dict[str, Any]
-    """Path of a parameter to its `--set` value."""
-    attributes: tuple[str, ...] | None
-    """Names of the numbers that a kernel or program takes; None for a Python function: any."""
-    command_line: str
-    """The user's command line, to which a hint appends what is missing."""
-    module_names: dict[str, str]
-    """`reference`, `mine` and `inputs` to the name of that module in the target."""
-
-
-class TargetFacts(Model):
-    """What trial calls showed of a function: all that its target.yaml says of it."""
-
-    model_config = WITH_INFINITY
-    function: str
-    kind: Literal["function", "module", "object"]
-    """Of a `module` or an `object`, an instance is made and called; its weights are an input."""
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    updates: dict[str, str]
-    """Output to the input that the function changes in place to that output."""
-    sizes: tuple[str, ...]
-    attributes: dict[str, Scalar]
-    """Parameter that is a number or a flag to its value."""
-    quick: tuple[dict[str, int], ...]
-    """Workloads that are timed."""
-    edges: tuple[dict[str, Scalar | str], ...]
-    """Workloads that are only checked; an entry `drawn` names other values of the inputs."""
-    tolerance: float
-    notes: tuple[str, ...]
+    files: dict[str, str] = Field(default_factory=dict)
+    """Path in the target to its text."""
+    edit: str = ""
+    """The file to edit."""
+    notes: tuple[str, ...] = ()
     """What was guessed, a sentence each."""
-    files: dict[str, str]
-    """Python module of the target to its text."""
-
-    @property
-    def needs_generator(self) -> bool:
-        """Whether the target needs a Python function that makes its inputs: loop draws only normal values."""
-        return self.kind != "function" or any(spec.values not in ("normal", "positive") for spec in self.inputs)
-
-
-class TrialResult(Model):
-    """The facts of a function that runs; else what the user has to add."""
-
-    facts: TargetFacts | None = None
     problem: str = ""
-    """What is missing or wrong, as a message."""
+    """What is missing or wrong, as a message; empty if the function runs."""
     hint: str | None = None

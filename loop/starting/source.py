@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.builds.build import find_used_files
 from loop.formats.python_text import read_text
 from loop.starting.c_text import CALL, DIRECTIVE, STREAM, CFunction, CParameter, functions, without_comments
-from loop.starting.model import Likes, TargetFacts
+from loop.starting.model import TensorSpec
 
 ENTRY_PARAMETERS = (
     "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
@@ -59,25 +58,22 @@ BUILD_BY_ENDING = {
     ".cu": ("cuda", "nvcc"),
 }
 """Ending of a source to the device of the variant, and its compiler."""
-HEAD_CXX20 = r"#[ \t]*include[ \t]*<(span|concepts|ranges|numbers|bit|barrier|latch)>|\bconcept\b|\brequires\b"
-FLAGS = (
-    (r"#[ \t]*pragma[ \t]+omp|#[ \t]*include[ \t]*<omp\.h>", "-fopenmp"),
-    (r"#[ \t]*include[ \t]*<\w*intrin\.h>", "-march=native"),
-    (HEAD_CXX20, "-std=c++20"),
-    (r"#[ \t]*include[ \t]*<math\.h>", "-lm"),
-)
-"""Pattern in a source to the compiler flag that it requires."""
+FLAGS = {
+    "gcc": "-O3, -march=native, -fopenmp, -lm",
+    "g++": "-O3, -march=native, -fopenmp, -std=c++20",
+    "nvcc": "-O3, '-arch={arch}', -Xptxas, -v",
+}
 EMULATION = ", emulation: {flags: [-x, c++, -std=c++17, -O1, -march=native, -g1, -DLOOP_EMULATE, -pthread]}"
 """The recipe for the emulator, which runs only sources that include loop_device.cuh."""
 
 
 @dataclass(frozen=True)
 class FirstVariant:
-    """The variant of a new target that is a kernel or a program."""
+    """The variant of a new target."""
 
     function: str
     yaml_line: str
-    """Its line in target.yaml; of a plain C function, that of the entry which `write_entry` makes."""
+    """Its line in target.yaml; of a plain C function, that of the entry which `EntryWriter.write` makes."""
     copied_files: Mapping[str, Path] = field(default_factory=dict)
     """File name in the target to the user's file, the kernel's own source first."""
     scalars: tuple[str, ...] = ()
@@ -97,45 +93,50 @@ class EntryWriter:
     constants: Mapping[str, Any]
     """Parameter to its `--set` value, for parameters that the reference does not take."""
 
-    def with_dtypes(self, likes: Likes) -> Likes:
+    def with_dtypes(self, likes: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
         """The inputs, those without element type with that of the parameter of equal name, else by order."""
         dtype_by_name = {pointer.name: pointer.dtype or "" for pointer in self.function.pointers}
         const_dtypes = [pointer.dtype or "" for pointer in self.function.pointers if pointer.is_const]
         dtype_by_order = dict(zip(likes, const_dtypes or dtype_by_name.values(), strict=False))
-        typed: Likes = {}
-        for path, specs in likes.items():
-            dtype = (dtype_by_name.get(path) or dtype_by_order.get(path, "")).replace("float32", "")
-            typed[path] = tuple(spec.model_copy(update={"dtype": spec.dtype or dtype}) for spec in specs)
+        typed: dict[str, TensorSpec] = {}
+        for path, like in likes.items():
+            dtype = dtype_by_name.get(path) or dtype_by_order.get(path, "")
+            dtype = like.dtype or ("" if dtype == "float32" else dtype)
+            typed[path] = like.model_copy(update={"dtype": dtype})
         return typed
 
-    def write(self, facts: TargetFacts) -> tuple[str, list[str]]:
-        """C source of the entry, and a note on each guess. Raises UsageError if a parameter is unclear."""
+    def write(
+        self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], attributes: Sequence[str]
+    ) -> tuple[str, list[str]]:
+        """C source of the entry, and a note on each guess. `outputs`: without inputs that are changed in place;
+        `attributes`: of the reference. Raises UsageError if a parameter is unclear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
         if self.function.problem:
             raise self._unclear(self.function.problem)
         if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
             message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
             raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
-        outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
-        input_places = {tensor.name: f"&loop_in[{n}]" for n, tensor in enumerate(facts.inputs)}
-        output_places = {tensor.name: f"&loop_out[{n}]" for n, tensor in enumerate(outputs)}
-        places = self._match_tensors(input_places, output_places)
+        in_places = {tensor.name: f"loop_in[{n}]" for n, tensor in enumerate(inputs)}
+        out_places = {tensor.name: f"loop_out[{n}]" for n, tensor in enumerate(outputs)}
+        places = self._match_tensors(in_places, out_places)
         sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
-        place_by_tensor = {**output_places, **input_places}
-        for tensor in (*facts.inputs, *outputs):
+        for tensor in inputs:
             for axis, dim in enumerate(tensor.dims):
-                sizes.setdefault(dim, f"loop_size({place_by_tensor[tensor.name]}, {axis})")
-        arguments = ", ".join(self._argument(parameter, places, sizes, facts) for parameter in parameters)
-        call = f"{self.function.call_name}({arguments})"
+                sizes.setdefault(dim, f"loop_size(&{in_places[tensor.name]}, {axis})")
+        numbers = {name: f"loop_attributes[{n}]" for n, name in enumerate(attributes)}
+        arguments = []
+        for parameter in parameters:
+            arguments.append(self._argument(parameter, places, sizes, numbers, inputs[0]))
+        call = f"{self.function.call_name}({', '.join(arguments)})"
         lines = []
-        for tensor in facts.inputs:
+        for tensor in inputs:
             dtype = _dtype_constant(tensor.dtype)
-            lines.append(f"if (loop_elements({input_places[tensor.name]}, {dtype}) < 0) return 1;")
-        tensors_in_c = [place.removeprefix("&") for place in (*input_places.values(), *output_places.values())]
-        count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors_in_c)
+            lines.append(f"if (loop_elements(&{in_places[tensor.name]}, {dtype}) < 0) return 1;")
         scratch = [pointer for pointer in self.function.pointers if places[pointer.name] == SCRATCH]
+        tensors = (*in_places.values(), *out_places.values())
+        count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
         lines += [f"void *loop_{pointer.name} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
-        writes_output = bool(facts.updates) or not {*places.values()}.isdisjoint(output_places.values())
+        writes_output = not outputs or not {*places.values()}.isdisjoint(out_places.values())
         is_status = writes_output and returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
         if is_status:
             call = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call}"
@@ -143,7 +144,7 @@ class EntryWriter:
             call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
         lines += [f"{call};", *(f"free(loop_{pointer.name});" for pointer in scratch)]
         lines += ["if (loop_status) return 2;"] if is_status else []
-        dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in facts.inputs)
+        dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in inputs)
         text = ENTRY_TEXT.format(
             source=self.path.name,
             name=name,
@@ -155,30 +156,29 @@ class EntryWriter:
         return text, [f"`{pointer.text}` is {memory}" for pointer in scratch]
 
     def _match_tensors(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name
-        of a tensor to its place. Equal names match first. Other `const` pointers are inputs; surplus ones may
-        be scratch memory. Raises UsageError if that leaves a pointer or a tensor."""
+        """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name of
+        a tensor to its place. Equal names match first. Of the others, surplus ones may be scratch memory, the
+        last that are not `const` are outputs, and the rest inputs. Raises UsageError if a tensor is left."""
+        pointers = self.function.pointers
         counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
         places: dict[str, str] = {}
-        for pointer in self.function.pointers:
+        for pointer in pointers:
             place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
             if place and place not in places.values():
                 places[pointer.name] = place
-        if self.function.returns in RESULT_TYPES and all(pointer.is_const for pointer in self.function.pointers):
+        if self.function.returns in RESULT_TYPES and all(pointer.is_const for pointer in pointers):
             outputs = {}  # Its only output is what it returns.
         free_inputs = [place for place in inputs.values() if place not in places.values()]
         free_outputs = [place for place in outputs.values() if place not in places.values()]
-        unnamed = [pointer for pointer in self.function.pointers if pointer.name not in places]
+        unnamed = [pointer for pointer in pointers if pointer.name not in places]
         scratch_count = max(len(unnamed) - len(free_inputs) - len(free_outputs), 0)
         scratch = [item for item in unnamed if not item.is_const and SCRATCH_NAME.fullmatch(item.name)]
         scratch = scratch[:scratch_count]
-        writers = [pointer for pointer in unnamed if not pointer.is_const and pointer not in scratch]
-        # With too few `const` pointers, the first of the others are taken for inputs.
-        const_count = sum(pointer.is_const for pointer in unnamed)
-        writers = writers[max(len(free_inputs) - const_count, 0) :]
+        writable = [pointer for pointer in unnamed if not pointer.is_const and pointer not in scratch]
+        writers = writable[max(len(writable) - len(free_outputs), 0) :]
         readers = [pointer for pointer in unnamed if pointer not in (*writers, *scratch)]
         if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
-            unclear = readers[len(free_inputs) :] or writers[len(free_outputs) :]
+            unclear = readers[len(free_inputs) :]
             reason = f"`{unclear[0].text}` is not clear" if unclear else "it has too few tensors"
             hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
             raise self._unclear(f"{self.function.name}: {reason}: {counts}", hint)
@@ -187,41 +187,45 @@ class EntryWriter:
         return places | {pointer.name: SCRATCH for pointer in scratch}
 
     def _argument(
-        self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: TargetFacts
+        self,
+        parameter: CParameter,
+        places: Mapping[str, str],
+        sizes: Mapping[str, str],
+        attributes: Mapping[str, str],
+        tensor: TensorSpec,
     ) -> str:
         """The C expression for a parameter: stream, pointer, constant, attribute, size or count. `places`: see
-        `_match_tensors`; `sizes`: dimension to its C expression. Raises UsageError if it is unclear."""
-        name, cast_type = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
+        `_match_tensors`; `sizes`, `attributes`: name to its C expression; `tensor`: the first input. Raises
+        UsageError if it is unclear."""
+        name, cast = parameter.name, f"({parameter.type} {'*' if parameter.pointers else ''})".replace(" )", ")")
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
-            return f"({cast_type})loop_stream"
+            return f"{cast}loop_stream"
         if name in places:
-            place = f"loop_{name}" if places[name] == SCRATCH else f"loop_data({places[name]})"
-            return f"({'const ' if parameter.is_const else ''}{cast_type}){place}"
-        attributes = {name: f"({cast_type})loop_attributes[{n}]" for n, name in enumerate(facts.attributes)}
-        is_number, expression = parameter in self.function.numbers, None
+            place = f"loop_{name}" if places[name] == SCRATCH else f"loop_data(&{places[name]})"
+            return f"{cast.replace('(', '(const ', 1) if parameter.is_const else cast}{place}"
+        is_number = parameter in self.function.numbers
+        is_integer = is_number and parameter.dtype not in NOT_INTEGERS
+        attribute = _by_name(name, attributes) if is_number else None
+        size = _by_name(name, sizes) if is_integer and name not in attributes else None
         if is_number and name in self.constants and name not in attributes:
             return json.dumps(self.constants[name])
-        if is_number and (name in attributes or parameter.dtype in NOT_INTEGERS):
-            expression = _by_name(name, attributes)
-        elif is_number:
-            expression = _by_name(name, sizes) or _by_name(name, attributes)
-            integers = [number.name for number in self.function.numbers if number.dtype not in NOT_INTEGERS]
-            unset = [integer for integer in integers if not _by_name(integer, attributes)]
-            unknown = [integer for integer in unset if not _by_name(integer, sizes)]
-            is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
-            # The only integer without a meaning of its own, such as `n`, is the number of all elements.
-            if is_only_unset or (unknown == [name] and COUNT_NAME.fullmatch(name)):
-                expression = f"loop_elements(&loop_in[0], {_dtype_constant(facts.inputs[0].dtype)})"
-        if expression is None:
-            expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
-            hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
-            tensor, numbers = facts.inputs[0], [number.name.lower() for number in self.function.numbers]
-            unnamed = [dim for dim in tensor.dims if dim.lower() not in numbers]
-            if is_number and unnamed and parameter.dtype not in NOT_INTEGERS:
-                shape = ",".join(name.upper() if dim == unnamed[-1] else dim for dim in tensor.dims)
-                hint = f"--like {tensor.name}={shape} where it is a size, {hint}"
-            raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {expected}", hint)
-        return expression
+        integers = [item.name for item in self.function.numbers if item.dtype not in NOT_INTEGERS]
+        unset = [item for item in integers if not _by_name(item, attributes)]
+        unknown = [item for item in unset if not _by_name(item, sizes)]
+        # The only integer without a meaning of its own, such as `n`, is the number of all elements.
+        is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
+        if is_integer and name in unset and (is_only_unset or (unknown == [name] and COUNT_NAME.fullmatch(name))):
+            return f"loop_elements(&loop_in[0], {_dtype_constant(tensor.dtype)})"
+        if size or attribute:
+            return size or f"{cast}{attribute}"
+        expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
+        hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
+        numbers = [number.name.lower() for number in self.function.numbers]
+        unnamed = [dim for dim in tensor.dims if dim.lower() not in numbers]
+        if is_integer and unnamed:
+            shape = ",".join(name.upper() if dim == unnamed[-1] else dim for dim in tensor.dims)
+            hint = f"--like {tensor.name}={shape} where it is a size, {hint}"
+        raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {expected}", hint)
 
     def _unclear(self, message: str, hint: str = "") -> UsageError:
         """The error at the function's line; without a hint, it tells how to write an entry."""
@@ -297,18 +301,12 @@ def _only_or_named(names: Iterable[str], stem: str) -> str | None:
 
 
 def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
-    """The line of a compiled variant in target.yaml, with the flags that its sources require.
-    `path`: the user's file; `source`: the file in the target that is compiled; `files`: the user's files."""
+    """The line of a compiled variant in target.yaml. `path`: the user's file; `source`: the file in the target
+    that is compiled; `files`: the user's files."""
     device, compiler = BUILD_BY_ENDING[path.suffix]
-    flags, emulation = ["-O3", "'-arch={arch}'", "-Xptxas", "-v"], ""
-    texts = [read_text(file) for file in files.values()]
-    if compiler != "nvcc":
-        text = "\n".join(without_comments(text) for text in texts)
-        needed = [flag for pattern, flag in FLAGS if re.search(pattern, text)]
-        flags = ["-O3", *(flag for flag in needed if not (path.suffix == ".c" and "std=" in flag))]
-    elif any("loop_device.cuh" in INCLUDE.findall(text) for text in texts):
-        emulation = EMULATION
-    build = f"{{compiler: {compiler}, flags: [{', '.join(flags)}]}}"
+    includes = [name for file in files.values() for name in INCLUDE.findall(read_text(file))]
+    emulation = EMULATION if compiler == "nvcc" and "loop_device.cuh" in includes else ""
+    build = f"{{compiler: {compiler}, flags: [{FLAGS[compiler]}]}}"
     fields = f"sources: [{source}], entry: {entry}, build: {build}{emulation}"
     return f"mine: {{kind: c_abi, device: {device}, {fields}}}"
 
@@ -343,31 +341,3 @@ def identifier(name: str) -> str:
     """A lower-case identifier made of a name: `of_` before a digit, `computed` if nothing is left."""
     safe_name = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "computed"
     return safe_name if safe_name[0].isalpha() else f"of_{safe_name}"
-
-
-@dataclass(frozen=True)
-class PythonSource:
-    """The user's function or class, and where to find it."""
-
-    module: str
-    name: str
-    folder: Path
-    """Folder where its module is searched."""
-    files: Mapping[str, Path]
-    """Name in the target to the file to copy; empty for an installed package."""
-
-    @classmethod
-    def parse(cls, text: str) -> "PythonSource":
-        """Parse `module:function`; the module may be a file's path. Its files are the user's module and the local
-        modules that it imports. Raises UsageError for other text; whether they exist, the trial says."""
-        module, _, name = text.partition(":")
-        folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
-        module = (Path(module).name if "/" in module else module).removesuffix(".py")
-        if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
-            expected = f"expected module:function, or a file that ends in {', '.join(BUILD_BY_ENDING)}"
-            raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
-        files = {file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")}
-        path = module.replace(".", "/")
-        if files.keys().isdisjoint((f"{path}.py", f"{path}/__init__.py")):
-            files = {}  # Installed, or without Python source: nothing to copy.
-        return cls(module, name, folder, files)

@@ -23,7 +23,7 @@ WITHOUT = {
 WORDS = {
     "cost keep-or-stop": "--idle-hours 5 --gpu-usd-per-hour 1 --stop-cost-usd 1",
     "catalog build": "--out pages",
-    "init": "mine --command true --reference torch:sin --like input=N",
+    "init": "mine --from torch:sin --like input=N",
     "job run": "JOB",
     "optimize": "PROJECT --dry-run",
     "patterns show": "baseline-first",

@@ -2,13 +2,14 @@
 
 import itertools
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from loop.debug.rules import ENOUGH_PREDICTIONS, MIN_PREDICTIONS, Case, RuleSearch
 
-WORDS: Case = {"dtype": "float32", "values": "normal", "scale": 1.0, "inputs": "contiguous", "causal": False}
+WORDS: Case = {"dtype": "float32", "values": "normal", "inputs": "contiguous", "causal": False}
 TWO = [(64, 64), (64, 256), (1, 8), (1, 100), (7, 8), (7, 100), (33, 8), (33, 101), (16, 2048)]
 Kernel = Callable[[Mapping[str, int]], bool]
 
@@ -41,7 +42,6 @@ def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
         (lambda case: case["D"] > 512, "D > 512"),
         (lambda case: case["D"] >= 701, "D >= 701"),
         (lambda case: case["N"] != case["D"], "N != D"),
-        (lambda case: case["N"] * case["D"] > 4096, "N*D > 4096"),
         (lambda case: case["D"] & (case["D"] - 1) != 0, "D is no power of two"),
         (lambda case: case["N"] == 1, "N == 1"),
         (lambda case: case["causal"] and case["N"] != case["D"], "causal is true and N != D"),
@@ -51,11 +51,12 @@ def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
     ],
 )
 def test_a_rule_is_found_from_few_cases(wrong: Kernel, expected: str) -> None:
-    """Multiples, thresholds, products, relations, attributes, and two of them; none where none fits."""
+    """Multiples, thresholds, relations, attributes, and two of them; none where none fits."""
     found = search(wrong)
     assert walked(found, wrong) < 60
     said = found.conclusion.text if found.conclusion else ""
-    assert {*expected.split(" and "), *expected.split(" or ")} == {*said.split(" and "), *said.split(" or ")}
+    assert sorted(re.split(" and | or ", expected)) == sorted(re.split(" and | or ", said))
+    assert (" and " in expected) == (" and " in said)
     assert not expected or found.predicted >= ENOUGH_PREDICTIONS
 
 

@@ -14,7 +14,7 @@ from loop.builds.resources import requests_report
 from loop.cli import app
 from loop.library import targets
 from loop.model.target import CAbiVariant, Target
-from loop.starting.model import TargetFacts, TensorSpec
+from loop.starting.model import TensorSpec
 from loop.starting.source import read_kernel, sources_to_edit
 
 OPS = """
@@ -98,27 +98,20 @@ void scale(const float *__restrict__ x,
   for (int i = 0; i < n; i++) y[i] = twice(x[i]);
 }
 """
-PROGRAM = """
-import array, sys
-values = array.array("f", open(sys.argv[1], "rb").read())
-array.array("f", [2 * one for one in values]).tofile(open(sys.argv[2], "wb"))
-"""
 ALIASES = "typedef float real;\nusing count_t = std::int64_t;\n"
 COUNTED = "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)"
 N = "loop_size(&loop_in[0], 0)"
-COMMAND = f"{sys.executable} program.py {{x}} {{output}}"
 FUNCTION = ("--from", "ops:softmax", "--like", "x=64,100")
 SEVERAL = ("--from", "ops:both", "--like", "x=64,100")
 MODULE = ("--from", "ops:Block", "--like", "x=N,D")
 SOURCE = ("--from", "scale.c", "--reference", "ops:scale", "--like", "x=N,M")
 BARE = ("--from", "plain.cpp", *SOURCE[2:])
-WORDS = ("--command", COMMAND, "--reference", "ops:scale", "--like", "x=N,M")
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a function, a kernel and a program."""
-    texts = {"ops.py": OPS, "helping.py": "def twice(x):\n    return 2 * x\n", "program.py": PROGRAM}
+    """A folder with functions and kernels."""
+    texts = {"ops.py": OPS, "helping.py": "def twice(x):\n    return 2 * x\n"}
     texts |= {"scale.c": SCALE, "factor.h": "#define FACTOR 2.0f\n", "plain.cpp": PLAIN}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -149,18 +142,15 @@ def entry(source: str, *likes: str) -> str:
     inputs = [spec for spec in specs if spec.name != "output"]
     outputs = [spec for spec in specs if spec.name == "output"]
     outputs = outputs or [TensorSpec(name="output", dims=inputs[0].dims)]
-    facts = TargetFacts.model_construct(inputs=inputs, outputs=outputs, updates={}, attributes={})
     writer = read_kernel(Path(source), "", {}).entry_writer
     assert writer is not None
-    text, _ = writer.write(facts)
+    text, _ = writer.write(inputs, outputs, ())
     return text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words",
-    [FUNCTION, SEVERAL, MODULE, SOURCE, BARE, WORDS],
-    ids=["function", "two outputs", "module", "file", "plain", "program"],
+    "words", [FUNCTION, SEVERAL, MODULE, SOURCE, BARE], ids=["function", "two outputs", "module", "file", "plain"]
 )
 def test_the_first_verdict_needs_no_edit(words: tuple[str, ...]) -> None:
     """Made, allowed, right."""
@@ -261,13 +251,13 @@ def test_fields_of_a_dataclass_are_attributes_and_positions_whole_numbers() -> N
     assert {3.0, 4.5} == {one.get("theta", 3.0) for one in target.workloads["edges"]}
 
 
-def test_outputs_are_as_many_on_all_sizes_and_an_operator_says_its_parameters() -> None:
+def test_outputs_are_as_many_on_all_sizes_and_an_operator_takes_options_by_name() -> None:
     """One row in four parts is one part: no workload has it."""
     loop("init", "parts", "--from", "ops:parts", "--like", "x=N,M", "--set", "n=4")
     edges = targets.read_target(find_project(Path("parts"), Path.cwd())).value.workloads["edges"]
     assert {4} == {len(torch.ones(one["N"]).chunk(4)) for one in edges}
-    target = made("--from", "ops:leaky", "--like", "self=N,M")
-    assert 0.01 == target.signature.attributes["negative_slope"].default
+    target = made("--from", "ops:leaky", "--like", "self=N,M", "--set", "negative_slope=0.2")
+    assert 0.2 == target.signature.attributes["negative_slope"].default
 
 
 def test_what_needs_values_above_zero_gets_them() -> None:
@@ -298,7 +288,7 @@ def test_what_cannot_change_together_changes_alone() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "either --from or --command"),
+        ((), "expected --from with a function or a file"),
         (("--from", "ops"), "expected module:function"),
         (("--from", "not_there:f", "--like", "x=N"), "no module `not_there`"),
         (("--from", "ops:sofmax", "--like", "x=N"), "did you mean 'softmax'"),
@@ -314,7 +304,6 @@ def test_what_cannot_change_together_changes_alone() -> None:
         (("--from", "scale.c", "--like", "x=N"), "no function says what is right"),
         (("--from", "size.c", *SOURCE[2:]), "`int rows` of f is not clear"),
         (("--from", "size.c", *SOURCE[2:4], "--like", "x=6,7"), "--like x=ROWS,M where it is a size, --set rows="),
-        (("--command", "'", "--like", "x=N"), "cannot be read"),
     ],
 )
 def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:

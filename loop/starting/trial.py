@@ -1,14 +1,27 @@
-"""Make the Python files of a first target: reference, a variant equal to it, and generator."""
+"""A user's function as the Python files of a first target call it: reference, variant and generator."""
 
 import re
+import sys
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
+
+from loop.base.errors import UsageError
+from loop.calls.callee import outputs_of
+from loop.calls.torch_side import DTYPE_NAMES, same_bits
 from loop.starting.choices import Call, Choice
 from loop.starting.model import Scalar, TensorSpec
 
+SEED = 7
+REFERENCE = "loop_starting_reference"
+"""Module name under which the wrapper of the user's function is imported here."""
 SIZE = re.compile(r"<(\w+)\.(\d+)>")
+Dims = dict[str, int]
+"""Name of a dimension to its size."""
 HELPERS = {
     "_normal": '''
 def _normal(shape, drawn, draw, dtype):
@@ -108,7 +121,7 @@ class Subject:
     kind: Literal["function", "module", "object"] = "function"
     """`function`; `module` or `object`: an instance is made, and then called."""
     method: str = ""
-    """Method of the instance to call; empty: call the instance itself."""
+    """Method of an object to call."""
     constructor: Call = field(default_factory=list)
     imports: Sequence[str] = ()
     """Import statements that the arguments need."""
@@ -119,30 +132,105 @@ class Subject:
         return f"{self.module}:{self.name}"
 
 
-@dataclass
-class Hypothesis:
-    """How the function may be called: one choice for every parameter."""
+@dataclass(frozen=True)
+class Outcome:
+    """The results of one call."""
 
-    subject: Subject
-    choices: Mapping[str, Choice]
-    """Path of a parameter to its choice."""
-    has_outputs: bool = True
-    """Whether the function returns outputs, besides inputs that it changes in place."""
+    outputs: dict[str, Tensor]
+    changed: dict[int, Tensor]
+    """Index of each input that the call changed in place, to its new value."""
 
     @property
-    def inputs(self) -> list[TensorSpec]:
+    def results(self) -> dict[str, Tensor]:
+        """Outputs by name, and inputs changed in place as `#0`."""
+        return self.outputs | {f"#{number}": tensor for number, tensor in self.changed.items()}
+
+    @property
+    def shapes(self) -> list[torch.Size]:
+        """Shapes of the outputs."""
+        return [tensor.shape for tensor in self.outputs.values()]
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no result holds NaN or infinity."""
+        return all(bool(tensor.isfinite().all()) for tensor in self.results.values())
+
+    def equals(self, other: "Outcome") -> bool:
+        """Whether another call gave the same results bit by bit; False without results."""
+        pairs = [(tensor, other.results.get(name)) for name, tensor in self.results.items()]
+        return bool(pairs) and all(second is not None and same_bits(first, second) for first, second in pairs)
+
+
+class Trial:
+    """A way to call the user's function: a choice for every parameter. It makes the target's files, and calls."""
+
+    def __init__(self, subject: Subject, choices: Mapping[str, Choice]) -> None:
+        """`choices`: path of a parameter to its choice. Executes the source that the target would get."""
+        self.subject, self.choices = subject, choices
+        self.inputs = [tensor for choice in choices.values() for tensor in choice.inputs]
         """All input tensors, in the order of the call."""
-        return [tensor for choice in self.choices.values() for tensor in choice.inputs]
-
-    @property
-    def attributes(self) -> dict[str, Scalar]:
-        """Attribute to its value; a workload can change them."""
-        return {name: value for choice in self.choices.values() for name, value in choice.attributes.items()}
-
-    @property
-    def dims(self) -> list[str]:
+        self.dims = list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
         """Names of all sizes, in order of appearance."""
-        return list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
+        self.attributes: dict[str, Scalar] = {}
+        """Attribute to its value; a workload can change them."""
+        for choice in choices.values():
+            self.attributes |= choice.attributes
+        self.has_outputs = True
+        """Whether the function returns outputs, besides inputs that it changes in place."""
+        self.outcomes: list[tuple[Dims, Outcome]] = []
+        """Sizes that ran, each with the results."""
+        names = _executed_names(self.wrapper(""), "reference")
+        self.function = names[subject.function]
+        module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)  # The source of `make` imports it.
+        vars(module).update(names)
+        self.make_inputs = _executed_names(self.generator(REFERENCE), "inputs")["make"]
+
+    @property
+    def needs_generator(self) -> bool:
+        """Whether the target needs a Python function that makes its inputs: loop draws only normal values."""
+        is_drawn = all(tensor.values in ("normal", "positive") for tensor in self.inputs)
+        return self.subject.kind != "function" or not is_drawn
+
+    def run(
+        self,
+        sizes: Mapping[str, int],
+        *,
+        drawn: str = "normal",
+        attributes: Mapping[str, Scalar] = {},
+        as_float64: bool = False,
+    ) -> Outcome:
+        """Make one call. Raises UsageError for an output that is no tensor of real numbers. `drawn`: values of
+        the inputs (`normal`, `negative`, `far`, `ends`); `attributes`: those that differ from the choices."""
+        attributes = {**self.attributes, **attributes}
+        inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
+        arguments = [_copy(value, as_float64=as_float64) for value in inputs]
+        before = [_copy(value, as_float64=False) for value in arguments]
+        outputs = outputs_of(self.function(*arguments, **attributes))
+        for name, output in outputs.items():
+            if not isinstance(output, Tensor) or output.dtype not in DTYPE_NAMES:
+                kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
+                message = f"{self.subject.full_name} gives {name} as {kind}: expected tensors of real numbers"
+                raise UsageError(message, hint="name a function that gives tensors")
+        changed: dict[int, Tensor] = {}
+        for number, (new, old) in enumerate(zip(arguments, before, strict=True)):
+            if isinstance(new, Tensor) and not same_bits(new, old):
+                changed[number] = new
+        changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
+        returned = {name: tensor for name, tensor in outputs.items() if id(tensor) not in changed_ids}
+        return Outcome({name: tensor.detach().clone() for name, tensor in returned.items()}, changed)
+
+    def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
+        """Whether a call runs, is as finite as earlier ones and has their outputs. If so, `outcomes` gets it."""
+        try:
+            outcome = self.run(sizes, attributes=attributes)
+        except Exception:
+            return False
+        if self.outcomes and self.outcomes[0][1].outputs.keys() != outcome.outputs.keys():
+            return False  # A target has the same outputs on all sizes.
+        if not outcome.is_finite and all(earlier.is_finite for _, earlier in self.outcomes):
+            return False
+        self.outcomes.append((dict(sizes), outcome))
+        return True
 
     def argument_text(self, call: Call) -> str:
         """Arguments as source text, with each `{path}` replaced by the chosen text."""
@@ -151,7 +239,7 @@ class Hypothesis:
             text = text.replace("{" + path + "}", choice.text)
         return text
 
-    def constructor_text(self) -> tuple[str, dict[str, str]]:
+    def _constructor_text(self) -> tuple[str, dict[str, str]]:
         """The constructor's arguments as text, and each name in it to its size or attribute.
         A size as `<x.1>` becomes a name `size_0`, so that the text can be the body of a function."""
         text = self.argument_text(self.subject.constructor)
@@ -171,23 +259,16 @@ class Hypothesis:
         parameters += ["*", *self.attributes] if self.attributes else []
         top_name, dot, inner_name = subject.name.partition(".")
         arguments = self.argument_text(subject.call)
-        constructor_arguments, values = self.constructor_text()
-        instance, new_instance = (
-            f"_make_instance({', '.join(values.values())})",
-            f"_given({constructor_arguments})",
-        )
-        if subject.kind == "function":
-            call = f"_given{dot}{inner_name}({arguments})"
-        elif subject.kind == "object":
-            make_instance = OBJECT_CODE.format(parameters=", ".join(values), new=new_instance)
+        call = f"_given{dot}{inner_name}({arguments})"
+        if subject.kind != "function":
+            constructor_arguments, values = self._constructor_text()
+            instance = f"_make_instance({', '.join(values.values())})"
+            make_instance = MODULE_CODE if subject.kind == "module" else OBJECT_CODE
+            new = f"_given({constructor_arguments})"
+            make_instance = make_instance.format(parameters=", ".join(values), new=new)
             call = f"_with_weights({instance}, weights).{subject.method}({arguments})"
-        else:
-            make_instance = MODULE_CODE.format(parameters=", ".join(values), new=new_instance)
-            positional = self.argument_text([argument for argument in subject.call if not argument[0]])
-            keywords = self.argument_text([argument for argument in subject.call if argument[0]])
-            call_arguments = f"({positional}{',' if positional else ''})"
-            call_arguments += f", dict({keywords})" if keywords else ""
-            call = f"torch.func.functional_call({instance}, weights, {call_arguments})"
+            if subject.kind == "module":
+                call = f"torch.func.functional_call({instance}, weights, (), dict({arguments}))"
         call = SIZE.sub(r"\1.shape[\2]", call)
         imports = "\n".join([*subject.imports, f"from {subject.module} import {top_name} as _given"])
         code = f"{call}\n{make_instance}\n{imports}"
@@ -205,7 +286,7 @@ class Hypothesis:
         imports = "import torch"
         if self.subject.kind != "function":
             dims = {tensor.name: tensor.dims for tensor in self.inputs}
-            arguments = ", ".join(self.constructor_text()[1].values())
+            arguments = ", ".join(self._constructor_text()[1].values())
             arguments = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
             imports += f"\n\nfrom {reference} import _make_instance"
             drawings.insert(0, f"_weights(_make_instance({arguments}), _draw, dtype)")
@@ -219,6 +300,15 @@ class Hypothesis:
             f'def make({parameters}):\n    """All inputs, in the order of the call."""\n'
             f"    _draw = torch.Generator().manual_seed(seed)\n    return (\n{body}    )\n"
         )
+
+
+def _copy(value: Any, *, as_float64: bool) -> Any:
+    """A copy of a tensor or of a dict of weights; `as_float64`: floating-point tensors in float64."""
+    if isinstance(value, dict):
+        return {name: _copy(weight, as_float64=as_float64) for name, weight in value.items()}
+    if as_float64 and value.is_floating_point():
+        return value.to(torch.float64, copy=True)
+    return value.clone()
 
 
 def _drawing_call(tensor: TensorSpec) -> str:
@@ -238,7 +328,7 @@ def _drawing_call(tensor: TensorSpec) -> str:
     }[tensor.values]
 
 
-def executed_names(text: str, name: str) -> dict[str, Any]:
+def _executed_names(text: str, name: str) -> dict[str, Any]:
     """Execute a module's source text. Returns the names that it defines. `name`: of the module, in tracebacks."""
     names: dict[str, Any] = {"__name__": name}
     exec(compile(text, f"{name}.py", "exec"), names)
