@@ -49,7 +49,7 @@ BLOCK_SIZES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Block sizes that are tried: the last, partial block may be wrong."""
 TEXT_BY_GATE_CAUSE = {
     "outside": "it reads or writes outside of its tensors",
-    "not written": "some of its output is never written",
+    "not written": "some of its output is never written, or added to what stands there",
     "one output": "its output does not follow its input's values",
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }

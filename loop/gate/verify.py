@@ -52,7 +52,7 @@ Above that share no process is kept. To start one again costs a third of a secon
 MOST_ROUNDING_ERRORS = 32.0
 """If the references of two seeds differ by more rounding errors, one output cannot be right for both:
 a right kernel may be off by 16 of them on either side."""
-ELEMENT_CAUSES = ("elements", "loose tolerance", "NaN")
+ELEMENT_CAUSES = ("elements", "loose tolerance", "NaN", "not written")
 """Causes that say only that elements are wrong."""
 VALUE_CAUSES = (*ELEMENT_CAUSES, "checker", "plain error", "two outputs", "one output")
 """Causes that a dependence on earlier calls may explain."""
@@ -592,6 +592,9 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
             worst += "; results of earlier calls are NaN by now: is it one of those?"
         elif reply.is_nondeterministic:
             worst += "; a second run gave another output: flaky"
+        elif reply.depends_on_prefill and not is_nan:
+            value_cause = "not written"
+            worst += "; what stood in the output before the call shows in it"
         return "NaN" if is_nan else value_cause, f"{wrong_text} on {place}; worst {worst}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"

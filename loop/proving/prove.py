@@ -23,8 +23,8 @@ from loop.workers.judge_process import Unjudged
 from loop.workers.messages import Compute, Computed
 
 Causes = tuple[Cause, ...]
-WRONG_CAUSES: Causes = ("elements", "loose tolerance", "NaN", "plain error")
-MISSING_CAUSES: Causes = (*WRONG_CAUSES, "launched nothing", "not written")
+WRONG_CAUSES: Causes = ("elements", "loose tolerance", "NaN", "plain error", "not written")
+MISSING_CAUSES: Causes = (*WRONG_CAUSES, "launched nothing")
 CHANGED_CAUSES: Causes = ("changed input",)
 ZEROS_CONTROL = "zeros"
 """Writes only zeros. If this control passes, the tolerance is wider than every output."""

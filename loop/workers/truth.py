@@ -98,7 +98,7 @@ class Truth:
         if self.stated_allowed is None:
             return ""
         atol = f"{self.tolerance.atol:.2g}"
-        return f"the stated atol of {self.file.name}: zeros would be right by it; {atol} is allowed"
+        return f"the stated atol of output {self.file.name}: zeros would be right by it; {atol} is allowed"
 
     def tighten_for(self, output: Tensor) -> "Truth":
         """Reduce the allowed errors if more elements of `output` are off than rounding explains: errors

@@ -5,19 +5,22 @@ import re
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run_to_end
 from loop.gate import verify as verification
-from loop.gate.verify import LAYOUTS, Job, verify
+from loop.gate.verify import LAYOUTS, Job, describe_fault, verify
 from loop.model.dtypes import Dtype, Layout
-from loop.model.measurement import Check, VariantChecks
+from loop.model.measurement import Check, Mismatch, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import RefusalReply
+from loop.workers.judge_messages import Finding
+from loop.workers.messages import Computed, RefusalReply
 from loop.workers.program import Refusal
 from tests.targets import compiled, make_sides, open_bench, write_target
 
@@ -281,3 +284,19 @@ def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
         one.inputs: one.status for one in found.checks
     }
     assert not found.is_right
+
+
+@pytest.mark.parametrize(
+    ("got", "depends", "cause"), [(313.0, True, "not written"), (313.0, False, "elements"), (None, True, "NaN")]
+)
+def test_a_whole_number_that_follows_the_memory_was_not_written(
+    got: float | None, depends: bool, cause: str
+) -> None:
+    """Its memory is never NaN: without this, adding to it looks like a result that is one too small."""
+    worst = Mismatch(index={"n": 2}, expected=314, got=got, allowed=0)
+    finding = Finding.model_construct(worst=worst, wrong=23, total=25, output="", passes_only_as_stated=False)
+    reply = Computed(
+        output_files=(), changed_inputs=(), stray_writes=(), replaced_functions=(), depends_on_prefill=depends
+    )
+    side = SimpleNamespace(kind="c_abi", deterministic=True)
+    assert cause == describe_fault(cast(Side, side), reply, finding, "n8")[0]
