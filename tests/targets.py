@@ -116,6 +116,18 @@ ENTRY(by_value) {
   memcpy(y, answer, size);
   return 0;
 }
+ENTRY(learns) {  /* As a processor does: quicker where every comparison turns out as in the last call. */
+  static float last[1 << 16];
+  uint32_t changed = 0, old, now;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    memcpy(&old, last + i, sizeof old);
+    memcpy(&now, x + i, sizeof now);
+    changed |= (old ^ now) >> 1;
+  }
+  memcpy(last, x, rows * columns * sizeof(float));
+  for (int again = 0; again < 20 && changed; ++again) fill(x, answer, rows * columns);
+  return fill(x, y, rows * columns);
+}
 KERNEL(typed) {
   const int64_t count = inputs[0].sizes[0] * inputs[0].sizes[1];
   if (inputs[0].strides[0] != inputs[0].sizes[1]) return 4;

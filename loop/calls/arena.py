@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from loop.calls.call import POISON, Call, TensorFile
 from loop.calls.invocation import Stage
+from loop.model.dtypes import is_floating
 
 ALIGNMENT = 256
 GAP_BYTES = 4096
@@ -205,6 +206,16 @@ class Arena:
         if flipped_bits:
             changed = (int.from_bytes(original, "little") ^ flipped_bits).to_bytes(itemsize, "little")
         self.memory[begin : begin + itemsize] = changed
+
+    def flip_last_bits(self) -> None:
+        """Flip the last bit of every floating-point element until inputs are written again. The values are
+        new, but comparisons turn out as before, so a processor predicts the same branches."""
+        for pool in self.pools:
+            tensor = pool.tensor
+            if is_floating(tensor.dtype):
+                mask = (b"\x01" + bytes(tensor.itemsize - 1)) * (tensor.pool_nbytes // tensor.itemsize)
+                bits = int.from_bytes(self.memory[pool.offset : pool.end]) ^ int.from_bytes(mask)
+                self.memory[pool.offset : pool.end] = bits.to_bytes(tensor.pool_nbytes)
 
     def restore_elements(self) -> None:
         """Restore all elements changed by `change_element`, the latest first."""

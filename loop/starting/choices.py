@@ -26,7 +26,8 @@ RESERVED_NAMES = ("dtype", "values", "weight", "weights", "seed", "device", "dra
 LIST_LENGTH = 3  # Length of a list of tensors.
 INDEX_WORDS = "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
 INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
-ORDERS = ((r".*slots?(_mapping|_ids|_idx)?", "distinct"), (r".*(cu_seqlens?|indptr|offsets|crow\w*)", "sorted"))
+OFFSETS = r".*(cu_seqlens?|indptr|offsets|crow\w*|row_?ptrs?|splits)"
+ORDERS = ((r".*slots?(_mapping|_ids|_idx)?", "distinct"), (OFFSETS, "sorted"))
 """Names of index tensors with different values (slots), or with sorted values (offsets)."""
 MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
 CONFIG = re.compile(r"(config|conf|cfg|args|opts?|options|params|hparams|settings)")
@@ -278,7 +279,8 @@ class Choices:
         normal = choices_of(like.dtype, ["normal", "positive"], [""], "")
         is_index = bool(order or INDEX.fullmatch(name.lower()) or like.high)
         if is_whole:
-            choices = [*index, *whole] if is_index else [*whole, *index]
+            ordered = choices_of(like.dtype, ["sorted"], [like.high] if like.high else highs, "")
+            choices = [*index, *whole, *ordered] if is_index else [*whole, *index, *ordered]
         elif like.dtype:
             choices = masks if like.dtype == "bool" else normal
         elif is_index:

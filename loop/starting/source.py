@@ -47,6 +47,8 @@ LOOP_EXPORT int loop_entry({terms}) {{
 """
 RESULT_TYPES = ("float", "double", "int")
 """Return types that hold the only output of a function without output parameter."""
+FORMULA, WORD = re.compile(r"[\w\s+*/()-]+"), re.compile(r"[A-Za-z_]\w*")
+"""A formula of sizes that `--set` may give for a number of a kernel, and a name in it."""
 NOT_INTEGERS = ("float32", "float64", "bool")
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
@@ -59,9 +61,9 @@ BUILD_BY_ENDING = {
 }
 """Ending of a source to the device of the variant, and its compiler."""
 FLAGS = {
-    "gcc": "-O3, -march=native, -fopenmp, -lm",
-    "g++": "-O3, -march=native, -fopenmp, -std=c++20",
-    "nvcc": "-O3, '-arch={arch}', -Xptxas, -v",
+    "gcc": "-O3, -march=native, -fopenmp, -I., -lm",
+    "g++": "-O3, -march=native, -fopenmp, -I., -std=c++20",
+    "nvcc": "-O3, '-arch={arch}', -I., -Xptxas, -v",
 }
 EMULATION = ", emulation: {flags: [-x, c++, -std=c++17, -O1, -march=native, -g1, -DLOOP_EMULATE, -pthread]}"
 """The recipe for the emulator, which runs only sources that include loop_device.cuh."""
@@ -153,7 +155,12 @@ class EntryWriter:
             body="".join(f"  {line}\n" for line in lines),
         )
         memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
-        return text, [f"`{pointer.text}` is {memory}" for pointer in scratch]
+        notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
+        for parameter, argument in zip(parameters, arguments, strict=True):
+            if argument.startswith("loop_elements("):
+                guess = f"{parameter.name} = the number of elements of {inputs[0].name}"
+                notes.append(f"{guess}; --set {parameter.name}=VALUE changes it")
+        return text, notes
 
     def _match_tensors(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
         """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name of
@@ -180,7 +187,8 @@ class EntryWriter:
         if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
             unclear = readers[len(free_inputs) :]
             reason = f"`{unclear[0].text}` is not clear" if unclear else "it has too few tensors"
-            hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
+            hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch; "
+            hint += "where it changes an input in place, let the reference change it, too, as `c += a @ b` does"
             raise self._unclear(f"{self.function.name}: {reason}: {counts}", hint)
         matched = zip(readers + writers, free_inputs + free_outputs, strict=True)
         places |= {pointer.name: place for pointer, place in matched}
@@ -208,7 +216,7 @@ class EntryWriter:
         attribute = _by_name(name, attributes) if is_number else None
         size = _by_name(name, sizes) if is_integer and name not in attributes else None
         if is_number and name in self.constants and name not in attributes:
-            return json.dumps(self.constants[name])
+            return self._constant(name, sizes)
         integers = [item.name for item in self.function.numbers if item.dtype not in NOT_INTEGERS]
         unset = [item for item in integers if not _by_name(item, attributes)]
         unknown = [item for item in unset if not _by_name(item, sizes)]
@@ -218,14 +226,31 @@ class EntryWriter:
             return f"loop_elements(&loop_in[0], {_dtype_constant(tensor.dtype)})"
         if size or attribute:
             return size or f"{cast}{attribute}"
-        expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
-        hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
+        known, hint, unclear = {**sizes, **attributes, **self.constants}, "", [parameter]
+        if is_number:
+            unclear = [number for number in self.function.numbers if not _by_name(number.name, known)]
+            options = " ".join(f"--set {number.name}=VALUE" for number in unclear)
+            hint = f"{options}: a number, or a formula such as {'*'.join([*sizes][:2])}"
         numbers = [number.name.lower() for number in self.function.numbers]
         unnamed = [dim for dim in tensor.dims if dim.lower() not in numbers]
         if is_integer and unnamed:
             shape = ",".join(name.upper() if dim == unnamed[-1] else dim for dim in tensor.dims)
             hint = f"--like {tensor.name}={shape} where it is a size, {hint}"
-        raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {expected}", hint)
+        texts = ", ".join(f"`{number.text}`" for number in unclear)
+        message = f"{texts} of {self.function.name} {'are' if unclear[1:] else 'is'} not clear"
+        expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
+        raise self._unclear(f"{message}; {expected}", hint)
+
+    def _constant(self, name: str, sizes: Mapping[str, str]) -> str:
+        """The C expression of a parameter's `--set` value: a number, or a formula of sizes, as `N*M+1`.
+        `sizes`: dimension to its C expression. Raises UsageError for other text."""
+        value = self.constants[name]
+        if not isinstance(value, str):
+            return json.dumps(value)
+        if not FORMULA.fullmatch(value) or not {*WORD.findall(value)} <= sizes.keys():
+            expected = f"expected a number, or a formula of {', '.join(sizes)}"
+            raise self._unclear(f"--set {name}={value}: {expected}", f"such as --set {name}={next(iter(sizes))}*2")
+        return "(" + WORD.sub(lambda match: sizes[match[0]], value) + ")"
 
     def _unclear(self, message: str, hint: str = "") -> UsageError:
         """The error at the function's line; without a hint, it tells how to write an entry."""

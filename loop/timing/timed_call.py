@@ -51,8 +51,8 @@ SECRET = random.SystemRandom()
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample has as many calls as fill this: an order costs 1 us, or some 50 if the judge sleeps."""
 PROBES, PROBE_CALLS = 3, 3
-"""Draws of values that test for cached results, and samples on each: fresh values, the same again,
-and once more, so that an effect on every other call shows in both."""
+"""Draws of values that test for cached results, and samples on each: fresh values, the same again, and
+all but the same. An odd number, so that an effect on every other call shows in both."""
 GLIMPSED_BYTES, COMPARED_BYTES = 16, 4096
 """Bytes of an output that are read when its call reports "done", and to tell two outputs apart."""
 RETURN_ONE_IN = 4
@@ -465,17 +465,21 @@ class TimedCall:
         return MemoryProbe(*map(min, zip(*probes, strict=True))) if probes else None
 
     def _probe_draw(self, waits: DelayReader, calls: int) -> Generator[Tick, None, MemoryProbe]:
-        """Time one draw of values when they are new, and when they are repeated (the first two samples)."""
+        """Time one draw of values when they are new, and when they are repeated (the first two samples). On a
+        CPU that learned its branches, new values take longer; all but the same values do not."""
         windows, rotations = self._windows(calls), self.input_windows.rotations(None)
         times_s, is_undisturbed = list[float](), True
+        has_floats = any(is_floating(tensor.dtype) for tensor in self.call.inputs)
+        can_alter = has_floats and not self.is_on_gpu
         for number in range(PROBE_CALLS):
-            yield from self._prepare_calls(windows, rotations)
+            yield from self._prepare_calls(windows, rotations, alters=can_alter and number == 2)
             sample_s, waited_s = yield from self._time_calls(waits, calls)
-            if number < 2 and not self.is_on_gpu and is_disturbed(sample_s, waited_s):
+            if not self.is_on_gpu and is_disturbed(sample_s, waited_s):
                 is_undisturbed = False
             without_wait_s = sample_s - min(waited_s or 0.0, 0.99 * sample_s)
             times_s.append(self._device_s(without_wait_s) / calls)
-        return MemoryProbe(times_s[0], times_s[1], is_undisturbed)
+        new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
+        return MemoryProbe(new_values_s, times_s[1], is_undisturbed)
 
     def _device_s(self, sample_s: float) -> float:
         """Seconds of the latest sample by the device's clock; `sample_s` if there is none."""
@@ -501,10 +505,15 @@ class TimedCall:
             self.arena.control_words[arena.ROTATIONS + number] = rotated_bytes
             pool.write_rotated(self.arena.memory, rotated_bytes)
 
-    def _prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> Generator[Tick, None, float]:
-        """Write inputs, overwrite outputs (poison), have the worker prepare its calls; its seconds."""
+    def _prepare_calls(
+        self, windows: Windows, rotations: Sequence[int], *, alters: bool = False
+    ) -> Generator[Tick, None, float]:
+        """Write inputs, overwrite outputs (poison), have the worker prepare its calls; its seconds. `alters`: each
+        floating-point value differs in its last bit."""
         words = self.arena.control_words
         self._write_inputs(rotations)
+        if alters:
+            self.arena.flip_last_bits()
         if not self.is_on_gpu:  # The worker poisons a GPU's outputs.
             self.arena.poison_outputs(len(windows))
         offsets = array("Q", [offset for window in windows for offset in window])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from loop.base.errors import UsageError
 from loop.base.places import find_project
 from loop.builds.resources import requests_report
 from loop.cli import app
@@ -39,6 +40,9 @@ def pairs(x):
 
 def segments(x, offsets):
     return torch.stack([x[begin:end].sum(0) for begin, end in zip(offsets[:-1], offsets[1:])])
+
+def repeated(x, bounds):
+    return x[: bounds[-1]] + torch.repeat_interleave(bounds[1:], bounds[1:] - bounds[:-1])[: bounds[-1]] * 0
 
 def powered(x, power: int = 2, half: bool = False):
     return (x * 0.5 if half else x) ** power
@@ -133,8 +137,9 @@ def made(*words: str, folder: str = "mine") -> Target:
     return targets.read_target(find_project(Path(folder), Path.cwd())).value
 
 
-def entry(source: str, *likes: str) -> str:
-    """The entry that a plain function gets, where what is right gives one output like the first input."""
+def entry(source: str, *likes: str, **constants: Any) -> str:
+    """The entry that a plain function gets, where what is right gives one output like the first input.
+    `constants`: what `--set` says."""
     specs = []
     for like in likes:
         name, dims = like.split("=")
@@ -142,7 +147,7 @@ def entry(source: str, *likes: str) -> str:
     inputs = [spec for spec in specs if spec.name != "output"]
     outputs = [spec for spec in specs if spec.name == "output"]
     outputs = outputs or [TensorSpec(name="output", dims=inputs[0].dims)]
-    writer = read_kernel(Path(source), "", {}).entry_writer
+    writer = read_kernel(Path(source), "", constants).entry_writer
     assert writer is not None
     text, _ = writer.write(inputs, outputs, ())
     return text
@@ -196,6 +201,42 @@ def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -
     text = entry("f.cpp", *like.split()).replace("(const float *)loop_data(&loop_in[0])", "x0")
     text = text.replace("(float *)loop_data(&loop_in[0])", "x0").replace("(float *)loop_data(&loop_out[0])", "y0")
     assert f"f({call});" in text
+
+
+def test_a_number_may_be_a_formula_of_sizes() -> None:
+    """A stride or a padded width is one: as text in the call it would be a pointer."""
+    Path("f.c").write_text("void f(const float *x, float *y, int n, int stride) {\n}\n")
+    rows, columns = "loop_size(&loop_in[0], 0)", "loop_size(&loop_in[0], 1)"
+    assert f", {rows}, ({rows}*{columns}+1));" in entry("f.c", "x=n,M", stride="n*M+1")
+    for value in ("n*K", "n;M", "x[0]"):
+        with pytest.raises(UsageError, match="expected a number, or a formula of n, M"):
+            entry("f.c", "x=n,M", stride=value)
+
+
+def test_every_unclear_number_is_named_and_a_counted_one_is_noted() -> None:
+    """Not one with each call of `loop init`; and a guess is said."""
+    Path("f.c").write_text("void f(const float *x, float *y, int n, int ld, int batch) {\n}\n")
+    with pytest.raises(UsageError, match="`int ld`, `int batch` of f are not clear") as raised:
+        entry("f.c", "x=n,M")
+    assert "--set ld=VALUE --set batch=VALUE: a number, or a formula such as n*M" in str(raised.value.hint)
+    said = loop("init", "mine", *BARE)
+    assert "guessed: n = the number of elements of x; --set n=VALUE changes it" in said
+
+
+def test_a_header_in_a_subfolder_may_include_one_above_it() -> None:
+    """As with `-I` in the user's own build."""
+    Path("parts").mkdir()
+    Path("parts/one.h").write_text('#include "factor.h"\n')
+    Path("plain.cpp").write_text(f'#include "parts/one.h"\n{PLAIN}')
+    variant = made(*BARE).variants["mine"]
+    assert isinstance(variant, CAbiVariant)
+    assert "-I." in variant.build.flags
+
+
+def test_whole_numbers_may_have_to_be_in_order() -> None:
+    """Where those in any order do not run, also under a name that says nothing."""
+    made("--from", "ops:repeated", "--like", "x=T", "--like", "bounds=S:int64<T")
+    assert "_sorted((S,), T, " in Path("mine/inputs.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -302,14 +343,19 @@ def test_what_cannot_change_together_changes_alone() -> None:
         (("--from", "two.c", "--like", "x=N"), "got f, g name one of them: --from two.c:f"),
         (("--from", "odd.cpp", "--like", "x=N"), "odd.cpp:2: `std::vector<float> &x` of f is no pointer"),
         (("--from", "scale.c", "--like", "x=N"), "no function says what is right"),
+        (("--from", "inside.c", *SOURCE[2:]), "let the reference change it, too, as `c += a @ b` does"),
         (("--from", "size.c", *SOURCE[2:]), "`int rows` of f is not clear"),
-        (("--from", "size.c", *SOURCE[2:4], "--like", "x=6,7"), "--like x=ROWS,M where it is a size, --set rows="),
+        (
+            ("--from", "size.c", *SOURCE[2:4], "--like", "x=6,7"),
+            "where it is a size, --set rows=VALUE: a number, or",
+        ),
     ],
 )
 def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:
     """Nothing is written."""
     Path("two.c").write_text("void f(const float *x, float *y) {}\nvoid g(const float *x, float *y) {}\n")
     Path("odd.cpp").write_text("#include <vector>\nvoid f(std::vector<float> &x) {}")
+    Path("inside.c").write_text("void f(float *x, int n) {}")
     Path("size.c").write_text("void f(const float *x, float *y, int rows, int m) {}")
     assert said in loop("init", "mine", *words, code=2)
     assert not Path("mine").exists()

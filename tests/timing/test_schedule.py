@@ -116,6 +116,15 @@ def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+def test_a_kernel_on_a_processor_that_learns_its_branches_remembers_nothing(bench: Bench) -> None:
+    """It is as quick on values that differ in their last bits: only who keeps results has to compute these."""
+    found = timed(bench, make_sides(bench, "right", "learns"), [big(bench)], rounds=3)
+    assert 3 == len(found.memory_probes["learns", "big float32"])
+    assert "" == explain_cached_results(found.memory_probes["learns", "big float32"])
+    assert [] == found.wrong_outputs
+
+
+@pytest.mark.slow
 def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
     """It is asked before every round; a side that nothing asks for is not even started; then it is over."""
     small, large, middle = (workload.name for workload in workloads(bench))
