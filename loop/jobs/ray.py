@@ -11,6 +11,7 @@ import io
 import os
 import shutil
 import signal
+import sys
 import tarfile
 import time
 from collections.abc import Sequence
@@ -97,6 +98,7 @@ def slots(width: int) -> list[Slot]:
         for number, handler in handlers.items():
             with contextlib.suppress(ValueError):  # Not the main thread: handlers are unchanged.
                 signal.signal(number, handler)
+    sys.stdout = sys.stderr  # Ray prints what its workers died of. Results go to the screen's own stream.
     return [RaySlot(ray) for _ in range(width)]
 
 
@@ -139,7 +141,7 @@ class RaySlot(Slot):
             self.trouble = error.cause if is_usage_error else WorkFailed(message, hint=NODES_HINT)
             raise self.trouble from None
         except ray.exceptions.RayError as error:
-            raise WorkFailed(f"its node of the Ray cluster died: {type(error).__name__}") from error
+            raise WorkFailed(f"Ray lost its process or its node: {type(error).__name__}") from error
 
     def _submit(self, job: JobFolder, *, gpu: bool) -> Any:
         """Start a job as a Ray task, on a GPU of the chosen model if `gpu`. Returns Ray's handle."""

@@ -135,11 +135,7 @@ def decide_on_change(
         return "reverted", f"{where}: {speedup_text(worst.ratio, 3)} on {worst.workload}", gain
     if "faster" not in outcomes:
         inconclusive = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
-        why = (
-            "no gain beyond noise"
-            if inconclusive is None
-            else f"not clear that it is faster ({inconclusive.reason})"
-        )
+        why = "no gain beyond noise" if inconclusive is None else f"not shown to be faster ({inconclusive.reason})"
         counts = ", ".join(f"{word} on {outcomes.count(word)}" for word in dict.fromkeys(outcomes))
         return "reverted", f"{why}: {speed}, {counts}", gain
     if gain < 1 + least_gain:

@@ -118,8 +118,10 @@ class Contest:
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Names of the sides that still have to be timed, by workload; only undecided pairs. The null
         control goes on where another pair of the workload does; alone, it ends with the blocks that a
-        verdict needs."""
+        verdict needs. None for a campaign's candidate that is evidently not faster on any workload."""
         side_names: dict[str, list[str]] = {}
+        if self.candidate_number and self.is_evidently_not_faster(timings):
+            return side_names
         null = self.controls[0] if self.controls else None
         for rival in (*self.rivals, *reversed(self.controls)):  # The null control comes last.
             for workload in rival.workloads:
@@ -138,6 +140,18 @@ class Contest:
         pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
         verdict_words = [self.decide_now(timings, *pair).verdict for pair in pairs]
         return is_hopeful(verdict_words, [self.log_ratios(timings, *pair) for pair in pairs])
+
+    def is_evidently_not_faster(self, timings: Timings) -> bool:
+        """Whether the candidate is not faster than its rivals by more than the margin, on any workload."""
+        evidence = []
+        for rival in self.rivals:
+            side_names = self._reference_and_candidate(rival)
+            for workload in rival.workloads:
+                segments = timings.segments_of(workload.name)
+                margin = verdicts.margin_for_offset(samples.process_variance(segments, *side_names))
+                log_ratios = samples.log_ratios(segments, *side_names)
+                evidence.append(verdicts.evidence_against_faster(log_ratios, margin))
+        return min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE
 
     def _reference_and_candidate(self, rival: Rival) -> tuple[str, str]:
         """Names of the sides whose times are numerator and denominator of a pair's ratios. The rival is the

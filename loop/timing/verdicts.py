@@ -159,6 +159,8 @@ MORE_BLOCKS = 150
 """The same limit for a candidate that may still be kept."""
 SAME_EVIDENCE = 100.0
 """Evidence that `same` needs on either side."""
+FUTILE_BLOCKS, FUTILE_EVIDENCE = 2 * MIN_BLOCKS, 100.0
+"""Fewest blocks, and evidence, after which a candidate that is not faster is no longer timed."""
 TOO_NOISY_SD = 0.03
 """Above this standard deviation of blocks, the machine is called too noisy."""
 
@@ -294,7 +296,10 @@ def by_evidence(
         return None
     evidence = max(faster, slower)
     spread = stdev(clipped.values) if blocks > 1 else 0.0
-    if spread > TOO_NOISY_SD:
+    against = evidence_against_faster(log_ratios, extra_margin) if candidate_number else 0.0
+    if against >= FUTILE_EVIDENCE:
+        reason = f"not more than {MARGIN:.0%} faster: evidence {against:,.0f} to 1 after {blocks} blocks"
+    elif spread > TOO_NOISY_SD:
         remedy = "end what else runs on the machine, or measure longer"
         reason = f"too noisy to judge: blocks differ by {spread:.1%} (sd); {remedy}"
     elif blocks < MIN_BLOCKS:
@@ -312,6 +317,15 @@ def conclude_now(
     decision = by_evidence(log_ratios, workloads, extra_margin, candidate_number, most_blocks=0)
     assert decision is not None
     return decision
+
+
+def evidence_against_faster(log_ratios: Sequence[float], extra_margin: float = 0.0) -> float:
+    """Evidence that the candidate is not faster by more than the margin; 0 after fewer than FUTILE_BLOCKS.
+    `extra_margin`: see `margin_for_offset`."""
+    if len(log_ratios) < FUTILE_BLOCKS:
+        return 0.0
+    negated = [-value for value in winsorise(log_ratios).values]
+    return e_value(negated, -(math.log1p(MARGIN) + extra_margin))
 
 
 def decide_large_difference(log_ratios: Sequence[float], least_evidence: float) -> Decision | None:

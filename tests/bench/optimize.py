@@ -78,6 +78,9 @@ def rounds(logs: Sequence[float], true: float, scatter: float, draw: random.Rand
 def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw: random.Random) -> bool:
     """Whether the shipped rules keep it, as the `number`-th of its campaign; if not clear it is timed further."""
     drawn = [rounds(logs, true, scatter, draw) for _ in range(WORKLOADS)]
+    for count in range(verdicts.FUTILE_BLOCKS, verdicts.MAX_BLOCKS):
+        if min(verdicts.evidence_against_faster(one[:count]) for one in drawn) >= verdicts.FUTILE_EVIDENCE:
+            return False  # As `Contest.is_evidently_not_faster`; a pair that is faster has no such evidence.
     found = [decided(one, number, range(verdicts.MIN_BLOCKS, verdicts.MAX_BLOCKS + 1)) for one in drawn]
     if is_hopeful(
         [one.verdict for one, _ in found], [one[:count] for one, (_, count) in zip(drawn, found, strict=True)]

@@ -84,7 +84,7 @@ def test_correctness_comes_before_speed_and_a_gain_on_one_workload_is_enough() -
     ("verdicts", "reason"),
     [
         ([speed("faster", 2.0), speed("slower", 0.9, "bad")], "slower on 1 of 2 workloads: 0.900x on bad"),
-        ([speed("same", 1.0), speed("inconclusive", 1.2)], "not clear that it is faster (why): 1.095x"),
+        ([speed("same", 1.0), speed("inconclusive", 1.2)], "not shown to be faster (why): 1.095x"),
         ([speed("faster", 1.03), speed("same", 0.98)], "1.005x the incumbent's speed, and 1.01x was asked for"),
         ([], "it was not compared with the incumbent"),
         ([speed("faster", 2.0, against="baseline")], "it was not compared with the incumbent"),

@@ -300,6 +300,20 @@ def test_a_candidate_that_is_not_clear_is_timed_further(known_good: float, noise
     assert again == of_a_campaign().is_promising(timings)
 
 
+@pytest.mark.parametrize(
+    ("known_good", "blocks", "again"), [(0.98, 40, False), (0.98, 10, True), (1.02, 40, True)]
+)
+def test_a_candidate_that_is_evidently_not_faster_is_timed_no_further(
+    known_good: float, blocks: int, again: bool
+) -> None:
+    """Most candidates change nothing: more blocks cannot lead to keeping them. Too few blocks are no evidence."""
+    timings = make_timings(blocks, {"new known good": known_good}, noise=0.05)
+    contest = of_a_campaign()
+    assert again == bool(contest.pending_sides(timings))
+    decision = contest.decide_now(timings, ONE, contest.rivals[0])
+    assert again == ("not more than 1% faster" not in decision.reason)
+
+
 def test_processes_that_were_kept_move_the_margin() -> None:
     """Two per cent in one pair of processes may be these; a tenth is not."""
     for factor, fresh, kept in ((1.025, "faster", "inconclusive"), (1.1, "faster", "faster")):
