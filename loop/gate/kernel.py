@@ -43,7 +43,7 @@ from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
-DRAWN_KINDS, UNREAD_KINDS = ("fixed", "single_valued", "nonnegative"), ("unread", "ignored", "unmoved")
+DRAWN_KINDS, UNREAD_KINDS = ("fixed", "single_valued", "nonnegative"), ("unread", "ignored", "unmoved", "initial")
 """Weaknesses of the values that were drawn, and those that a changed input reveals."""
 MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
@@ -453,6 +453,9 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
             yield f"{fact}: a kernel {consequence.format(pronoun)}"
     if weaknesses.unmoved:
         yield f"output {', '.join(weaknesses.unmoved)} is the same whatever the inputs are: a constant would pass"
+    if weaknesses.initial:
+        weights = f"weights {', '.join(weaknesses.initial)} are all 1 or all 0"
+        yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
     if weaknesses.ignored:
         yield f"attribute {', '.join(weaknesses.ignored)} changes no output: a kernel that ignores it would pass"
     any_dtype = next(iter(target.dtypes.values()))

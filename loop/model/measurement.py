@@ -147,6 +147,8 @@ class InputWeaknesses(Model):
     """Attributes that do not affect any output."""
     unmoved: tuple[str, ...] = ()
     """Outputs that no input affects."""
+    initial: tuple[str, ...] = ()
+    """Weights of the reference module that are all 1 or all 0, as constructors leave them."""
     finite: bool = False
     """True if no input contained NaN or infinity."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
-from loop.calls.torch_side import bytes_of, same_bits
+from loop.calls.torch_side import bytes_of, make_instance, same_bits
 from loop.model.measurement import InputWeaknesses
 from loop.model.signature import Attribute
 from loop.workers.judge_messages import FindBlindSpots
@@ -112,8 +112,8 @@ class ReferenceProbe:
 
     def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
         """Change each input and attribute by itself. Returns fields of InputWeaknesses: inputs (`unread`)
-        and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`).
-        `other_tensors`: the inputs under another seed."""
+        and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`),
+        weights with their `initial` values. `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
         effect_by_input: dict[str, bool | None] = {}
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
@@ -140,7 +140,20 @@ class ReferenceProbe:
             "ignored": tuple(ignored_attributes),
             "unmoved": tuple(constant_outputs),
             "unread": tuple(unread_inputs),
+            "initial": tuple(self._initial_weights()),
         }
+
+    def _initial_weights(self) -> Iterator[str]:
+        """Names of a reference module's weights that are all 1 or all 0; none for a function."""
+        functions = self.functions
+        if functions.are_classes:
+            module = make_instance(functions.reference, functions.constructor_arguments, self.inputs.call.seed)
+            weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
+            for name, weight in weights.items():
+                if weight.numel() and weight.is_floating_point():
+                    low, high = map(float, weight.aminmax())
+                    if low == high and low in (0.0, 1.0):
+                        yield name
 
 
 def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:

@@ -47,6 +47,17 @@ def nothing(x, *, k):
 
 def small(x, *, k):
     return x * k
+
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = torch.nn.LayerNorm(8), torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(self.norm(x))
+
+def rows(N, seed):
+    return [torch.randn(N, 8)]
 """
 PLAIN: dict[str, Any] = {"inputs": {"x": "N"}, "outputs": {"y": "N"}, "attributes": {"k": {"kind": "number"}}}
 SEVERAL: dict[str, Any] = {
@@ -116,6 +127,12 @@ def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
     assert (("mask",), ("mode",), ("z",)) == (looked.unread, looked.ignored, looked.unmoved)
     looked = Judged(tmp_path, "seeing", SEVERAL, generator="make").looked()
     assert ((), (), ()) == (looked.unread, looked.ignored, looked.unmoved)
+
+
+def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> None:
+    signature = {"inputs": {"x": "..."}, "outputs": {"y": "..."}, "sizes": ["N"]}
+    told = Judged(tmp_path, "Module", signature, generator="rows", modules={}).looked()
+    assert (("norm.weight", "norm.bias"), (), ()) == (told.initial, told.unread, told.nonnegative)
 
 
 def test_where_the_reference_overflows_nothing_is_wrong(tmp_path: Path) -> None:
