@@ -162,7 +162,7 @@ def _search_lines(
     result = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
-        message=f"{regression.variant}, {regression.metric}: {result}; {answer.why}",
+        message=f"why {regression.summary}: {result}; {answer.why}",
         not_exercised=not_searched,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
         variant=regression.variant,

@@ -740,7 +740,7 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
         size = f"{evidence.describe_step(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
         first, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
         if culprit.first == culprit.last:
-            subject = "the uncommitted changes" if first == UNCOMMITTED else f"commit {first}"
+            subject = "the checkout with its uncommitted changes" if first == UNCOMMITTED else f"commit {first}"
             sentences.append(f"{subject}: {size}")
             continue
         positions = range(problem.positions[culprit.first], problem.positions[culprit.last])

@@ -134,9 +134,7 @@ def _compared_session(root: Path, name: str) -> ComparedSession:
     for verdict in record.verdicts if record else ():
         if verdict.against == "baseline":  # A wrong variant has only this verdict.
             verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
-    commit = head.revision.commit
-    if commit is not None:
-        commit = commit[:12] + (" + changes" if head.revision.dirty else "")
+    commit = head.revision.commit and head.revision.commit[:12]
     facts = {"machine": head.machine.name, "threads": str(head.threads), **row.environment.model_dump()}
     return ComparedSession(
         id=row.id,
@@ -146,6 +144,7 @@ def _compared_session(root: Path, name: str) -> ComparedSession:
         grade=row.grade,
         baseline=head.baseline,
         facts={**facts, "loop": head.loop_version, "commit": commit},
+        files=head.files,
         verdicts=verdicts,
         seconds=row.seconds if record else None,
         usd=row.usd if record else None,

@@ -370,7 +370,7 @@ def check_components(
     bench, seed = context.bench, context.task.seed
     components = {name: part for name, part in bench.target.components.items() if side.name in part.variants}
     checked: list[ComponentChecks] = []
-    unchecked_parts = [] if components else [f"components of {side.name}: target.yaml names none"]
+    unchecked_parts = [] if components else [f"target.yaml names no components of {side.name}"]
     default_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]
     dtype = default_dtype if default_dtype in side.dtypes else side.dtypes[0]
     for name, component in components.items():

@@ -36,6 +36,8 @@ class ComparedSession(Model):
     """Library function that ratios are measured against."""
     facts: dict[str, str | None]
     """Facts about the environment, by name; None: not recorded."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """Each file of the target, to the beginning of its hash; empty if it was not recorded."""
     verdicts: dict[str, dict[str, Verdict]]
     """Variant to workload to its verdict against the baseline."""
     kept: tuple[KeptChange, ...] = ()
@@ -87,6 +89,8 @@ class SessionComparison(Printed):
     rows: tuple[ComparedRow, ...]
     refused: tuple[str, ...]
     """Sessions whose ratios are not compared, with the reason."""
+    changed_files: tuple[str, ...]
+    """Files of the target that are not the same in all sessions that recorded theirs."""
 
     def show(self, screen: Screen) -> None:
         """Print the page."""
@@ -115,7 +119,11 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
         cells = tuple(by_variant.get(variant, {}).get(workload) for by_variant in verdicts)
         rows.append(ComparedRow(variant=variant, workload=workload, cells=cells).with_change())
     refused = tuple(f"ratios of {name}: {reason}" for name, reason in refusals.items())
-    return SessionComparison(sessions=tuple(sessions), rows=tuple(rows), refused=refused)
+    recorded = [session.files for session in sessions if session.files]
+    names = sorted({name for files in recorded for name in files})
+    changed = tuple(name for name in names if len({files.get(name) for files in recorded}) > 1)
+    values = {"rows": tuple(rows), "refused": refused, "changed_files": changed}
+    return SessionComparison(sessions=tuple(sessions), **values)
 
 
 def sections(comparison: SessionComparison) -> Iterator[Section]:
@@ -128,6 +136,12 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
     heads = ("", "Session", "Ended", "Target", "Device")
     yield Section("Sessions", table=drop_empty_columns(heads, rows), wrap=-1)
     yield Section("Not compared", comparison.refused)
+    sources_text = "the files of the target are the same"
+    if unrecorded := [letter for letter, session in zip(letters, sessions, strict=True) if not session.files]:
+        sources_text = f"the files of {', '.join(unrecorded)} were not recorded"
+    if comparison.changed_files:
+        sources_text = f"they differ in {', '.join(comparison.changed_files)}"
+    yield Section("Sources", (sources_text,))
     for variant in dict.fromkeys(row.variant for row in comparison.rows):
         yield _variant_section(variant, comparison)
     lines = []
@@ -138,7 +152,7 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
             lines.append(f"{fact}: {', '.join(texts)}")
     if lines:
         lines.append("a ratio may move because the library or the machine did, and not the kernel")
-    yield Section("Environment", tuple(lines or ["nothing that is on record differs"]))
+    yield Section("Environment", tuple(lines or ["nothing else that is on record differs"]))
     times = (UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)
     costs = (UNKNOWN if session.usd is None else say.billed_usd(session.usd) for session in sessions)
     letter_heads = ("", *(f">{letter}" for letter in letters))

@@ -135,7 +135,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             proposals.append(Idea("quick", objective, (why,), kept_change=edit))
     errors = [*_ideas_after_error(ended_rows)]
-    faults = [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended_rows)]
+    faults = [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended_rows, state)]
     # What these files do not compile to cannot be verified again.
     is_unbuilt = last_row is not None and last_row.ground == state.files_hash and last_row.has_failed_build
     proposals += [*errors, *faults] if is_unbuilt else [*faults, *errors]
@@ -189,11 +189,14 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
 
 
-def _ideas_for_regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """For each variant that was slower than its known good in its latest measurement."""
+def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
+    """For each variant that was slower than its known good in its latest measurement, and that no session found
+    as fast as it on the present files."""
     latest_row = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
+    present_rows = [row for row in rows if row.ground == state.files_hash]
     for variant, row in latest_row.items():
-        if variant not in row.regressed:
+        is_fast_now = any(variant in past.ratios and variant not in past.regressed for past in present_rows)
+        if variant not in row.regressed or (is_fast_now and row.ground != state.files_hash):
             continue
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
         if variant in row.blamed:
@@ -242,11 +245,16 @@ def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
             count_by_text[failure.text] += (failure.key or failure.text) in names
     failure = max(last_row.failures, key=lambda failure: count_by_text[failure.text])
     earlier = count_by_text[failure.text] - 1
-    why = [f"it failed in {last_row.id}{f' and {earlier} before it' if earlier > 0 else ''}: {failure.message}"]
+    why = [f"it failed in {last_row.id}{f' and {earlier} before it' if earlier > 0 else ''}", failure.message]
     why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
     variants = (*last_row.variants, *last_row.emulated)
     variant = variants[0] if len(variants) == 1 else None
-    yield Idea(last_row.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
+    yield Idea(
+        last_row.plan,
+        f"Mend what failed in {failure.pattern}/{failure.step}, then run it again",
+        tuple(why),
+        variant,
+    )
 
 
 def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> Iterator[Idea]:

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
 from loop.base.documents.complaints import Place
@@ -68,10 +69,16 @@ def source_files(project: Project) -> list[Path]:
     return sorted(path for path in paths if path.is_relative_to(target_folder) and path.is_file())
 
 
-def uncompiled_hash(project: Project) -> str:
-    """Hash of the files that no compiler reads: reference, workloads, tolerances, scripts."""
-    files = [file for file in source_files(project) if file.suffix not in COMPILED_ENDINGS]
-    return hash_files(files, project.target)
+def session_hashes(project: Project) -> dict[str, Any]:
+    """The fields of a session's head that identify the target's files: `ground`, `harness` and `files`."""
+    files = source_files(project)
+    uncompiled = [file for file in files if file.suffix not in COMPILED_ENDINGS]
+    names = {file.relative_to(project.target).as_posix(): file for file in files}
+    return {
+        "ground": hash_files(files, project.target),
+        "harness": hash_files(uncompiled, project.target),
+        "files": {name: hash_files([file], project.target)[:12] for name, file in names.items()},
+    }
 
 
 class _ManifestChecker:

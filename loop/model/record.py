@@ -207,6 +207,8 @@ class SessionHead(SessionFacts):
     """Hash of the target's files. If it differs at a resume, all steps are repeated."""
     harness: str = ""
     """Hash of the files that are not compiled: reference, workloads, tolerance."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """Each file of the target, to the beginning of its hash: what differs between two sessions."""
     host: str = ""
     """Name in hosts.yaml of the machine it runs on; empty: the machine where it was started."""
     campaign: Campaign = Field(default_factory=Campaign)

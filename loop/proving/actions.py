@@ -186,7 +186,7 @@ def _score_line(output: GateOutput) -> str:
     if output.wrong_reasons:
         line += f"; {len(output.wrong_reasons)} of them for another reason than theirs"
     if output.taken_from:
-        line += f"; in {output.taken_from}, nothing that it rests on has changed"
+        line += f"; taken from {output.taken_from}: nothing that it depends on has changed"
     return line
 
 

@@ -27,9 +27,14 @@ def one_line(text: object) -> str:
 
 
 def shortened(text: object, max_characters: int) -> str:
-    """The plain text in one line. If it is longer than `max_characters`, it ends there, with `...`."""
+    """The plain text in one line. If it is longer than `max_characters`, it ends there, after a whole word, with
+    `...`. A command between backticks is left out rather than cut."""
     line = one_line(text)
-    return line if len(line) <= max_characters else f"{line[: max(max_characters - 3, 0)].rstrip()}..."
+    if len(line) <= max_characters:
+        return line
+    kept = line[: max(max_characters - 3, 0)]
+    kept = kept[: kept.rindex("`")] if kept.count("`") % 2 else kept.rpartition(" ")[0] or kept
+    return f"{kept.rstrip(' ,:;.(')}..."
 
 
 MAX_LINE = 2000

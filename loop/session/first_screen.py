@@ -27,7 +27,7 @@ from loop.timing.against_known_good import CompareOutput
 MOST_WRONG_VARIANTS = 2
 """Most wrong variants that the headline names; the table lists all."""
 EMPTY_CELL = "-"
-MOST_LISTED, LONGEST_LISTED = 2, 80
+MOST_LISTED, LONGEST_LISTED = 2, 160
 """Most items of "Not exercised" that are named, and characters of each. The rest is counted."""
 COMMAND_BEGINNINGS = ("loop ", "git -C ")
 """Only a line of the proposal that begins so is offered as a command to paste."""
@@ -309,7 +309,13 @@ def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         return ()
     reasons = [reason for output in outputs for reason in output.not_exercised]
     reason = reasons[0] if reasons else "no earlier build of it is known"
-    return (f"Not compared with another build: {shortened(reason, LONGEST_SENTENCE)}.",)
+    return (f"Not compared with another build: {_sentence(reason)}",)
+
+
+def _sentence(text: str) -> str:
+    """The text with one full stop, or cut with `...`."""
+    line = shortened(text.rstrip("."), LONGEST_SENTENCE)
+    return line if line.endswith("...") else f"{line}."
 
 
 def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
@@ -317,13 +323,12 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
     head = record.head
     if objective := objective_text(record, finished):
         yield f"Objective: {objective}."
-    grade_reason = shortened(record.grade_reason.rstrip("."), LONGEST_SENTENCE)
-    yield f"Grade {shortened(record.grade, 20)}: {grade_reason}."
+    yield f"Grade {shortened(record.grade, 20)}: {_sentence(record.grade_reason)}"
     planned_time = say.seconds(60 * head.plan.plan.budget.minutes)
     yield f"Time: {say.seconds(record.seconds)} of {planned_time} planned."
     yield say.cost_and_return(record.bill, record.seconds)
     if sentences := not_exercised_sentences(record, finished):
-        texts = [shortened(text.replace("`", ""), LONGEST_LISTED) for text in sentences[:MOST_LISTED]]
+        texts = [shortened(text, LONGEST_LISTED).replace("`", "") for text in sentences[:MOST_LISTED]]
         if len(sentences) > MOST_LISTED:
             texts.append(f"and {len(sentences) - MOST_LISTED} more, which the report lists")
         yield f"Not exercised: {'; '.join(texts)}."

@@ -114,7 +114,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         is_changed = sources_hash != head.ground
         if is_changed:
             screen.say("the target's files have changed since: every step is done again")
-        hashes = {"ground": sources_hash, "harness": targets.uncompiled_hash(setting.project)}
+        hashes = targets.session_hashes(setting.project) | {"ground": sources_hash}
         revision, attended = read_revision(setting.project.target), head.attended or request.attended
         head = head.model_copy(update={"revision": revision, "attended": attended, **hashes})
         folder.write_head(head)

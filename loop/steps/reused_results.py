@@ -53,7 +53,7 @@ def reuse_result(
     outputs = [output for output in outputs if output.rests_on == dependencies_hash]
     if not outputs:
         return None
-    message = f"{outputs[-1].message}; as in {row.id}, nothing that it rests on has changed"
+    message = f"{outputs[-1].message}; taken from {row.id}: nothing that it depends on has changed"
     return outputs[-1].model_copy(update={"taken_from": row.id, "message": message})
 
 

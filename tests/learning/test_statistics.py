@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from loop.learning.comparison import ComparedSession, SessionComparison, compare
+from loop.learning.comparison import ComparedSession, SessionComparison, compare, sections
 from loop.learning.prediction import FACTOR_BY_FACT, PatternStatistics, compute_statistics
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.verdict import Verdict
@@ -70,6 +70,18 @@ def seen(
     told = {"baseline": "lib", "facts": {**FACTS, **(facts or {})}}
     verdicts = {"ours": {f"w{place}": cell for place, cell in enumerate(cells or (judged(),))}}
     return ComparedSession.model_validate({**base, **told, "verdicts": verdicts, **fields})
+
+
+def test_files_that_differ_are_named() -> None:
+    """Also uncommitted ones; of a session that recorded none it is said."""
+    same, edited = {"a.cpp": "1", "t.yaml": "2"}, {"a.cpp": "3", "t.yaml": "2", "new.h": "4"}
+    for files, expected in (
+        ((same, same), "the files of the target are the same"),
+        ((same, edited), "they differ in a.cpp, new.h"),
+        ((same, {}), "the files of B were not recorded"),
+    ):
+        found = compare([seen(name, files=hashes) for name, hashes in zip("ab", files, strict=True)])
+        assert [(expected,)] == [section.lines for section in sections(found) if section.title == "Sources"]
 
 
 def refused(found: SessionComparison, word: str) -> list[str]:

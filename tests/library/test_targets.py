@@ -10,7 +10,7 @@ import yaml
 from loop.base.errors import DefinitionError, LoopError
 from loop.base.places import find_project
 from loop.library.definitions import read_file
-from loop.library.targets import read_target, sources_hash
+from loop.library.targets import read_target, session_hashes, sources_hash
 from loop.library.tuned import write_best
 from loop.model.target import Target
 from tests.own_targets import write_own
@@ -85,6 +85,15 @@ def test_an_edit_of_a_source_is_other_ground(own: Path) -> None:
     with_pattern = sources_hash(find_project(own, own))
     (own / "softmax.cpp").write_text((own / "softmax.cpp").read_text() + "\n// edited\n")
     assert 3 == len({before, with_pattern, sources_hash(find_project(own, own))})
+
+
+def test_each_file_of_a_target_is_recorded(own: Path) -> None:
+    """So that a comparison of two sessions can name what differs."""
+    before = session_hashes(find_project(own, own))
+    (own / "softmax.cpp").write_text((own / "softmax.cpp").read_text() + "\n// edited\n")
+    after = session_hashes(find_project(own, own))
+    assert ["softmax.cpp"] == [name for name, digest in after["files"].items() if digest != before["files"][name]]
+    assert (True, False) == (before["harness"] == after["harness"], before["ground"] == after["ground"])
 
 
 OLD: dict[str, Any] = {

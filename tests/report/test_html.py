@@ -13,7 +13,7 @@ from loop.base.places import shipped
 from loop.report.figures.ratios import draw_ratios
 from loop.report.figures.svg import Figure
 from loop.report.html import render_inline, render_page
-from loop.report.markdown import plain_text
+from loop.report.markdown import plain_text, shortened
 from loop.session.page import render_session
 from loop.session.view import View
 from tests.makers import (
@@ -161,6 +161,21 @@ def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
     assert 50_000 > max(map(len, made[0].splitlines()))
     assert {"ratios", "roofline"} == {one.name for one in made[1]}
     assert 100_000 > max(len(one.file) for one in made[1])
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        ("short enough", "short enough"),
+        ("one two three...", "one two three four five"),
+        ("quick, edges...", "quick, edges: `loop kernels verify mine`"),
+        ("`loop run` and...", "`loop run` and some more"),
+        ("x" * 15 + "...", "x" * 30),
+    ],
+)
+def test_a_text_is_cut_after_a_word_and_never_in_a_command(expected: str, text: str) -> None:
+    """A command that is cut cannot be pasted."""
+    assert expected == shortened(text, 18)
 
 
 @pytest.mark.parametrize(
