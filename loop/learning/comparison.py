@@ -36,7 +36,7 @@ class ComparedSession(Model):
     """Library function that ratios are measured against."""
     facts: dict[str, str | None]
     """Facts about the environment, by name; None: not recorded."""
-    files: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, str]
     """Each file of the target, to the beginning of its hash; empty if it was not recorded."""
     verdicts: dict[str, dict[str, Verdict]]
     """Variant to workload to its verdict against the baseline."""

@@ -66,7 +66,7 @@ def seen(
     name: str = "a", *cells: Verdict, facts: dict[str, str | None] | None = None, **fields: Any
 ) -> ComparedSession:
     """A session that judged one variant on workloads w0, w1 ..."""
-    base: dict[str, Any] = {"id": name, "status": "passed", "target": "t", "device": "cpu"}
+    base: dict[str, Any] = {"id": name, "status": "passed", "target": "t", "device": "cpu", "files": {}}
     told = {"baseline": "lib", "facts": {**FACTS, **(facts or {})}}
     verdicts = {"ours": {f"w{place}": cell for place, cell in enumerate(cells or (judged(),))}}
     return ComparedSession.model_validate({**base, **told, "verdicts": verdicts, **fields})
