@@ -137,7 +137,7 @@ def make_measurement(
 def make_measured(*measurements: Measurement, **fields: Any) -> MeasureOutput:
     """What measuring found, each measurement with the verdict that its interval leads to."""
     verdicts = tuple(make_verdict(one) for one in measurements)
-    base = {"ok": True, "message": "measured", "rounds": 5, "threads": 8, "block_sd": 0.01}
+    base = {"ok": True, "message": "measured", "rounds": 5, "threads": 8}
     return MeasureOutput.model_validate({**base, "measurements": measurements, "verdicts": verdicts, **fields})
 
 

@@ -70,22 +70,21 @@ def _sets_text(names: Sequence[str]) -> str:
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     """Which commit made a variant slower or wrong, with the probes of the search."""
-    note = (
-        "Mean, for latency: of log(time of the commit / time of the commit it was paired with), above 0 it is "
-        "slower; for correctness: the share of runs that were right."
-    )
-    for variant, answer in search_answers(finished):
-        title, lines = f"Which commit made {variant} regress", (*blamed_lines(answer), *basis_lines(answer))
+    for output in outputs_of(finished, BisectOutput):
+        answer = output.answer
+        if answer is None:
+            continue
+        title = f"Which commit made {output.variant} regress"
+        lines = (*blamed_lines(answer), *basis_lines(answer))
         yield Section(title, note=f"{headline(answer)}.", lines=lines)
         rows = []
-        for commit in dict.fromkeys(probe.commit for probe in answer.probes):
-            probes = [probe for probe in answer.probes if probe.commit == commit]
-            values = [value for probe in probes for value in probe.values]
-            reason = next((probe.reason for probe in probes if probe.reason), "measured")
-            mean = f"{sum(values) / len(values):+.3f}" if values else ""
-            rows.append((commit[:12], str(len(values)), mean, reason))
-        heads = ("Commit", ">Observations", ">Mean", "What came of it")
-        yield Section(note=note if rows else "", table=drop_empty_columns(heads, tuple(rows)))
+        for commit, against in dict.fromkeys((probe.commit, probe.against) for probe in answer.probes):
+            probes = [probe for probe in answer.probes if (probe.commit, probe.against) == (commit, against)]
+            values = tuple(value for probe in probes for value in probe.values)
+            result = probes[-1].model_copy(update={"values": values}).describe(output.metric or "latency")
+            rows.append((commit[:12], str(len(values)), result))
+        heads = ("Commit", ">Observations", "What came of it")
+        yield Section(table=drop_empty_columns(heads, tuple(rows)))
         patch = answer.difference.splitlines()
         omission = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
         if patch:

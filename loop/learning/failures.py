@@ -9,7 +9,6 @@ from loop.base.places import Project
 from loop.learning.prediction import FACTOR_BY_FACT
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts
-from loop.report import format as say
 from loop.store import index
 from loop.store.fingerprints import fingerprints_of_step
 
@@ -18,8 +17,6 @@ SEARCHED_SESSIONS = 2000
 MOST_SEARCHED_OCCURRENCES = 12
 """Number of latest occurrences of a failure whose cures are searched."""
 FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU"}
-MOST_FACTS = 3
-"""Most changed facts in a sentence; the rest is counted."""
 NOTHING_CHANGED = ", with nothing changed that is on record"
 HASH_LENGTH = 12
 
@@ -47,7 +44,7 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
     failed it only for other variants); empty if none did. `failed_index`: of the failed session."""
     failed_row, step = rows[failed_index], (failure.pattern, failure.step)
     if failure.cured_by == failed_row.id:  # The session itself was resumed, and the step passed.
-        return f"gone when that was resumed{NOTHING_CHANGED}"
+        return f"gone when that session was resumed{NOTHING_CHANGED}"
     variants = {*failed_row.variants, *failed_row.emulated}
     for later_row in rows[failed_index + 1 :]:
         is_same_target = (later_row.target, later_row.device) == (failed_row.target, failed_row.device)
@@ -69,12 +66,10 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
 def _changes_between(failed_row: SessionRow, passed_row: SessionRow) -> list[str]:
     """What changed on record between two sessions: `torch 2.3 -> 2.4`, files, commits; empty if nothing did."""
     before, after = _environment_facts(failed_row), _environment_facts(passed_row)
-    facts = []
+    changes = []
     for name, value in before.items():
         if value != after[name] and (value or after[name]):
-            facts.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
-    changes, hidden = facts[:MOST_FACTS], len(facts) - MOST_FACTS
-    changes += [say.count(hidden, "more fact")] if hidden > 0 else []
+            changes.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
     changes += ["other files of the target"] if failed_row.ground != passed_row.ground else []
     failed, passed = failed_row.commit, passed_row.commit
     if failed and passed and failed != passed:

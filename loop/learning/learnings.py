@@ -1,18 +1,12 @@
 """Conclusions from a session's records, in sentences of plain text."""
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from loop.base.stats import CONFIDENCE, t_quantile
 from loop.model.change import kept_runs, latest_target_attempts
 from loop.model.debugging import DebugOutput
-from loop.model.measurement import Measurement
-from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of, read_output
+from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
-
-UNUSABLE_RESOLUTION = 0.5
-"""Relative resolution above which timings cannot be judged."""
 
 
 def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
@@ -64,55 +58,8 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
 
 
 def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """What a session learned: sentences from its measurements, then those that actions wrote, each once."""
-    measured = outputs_of(finished, MeasureOutput)
-    sentences = [*_best_and_worst(measured), *_noise_sentences(measured)]
-    sentences += [text for output in outputs_of(finished, Output) for text in output.learned]
-    return tuple(dict.fromkeys(sentences))
-
-
-def _best_and_worst(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
-    """Best and worst workload of each variant, without inconclusive measurements."""
-    conclusive_cases: set[tuple[str, str]] = set()
-    measurements_by_variant: dict[str, list[Measurement]] = {}
-    for output in outputs:
-        for verdict in output.verdicts:
-            if verdict.against == "baseline" and verdict.verdict in ("faster", "slower", "same"):
-                conclusive_cases.add((verdict.variant, verdict.workload))
-        for measurement in output.measurements:
-            if measurement.against == "baseline":
-                measurements_by_variant.setdefault(measurement.variant, []).append(measurement)
-    for variant, timed in measurements_by_variant.items():
-        conclusive = [m for m in timed if (variant, m.workload.name) in conclusive_cases]
-        if len(conclusive) < len(timed):
-            yield f"{variant} could not be judged on {len(timed) - len(conclusive)} of {len(timed)} workloads."
-        if conclusive:
-            best = max(conclusive, key=lambda measurement: measurement.ratio)
-            worst = min(conclusive, key=lambda measurement: measurement.ratio)
-            if best is worst:
-                yield f"{variant} runs at {best.speed_text} of the baseline's speed on {best.workload.name}."
-            else:
-                best_text = f"best on {best.workload.name} ({best.speed_text})"
-                yield f"{variant} does {best_text} and worst on {worst.workload.name} ({worst.speed_text})."
-
-
-def _noise_sentences(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
-    """How much a round's ratio varies, and the smallest difference that this resolves."""
-    for output in outputs:
-        if output.block_sd is None or output.rounds < 2:
-            continue
-        # Half width of the ratio's confidence interval after so many rounds, as a fraction.
-        quantile = t_quantile(0.5 + CONFIDENCE / 2, output.rounds - 1)
-        resolution = quantile * output.block_sd / math.sqrt(output.rounds)
-        if resolution > UNUSABLE_RESOLUTION:
-            scatter = f"a round's log ratio scatters by {output.block_sd:.2f}"
-            advice = "End what else runs on it, or measure more rounds."
-            yield f"The machine was too disturbed to judge: {scatter}. {advice}"
-        else:
-            yield (
-                f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: "
-                f"{output.rounds} rounds resolve differences of about {100 * resolution:.1f} %."
-            )
+    """What a session learned: the sentences that its actions wrote, each once."""
+    return tuple(dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.learned))
 
 
 def explain_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:

@@ -288,18 +288,9 @@ def statistics_lines(statistics: PatternStatistics) -> list[str]:
 
 
 def describe_accuracy(rows: Sequence[SessionRow]) -> str:
-    """Sentences: how accurate predicted times and gains were; empty without any outcome. `rows`: oldest first.
-    Results of earlier advice in the last session are listed one by one."""
-    sentences = []
-    ended_rows = [row for row in rows if row.complete and row.seconds > 0]
-    timed = [(row.predicted, row.seconds) for row in ended_rows if row.predicted]
-    if timed:
-        inside = sum(predicted.low_s <= seconds <= predicted.high_s for predicted, seconds in timed)
-        error = median([abs(math.log(seconds / predicted.seconds)) for predicted, seconds in timed])
-        sessions = say.count(len(timed), "predicted session")
-        error_text = f"half of the predictions were off by less than {100 * math.expm1(error):.0f} %"
-        sentences.append(f"Of {sessions}, {inside} took a time inside the 80 % interval; {error_text}.")
-    gains = list_outcomes(rows)
+    """Sentences: how accurate predicted gains were; empty without any outcome. `rows`: oldest first. Results of
+    earlier advice in the last session are listed one by one."""
+    sentences, gains = [], list_outcomes(rows)
     if gains:
         inside = sum(outcome.side_of_promise == "inside" for outcome in gains)
         promised_text = f"Of {say.count(len(gains), 'gain')} that advice promised"

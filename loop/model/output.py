@@ -143,8 +143,6 @@ class MeasureOutput(Output):
     warnings: tuple[str, ...] = ()
     sensors: tuple[SideSensors, ...] = ()
     threads: int = 0
-    block_sd: float | None = None
-    """Noise of this machine: standard deviation of a round's log ratio, median over workloads."""
 
 
 class CommandOutput(Output):

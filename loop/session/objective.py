@@ -3,7 +3,7 @@
 import ast
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
@@ -18,8 +18,6 @@ from loop.model.record import Finished, Machine, Revision, SessionHead, SessionR
 from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
-from loop.report.sections import Line, Section
-from loop.session.view import View
 from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
 from loop.timing.against_known_good import CompareOutput
 
@@ -188,17 +186,6 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
     if false_parts:
         reasons = "; ".join(part.words for part in false_parts)
         raise UsageError(f"plan {plan.name} requires what is not so: {reasons}", hint="loop plan list")
-
-
-def goal_section(view: View) -> Iterator[Section]:
-    """The report section on the plan's objective, and whether the session reached it."""
-    record, plan = view.record, view.head.plan.plan
-    lines: list[Line] = []
-    if outcome := objective_text(record, view.finished):
-        lines.append(f"Objective: {outcome}.")
-    if record.objective and record.objective.missed and plan.otherwise:
-        lines.append(f"What answers a miss: {plan.otherwise}.")
-    yield Section(plan.title, lines=tuple(lines))
 
 
 def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:

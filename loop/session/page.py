@@ -34,7 +34,6 @@ from loop.report.figures.svg import Figure
 from loop.report.sections import Line, Section
 from loop.report.templates import markdown_environment
 from loop.session.first_screen import first_screen, not_exercised_sentences
-from loop.session.objective import goal_section
 from loop.session.view import (
     GRADE_RULES,
     View,
@@ -237,7 +236,7 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
         lambda view: bisecting.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),
-    "Steps": (goal_section, steps_section, failed_step_sections, not_run_section),
+    "Steps": (steps_section, failed_step_sections, not_run_section),
     "Environment": (environment_section,),
     "Controls": (lambda view: lines_or_note("", trust_sentences(view.finished), "No control was run."),),
     "Jobs": (jobs_section,),

@@ -22,8 +22,8 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.timing import schedule
 from loop.timing.doubts import first_doubts
 from loop.timing.readiness import append_warnings, disturbance_warnings, hold_device, ready_variants
-from loop.timing.samples import EMPTY_CALL_NAMES, Pair, Terms, log_ratios
-from loop.timing.verdicts import by_interval, confidence, measurements, noise_between_rounds, tally_words
+from loop.timing.samples import EMPTY_CALL_NAMES, Pair, Terms
+from loop.timing.verdicts import by_interval, confidence, measurements, tally_words
 from loop.workers.bench import fit_workloads
 
 
@@ -116,8 +116,6 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
     trusted = [m for m in measured if BASELINE not in doubted and m.variant not in doubted]
     verdicts: tuple[Verdict, ...] = (*doubts, *map(by_interval, trusted))
     empty_s_by_way = timings.floors.call_s_by_way if timings.floors else {}
-    combinations = itertools.product(pairs, timed)
-    round_ratios = [log_ratios(timings.segments_of(w.name), *pair.side_names) for pair, w in combinations]
     not_exercised += [f"speed on {text}" for text in fitting.exclusions]
     for side in sides:
         not_exercised += [f"speed of {side.name} on {text}" for text in describe_untaken_workloads(side, timed)]
@@ -132,7 +130,6 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
         empty_us={EMPTY_CALL_NAMES[way]: s * 1e6 for way, s in empty_s_by_way.items()},
         outputs=timings.checked_outputs,
         threads=bench.threads,
-        block_sd=noise_between_rounds(round_ratios),
         warnings=warning_texts,
         sensors=sensed_clocks(timings.segments),
     )

@@ -61,7 +61,6 @@ def test_sessions_make_predictions_and_statistics(
     text = (last / "report.md").read_text()
     assert "## Predicted and actual" in text
     assert "| The session" in text
-    assert "Of 3 predicted sessions" in text
     shown = told("patterns", "show", "try", *where)["statistics"]
     assert ("applied", 3, 0, 0) == tuple(shown[name] for name in ("status", "passed", "found", "broken"))
     assert 1.0 == shown["success"]
