@@ -3,8 +3,8 @@
 import math
 import random
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
@@ -14,14 +14,14 @@ from loop.debug.rules import Case, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.bisect import BisectOutput
-from loop.model.debugging import DebugOutput, Explanation, Outcome, Smallest
+from loop.model.debugging import DebugOutput, Explanation, Smallest
 from loop.model.dtypes import Layout
 from loop.model.exported import Diagnosis
 from loop.model.measurement import Check, Span, VariantChecks
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.model.signature import Signature
-from loop.model.target import Scalar, Target
+from loop.model.target import Scalar
 from loop.model.workloads import count_operations, is_supported
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
@@ -72,15 +72,13 @@ REORDERED = (
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail."""
     explanations: list[Explanation] = []
-    failures = yield from find_failures(context)
-    for failing, side in failures:
-        limit_s = context.budget_s / len(failures)
-        with closing(FailureProber(context, failing, side, limit_s)) as prober:
+    for prober in (yield from find_failures(context)):
+        with prober:
             explanations.append((yield from _explain_failure(prober)))
     unknown = "it gives no output, and no rule foresaw where"
     texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
     message = "; ".join(texts) or NOTHING_WRONG
-    return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not failures)
+    return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not explanations)
 
 
 def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation]:
@@ -100,10 +98,10 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
         rule, predicted = yield from _find_rule(prober)
     if not cause:
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    clearest, signature = prober.failing.clearest_check, prober.signature
+    clearest, signature = prober.clearest_check, prober.signature
     where = describe_common_location(prober.failures, signature) or describe_location(clearest, signature)
     return Explanation(
-        variant=prober.failing.variant,
+        variant=prober.variant,
         cause=cause,
         as_if=faults,
         rule=rule,
@@ -116,7 +114,7 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
 def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
     """A sentence if threads or earlier calls cause the failure, or if it does not come again; empty if
     neither, or without time. On a CPU the first calls run on one thread, so threads cannot matter."""
-    clearest = prober.failing.clearest_check
+    clearest = prober.clearest_check
     check = clearest if clearest.cause == "two outputs" else prober.start_check
     threads = check.threads or cores()
     has_threads = threads > 1 and prober.bench.device == "cpu" and not prober.side.emulated
@@ -187,42 +185,48 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
 def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
     """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload
     that passes is tried again with other values, because it may be right by chance."""
-
-    def try_case(case: Case, seed_shift: int = 0) -> Generator[Tick, None, Outcome]:
-        """The gate's answer on a case. `seed_shift`: other than 0: with other values."""
-        entry = _make_entry(prober.bench.target, case)
-        return (yield from prober.ask_gate(entry, cast(Layout, case["inputs"]), seed_shift))
-
     is_quick = not prober.side.emulated
     if prober.bench.device == "cpu" and is_quick:
         prober.begin_process(threads=1)
+
+    def fails(case: Case, seed_shifts: Sequence[int]) -> Generator[Tick, None, bool | None]:
+        """Whether a case fails with the values of any of these seeds; None: with another failure."""
+        for shift in seed_shifts:
+            outcome = yield from prober.ask_gate(_entry_of(case), cast(Layout, case["inputs"]), shift)
+            if outcome != "passes" or not is_quick or case["inputs"] != "contiguous":
+                break
+        return None if outcome == "other" else outcome == "fails"
+
     search = None
     with suppress(BudgetSpent):
         cases = _list_cases(prober)
-        for number, (case, fails) in enumerate(cases):
-            if is_quick and not fails and case["inputs"] == "contiguous":
-                cases[number] = case, (yield from try_case(case, 1)) == "fails"
+        for number, (case, is_failure) in enumerate(cases):
+            if is_quick and not is_failure and case["inputs"] == "contiguous":
+                cases[number] = case, bool((yield from fails(case, (1,))))
         search = _start_search(prober, cases)
         while fresh_case := search.next_case():
-            outcome = yield from try_case(fresh_case)
-            if is_quick and outcome == "passes" and fresh_case["inputs"] == "contiguous":
-                outcome = yield from try_case(fresh_case, 1)
-            if outcome != "other":
-                search.learn(fresh_case, outcome == "fails")
+            has_failed = yield from fails(fresh_case, (0, 1))
+            if has_failed is not None:
+                search.learn(fresh_case, has_failed)
     rule = search.conclusion if search else None
     return (rule.sentence, search.predicted) if search and rule else ("", 0)
 
 
 def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
-    """All checked cases of the variant, smallest first, each with whether it fails."""
-    dimensions = prober.signature.dimensions
+    """All checked cases of the variant, smallest first, each with whether it fails. Features of a case: sizes,
+    attributes (`none`: without a value), type, kind of values and layout."""
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
     for check in prober.checks:
-        outcome = prober.failing.classify(check)
+        outcome, workload = prober.classify(check), check.workload
         if check.status != "unsupported" and outcome != "other":
-            key = tuple(_make_case(check).items())
+            case: dict[str, Scalar] = dict(workload.sizes)
+            for name, value in workload.attributes.items():
+                case[name] = "none" if value is None else value
+            case |= {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
+            key = tuple(case.items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
     cases: list[tuple[Case, bool]] = [(dict(key), fails) for key, fails in fails_by_case.items()]
+    dimensions = prober.signature.dimensions
     return sorted(cases, key=lambda case: sum(int(case[0][name]) for name in dimensions))
 
 
@@ -235,32 +239,19 @@ def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> 
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
     choices: dict[str, tuple[Scalar, ...]] = {}
     for name in cases[0][0]:
-        values = tuple(dict.fromkeys(case[name] for case, _ in cases))
-        if name not in sizes and len(values) > 1:
-            choices[name] = values
+        if name not in sizes:
+            choices[name] = tuple(dict.fromkeys(case[name] for case, _ in cases))
 
-    def may_try(case: Mapping[str, Scalar]) -> bool:
-        workload = prober.build_workload(_make_entry(target, case))
+    def may_try(case: Case) -> bool:
+        workload = prober.build_workload(_entry_of(case))
         return count_operations(target, workload) <= most_work and is_supported(side, workload)
 
     return RuleSearch(cases, sizes, choices, may_try, random.Random(prober.seed))
 
 
-def _make_case(check: Check) -> dict[str, Scalar]:
-    """The features of a check that a rule may use: sizes, attributes (`none`: without a value), type, kind of
-    values and layout."""
-    workload = check.workload
-    case: dict[str, Scalar] = dict(workload.sizes)
-    for name, value in workload.attributes.items():
-        case[name] = "none" if value is None else value
-    return case | {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
-
-
-def _make_entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def _entry_of(case: Case) -> dict[str, Scalar]:
     """A case as a workload entry of target.yaml."""
-    signature = target.signature
-    names = (*signature.dimensions, *signature.attributes_and_parameters, "dtype", "values")
-    return {name: case[name] for name in names if case[name] != "none"}
+    return {name: value for name, value in case.items() if name != "inputs" and value != "none"}
 
 
 def describe_location(check: Check, signature: Signature) -> str:

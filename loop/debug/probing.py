@@ -1,10 +1,10 @@
 """Shared by the debugging steps: the failure to examine, and a prober that asks the gate."""
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
-from math import prod
+from contextlib import suppress
+from dataclasses import replace
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
@@ -34,27 +34,6 @@ Fails = Callable[[Entry], Generator[Tick, None, bool]]
 """Tries a workload, and returns whether the variant fails on it."""
 
 
-@dataclass(frozen=True)
-class Failing:
-    """A wrong variant, and the kind of failure that the debugging steps examine."""
-
-    variant: str
-    build_id: str | None
-    kind: str
-    """The kind of failure, by `failure_kind`."""
-    smallest_check: Check
-    """The smallest check with this kind of failure, where a search begins."""
-    clearest_check: Check
-    """The check with the most even split of right and wrong elements: it shows their pattern best."""
-
-    def classify(self, check: Check) -> Outcome:
-        """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
-        kind = failure_kind(check)
-        if not kind:
-            return "passes"
-        return "fails" if kind == self.kind else "other"
-
-
 def failure_kind(check: Check) -> str:
     """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed.
     Failures of one kind count as one fault: a shape that the variant refuses is no smaller form of a
@@ -65,32 +44,6 @@ def failure_kind(check: Check) -> str:
         return "wrong" if check.wrong else "inexact"
     code = check.fault.code if check.fault else ""
     return ": ".join(filter(None, (check.status, code or check.cause)))
-
-
-def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failing | None:
-    """The most frequent kind of failure, with the check to shrink from and the one that best shows
-    where elements are wrong; None if all checks passed."""
-    failed = [check for check in checks.checks if not check.passed]
-    if not failed:
-        return None
-    kinds = [failure_kind(check) for check in failed]
-    kind = max(dict.fromkeys(kinds), key=kinds.count)
-    checks_of_kind = [check for check in failed if failure_kind(check) == kind]
-
-    def effort(check: Check) -> tuple[bool, bool, int]:
-        """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
-        sizes = check.workload.sizes
-        has_shorthand = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
-        return check.inputs != "contiguous", not has_shorthand, prod(sizes.values())
-
-    def unevenness(check: Check) -> tuple[bool, bool, float, int]:
-        """Sort key: contiguous inputs first, then normal values, about half wrong, and many elements."""
-        wrong_share = check.wrong / check.total if check.total else 1.0
-        is_normal = check.workload.values == "normal"
-        return check.inputs != "contiguous", not is_normal, abs(wrong_share - 0.5), -check.total
-
-    smallest_check, clearest_check = min(checks_of_kind, key=effort), min(checks_of_kind, key=unevenness)
-    return Failing(checks.variant, checks.build_id, kind, smallest_check, clearest_check)
 
 
 def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
@@ -105,38 +58,27 @@ def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tic
     return {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
 
 
-def find_failures(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
-    """The failures that this session's last checks found, each with its side; none if a control failed.
-    Raises LoopError if a source was edited after it was checked."""
-    last_by_action = {record.action: record for record in context.finished if record.output}
-    failures: list[Failing] = []
-    for output in outputs_of(last_by_action.values(), ChecksOutput):
-        if output.control is not None and output.control.first_failure:
-            continue  # The control is known to be right: these checks prove nothing.
-        for checks in output.variants:
-            failure = most_frequent_failure(checks, context.bench.target.signature)
-            if failure is not None:
-                failures.append(failure)
-    side_by_name = yield from build_sides_by_name(context, [failure.variant for failure in failures])
-    for failure in failures:
-        side = side_by_name.get(failure.variant)
-        if side is None or side.build_id != failure.build_id:
-            problem = "was edited after it was checked" if side else "no longer compiles"
-            raise WorkFailed(f"{failure.variant} {problem}", hint="run the session again")
-    return [(failure, side_by_name[failure.variant]) for failure in failures]
-
-
 class BudgetSpent(Exception):
     """The budget of a search is used up."""
 
 
 class FailureProber:
-    """Asks the gate whether one variant fails on given workloads, and caches every answer."""
+    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails alike on other
+    workloads, and caches every answer. As a context it has a time limit, and ends the worker process."""
 
-    def __init__(self, context: Context, failing: Failing, side: Side, limit_s: float) -> None:
-        self.bench, self.failing, self.side = context.bench, failing, side
-        self.deadline = time.monotonic() + limit_s
-        self.start_check, self.signature = failing.smallest_check, context.bench.target.signature
+    def __init__(self, context: Context, side: Side, checks: VariantChecks, limit_s: float) -> None:
+        """`checks`: of the variant, of which at least one failed."""
+        self.bench, self.side, self.limit_s = context.bench, side, limit_s
+        self.deadline = math.inf
+        self.variant, self.signature = checks.variant, context.bench.target.signature
+        kinds = [failure_kind(check) for check in checks.checks if not check.passed]
+        self.kind = max(dict.fromkeys(kinds), key=kinds.count)
+        """The kind of failure, by `failure_kind`."""
+        of_kind = [check for check in checks.checks if failure_kind(check) == self.kind]
+        self.start_check = min(of_kind, key=self._effort)
+        """The smallest check with this kind of failure, where a search begins."""
+        self.clearest_check = min(of_kind, key=_unevenness)
+        """The check with the most even split of right and wrong elements: it shows their pattern best."""
         start = self.start_check.workload
         self.entry, self.seed = make_entry(self.signature, start), start.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
@@ -147,11 +89,31 @@ class FailureProber:
         self.checks: list[Check] = []
         """All checks of the variant in this session, in the order of the verifications."""
         for output in outputs_of(context.finished, ChecksOutput):
-            for checks in output.variants:
-                self.checks += checks.checks if checks.variant == failing.variant else ()
-        self.failures = [check for check in self.checks if failure_kind(check) == failing.kind]
+            for others in output.variants:
+                self.checks += others.checks if others.variant == self.variant else ()
+        self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
         self._checker = self._new_checker(None)
+
+    def __enter__(self) -> "FailureProber":
+        self.deadline = time.monotonic() + self.limit_s
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _effort(self, check: Check) -> tuple[bool, bool, int]:
+        """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
+        sizes, names_by_shorthand = check.workload.sizes, self.signature.shorthand
+        has_shorthand = all(len({sizes[name] for name in names}) == 1 for names in names_by_shorthand.values())
+        return check.inputs != "contiguous", not has_shorthand, math.prod(sizes.values())
+
+    def classify(self, check: Check) -> Outcome:
+        """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
+        kind = failure_kind(check)
+        if not kind:
+            return "passes"
+        return "fails" if kind == self.kind else "other"
 
     def _new_checker(self, threads: int | None) -> SideChecker:
         """A checker with a worker process of its own, which starts with the first call."""
@@ -196,7 +158,7 @@ class FailureProber:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
-        outcome = self.failing.classify(check)
+        outcome = self.classify(check)
         self.failures += [check] if outcome == "fails" else []
         self.outcomes[(*workload_key(workload), inputs)] = outcome
         return check
@@ -248,21 +210,45 @@ class FailureProber:
         return False
 
 
+def _unevenness(check: Check) -> tuple[bool, bool, float, int]:
+    """Sort key: contiguous inputs first, then normal values, about half wrong, and many elements."""
+    wrong_share = check.wrong / check.total if check.total else 1.0
+    is_normal = check.workload.values == "normal"
+    return check.inputs != "contiguous", not is_normal, abs(wrong_share - 0.5), -check.total
+
+
+def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]]:
+    """A prober for each variant that this session's last checks found wrong; none if a control failed.
+    Raises LoopError if a source was edited after it was checked."""
+    last_by_action = {record.action: record for record in context.finished if record.output}
+    wrong: list[VariantChecks] = []
+    for output in outputs_of(last_by_action.values(), ChecksOutput):
+        if output.control is None or not output.control.first_failure:  # A wrong control: they prove nothing.
+            wrong += [checks for checks in output.variants if checks.first_failure]
+    side_by_name = yield from build_sides_by_name(context, [checks.variant for checks in wrong])
+    probers = []
+    for checks in wrong:
+        side = side_by_name.get(checks.variant)
+        if side is None or side.build_id != checks.build_id:
+            problem = "was edited after it was checked" if side else "no longer compiles"
+            raise WorkFailed(f"{checks.variant} {problem}", hint="run the session again")
+        probers.append(FailureProber(context, side, checks, context.budget_s / len(wrong)))
+    return probers
+
+
 def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Find the smallest workload on which each wrong variant fails, as checked by the gate."""
     results: list[Smallest] = []
     texts: list[str] = []
-    failures = yield from find_failures(context)
-    for failing, side in failures:
-        limit_s = context.budget_s / len(failures)
-        with closing(FailureProber(context, failing, side, limit_s)) as prober:
+    for prober in (yield from find_failures(context)):
+        with prober:
             result = yield from _find_smallest(prober)
         results.append(result)
         ending = "nothing smaller among them does" if result.minimal else "the budget ended the search"
         note = result.note or f"{result.probes} workloads tried, {ending}"
-        texts.append(f"{failing.variant} fails on {result.check.workload.name} ({note})")
+        texts.append(f"{prober.variant} fails on {result.check.workload.name} ({note})")
     message = "; ".join(texts) or NOTHING_WRONG
-    return Result(DebugOutput(ok=True, message=message, smallest=tuple(results)), idle=not failures)
+    return Result(DebugOutput(ok=True, message=message, smallest=tuple(results)), idle=not results)
 
 
 def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
@@ -283,11 +269,11 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     prober.close()
     probes = prober.probe_count
     check = yield from prober.check(prober.build_workload(best))
-    is_confirmed = prober.failing.classify(check) == "fails"
+    is_confirmed = prober.classify(check) == "fails"
     if not is_confirmed:
         check = prober.start_check
     return Smallest(
-        variant=prober.failing.variant,
+        variant=prober.variant,
         check=check,
         began=prober.start_check.workload.name,
         words=format_entry(make_entry(prober.signature, check.workload)),
@@ -341,7 +327,7 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
     checked: list[ComponentChecks] = []
     unchecked_parts: list[str] = []
     texts: list[str] = []
-    for _, side in failures:
+    for side in [prober.side for prober in failures]:
         parts, reasons = yield from check_components(context, side)
         checked, unchecked_parts = [*checked, *parts], [*unchecked_parts, *reasons]
         wrong_parts = [part for part in parts if part.checks.first_failure]

@@ -170,7 +170,10 @@ class RuleSearch:
         """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. A rule
         explains all if it holds in every failing and in no passing case. Masks have a bit per case."""
         conditions = list(self._conditions())
-        conditions += [_opposite(rule) for rule in conditions]
+        for rule in [*conditions]:
+            texts = (rule.opposite, rule.text)
+            cost, limits = rule.cost + 0.1, rule.limits
+            conditions.append(Rule(*texts, cost, lambda case, rule=rule: not rule.holds(case), limits))
         # Broad rules hold in all failing cases, perhaps in passing ones; strict ones in no passing case.
         broad = _with_masks([rule for rule in conditions if all(map(rule.holds, self.failing))], self.passing)
         strict = _with_masks([rule for rule in conditions if not any(map(rule.holds, self.passing))], self.failing)
@@ -234,11 +237,6 @@ class RuleSearch:
 def _key(case: Case) -> tuple[tuple[str, Scalar], ...]:
     """A case as a key of a set."""
     return tuple(sorted(case.items()))
-
-
-def _opposite(rule: Rule) -> Rule:
-    """The rule that holds where `rule` does not; it changes at the same limits."""
-    return Rule(rule.opposite, rule.text, rule.cost + 0.1, lambda case: not rule.holds(case), rule.limits)
 
 
 def _join(

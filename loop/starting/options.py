@@ -26,7 +26,7 @@ LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 
 
 @dataclass(frozen=True)
-class Options:
+class InitOptions:
     """What the command line says."""
 
     likes: dict[str, TensorSpec]
@@ -47,7 +47,7 @@ class Options:
     """Name in the target to each file of the user that is copied, the kernel's own source first."""
 
 
-def read_options(request: InitRequest) -> Options:
+def read_options(request: InitRequest) -> InitOptions:
     """Read the command line, and the kernel's sources. Raises UsageError for a mistake."""
     if request.source is None:
         hint = f"loop init {request.folder} --from module:function --like x=N,M"
@@ -74,7 +74,7 @@ def read_options(request: InitRequest) -> Options:
         files = {}  # Installed, or without Python source: nothing to copy.
     if variant:
         files = {**variant.copied_files, **files}
-    return Options(likes, fixed_sizes, values, variant, module, name, folder, files)
+    return InitOptions(likes, fixed_sizes, values, variant, module, name, folder, files)
 
 
 def _parse_set(texts: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from loop.starting.choices import Choice, Choices
 from loop.starting.facts import check_results, gather_facts
 from loop.starting.manifest import manifest
 from loop.starting.model import InitAnswer, InitRequest
-from loop.starting.options import Options, read_options
+from loop.starting.options import InitOptions, read_options
 from loop.starting.sizes import DIFFERENT_SIZES, EQUAL_SIZES, Sizes
 from loop.starting.source import FirstVariant, identifier
 from loop.starting.trial import Subject, Trial
@@ -37,7 +37,7 @@ MODULE_ROLES = ("reference", "mine", "inputs")
 """Python modules that a target may have: what is right, the variant, and the generator of inputs."""
 
 
-def find_subject(options: Options, function: str, choices: Choices) -> Subject:
+def find_subject(options: InitOptions, function: str, choices: Choices) -> Subject:
     """Find the user's function, and collect the choices of its arguments. `function`: the target's name for it.
     Raises UsageError."""
     module, name = options.module, options.name
@@ -179,7 +179,7 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
     return trial
 
 
-def make_target(request: InitRequest, options: Options) -> InitAnswer:
+def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     """Try the function, and make the target's files. Raises UsageError."""
     variant, likes = options.variant, options.likes
     last_name = options.name.rpartition(".")[2]
