@@ -28,70 +28,46 @@ MAX_REPAIRS = 2
 """How often a proposer may repair an edit that does not compile."""
 
 
-@dataclass(frozen=True)
-class ProposalRound:
-    """Candidates that are proposed in parallel."""
+def _run_proposers(
+    context: Context, brief: Brief, tree: Worktree, first_number: int
+) -> Generator[Tick, None, None]:
+    """Run the campaign's proposers in parallel, numbered from `first_number`; save each proposal when it ends.
+    `tree`: the session's worktree, with the incumbent."""
+    session_tree, campaign = workshop_of(context).worktree, context.task.campaign
+    for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
+        shutil.rmtree(leftover, ignore_errors=True)
+    spent = sum_spending(context)
+    remaining_s = campaign.minutes * 60 - spent.seconds if campaign.minutes else math.inf
+    usd = max(0.01, campaign.usd - spent.usd) / campaign.width if campaign.usd else None
+    limit_s = min(campaign.proposer_minutes * 60, remaining_s)
+    numbers, head = range(first_number, first_number + campaign.width), tree.head
+    try:
+        with kill_new_orphans():
+            runs = (_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers)
+            yield from run_side_by_side(runs, len(numbers))
+    finally:
+        tree.revert(head)
 
-    context: Context
-    brief: Brief
-    tree: Worktree
-    """The session's worktree, with the incumbent."""
-    limit_s: float
-    usd: float | None
-    """Dollar limit of each proposer; None: no limit."""
 
-    def run_proposers(self, first_number: int) -> Generator[Tick, None, None]:
-        """Run the proposers in parallel, numbered from `first_number`; save each proposal when it ends."""
-        session_tree = workshop_of(self.context).worktree
-        for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
-            shutil.rmtree(leftover, ignore_errors=True)
-        numbers = range(first_number, first_number + self.context.task.campaign.width)
-        head = self.tree.head
-        try:
-            with kill_new_orphans():
-                runs = (self._run_candidate(number, head) for number in numbers)
-                yield from run_side_by_side(runs, len(numbers))
-        finally:
-            self.tree.revert(head)
-
-    def _run_candidate(self, number: int, head: str) -> Generator[Tick, None, None]:
-        """Run one proposer in a worktree of its own, and save its proposal. Before it ends, the saved proposal
-        says `interrupted`, for a session that is killed."""
-        context, workshop = self.context, workshop_of(self.context)
-        proposal_file = workshop.briefs_folder / "candidates" / f"{number:04}.json"
-        proposal_file.parent.mkdir(parents=True, exist_ok=True)
-        sums.write_sealed(proposal_file, Proposal(number=number, ended="interrupted"))
-        place = workshop.worktree.with_name(f"{workshop.worktree.name}.{number}")
-        try:
-            copy = worktree.copy_worktree(self.tree, place)
-            copy.note_owner(workshop.briefs_folder.parent)
-            # Own cache, shared locks: a proposer cannot edit the builds that the gate judges.
-            locks, builds = context.bench.cache / "locks", copy.root / CACHE_FOLDER / "builds"
-            locks.mkdir(parents=True, exist_ok=True)
-            builds.mkdir(parents=True, exist_ok=True)
-            (builds / "locks").symlink_to(locks)
-            check_note = CheckNote(
-                incumbents=SessionChanges(context.finished).incumbents,
-                builds=str(context.bench.cache),
-                workload=self.brief.workload,
-                sets=(*context.task.plan.workloads, *self.brief.checks),
-            )
-            sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
-            proposal = yield from self._run_until_compiled(number, copy, head)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-        sums.write_sealed(proposal_file, proposal)
-
-    def _run_until_compiled(self, number: int, copy: Worktree, head: str) -> Generator[Tick, None, Proposal]:
-        """Run candidate `number`'s proposer in the worktree `copy`; if its edit does not compile, again with the
-        errors, `MAX_REPAIRS` times at most. `head`: commit of the incumbent. Only a proposal that compiles has a
-        patch."""
-        context, notes = self.context, workshop_of(self.context).briefs_folder
-        page = notes / "candidates" / f"{number:04}-brief.md"
+def _run_candidate(
+    context: Context, brief: Brief, tree: Worktree, head: str, number: int, limit_s: float, usd: float | None
+) -> Generator[Tick, None, None]:
+    """Run one proposer in a worktree of its own, and save its proposal. If its edit does not compile, it runs
+    again with the errors, `MAX_REPAIRS` times at most; only a proposal that compiles has a patch. Before it
+    ends, the saved proposal says `interrupted`, for a session that is killed. `head`: the incumbent's commit."""
+    workshop, runs = workshop_of(context), list[Proposal]()
+    page = workshop.briefs_folder / "candidates" / f"{number:04}-brief.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    proposal_file = page.with_name(f"{number:04}.json")
+    sums.write_sealed(proposal_file, Proposal(number=number, ended="interrupted"))
+    place = workshop.worktree.with_name(f"{workshop.worktree.name}.{number}")
+    try:
+        copy = worktree.copy_worktree(tree, place)
+        copy.note_owner(workshop.briefs_folder.parent)
+        _prepare_checks(context, brief, copy)
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
-            text = brief_path(notes, self.brief).with_suffix(suffix).read_text()
-            write_atomic(page.with_suffix(suffix), text.replace(str(self.tree.root), str(copy.root)))
-        runs: list[Proposal] = []
+            text = brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
+            write_atomic(page.with_suffix(suffix), text.replace(str(tree.root), str(copy.root)))
         while True:
             task = ProposerTask(
                 number=number,
@@ -101,27 +77,45 @@ class ProposalRound:
                 folder=copy.target,
                 locks=context.bench.cache / "locks",
                 output=page.with_name(f"{number:04}-{len(runs) + 1}.txt"),
-                limit_s=self.limit_s - sum(run.seconds for run in runs),
-                usd=self.usd,
+                limit_s=limit_s - sum(run.seconds for run in runs),
+                usd=usd,
             )
             runs.append((yield from run_proposer(task)))
-            self.tree.revert(head)  # A proposer may have written to it.
-            edit = AcceptedEdit.of(self.brief, self.tree, copy)
-            refusal = (yield from compiler_errors(context, self.brief.variant, copy)) if edit.files else ""
+            tree.revert(head)  # A proposer may have written to it.
+            edit = AcceptedEdit.of(brief, tree, copy)
+            refusal = (yield from compiler_errors(context, brief.variant, copy)) if edit.files else ""
             if not refusal or len(runs) > MAX_REPAIRS or runs[-1].ended != "edited":
                 break
             write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
-        fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": edit.refused_files}
-        fields["use"] = proposing.sum_ai_use(run.use for run in runs if run.use)
-        if refusal:
-            fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
-        elif edit.files:
-            self.tree.revert(head)
-            patch = edit.as_patch(self.tree, page.with_name(f"{number:04}.patch"))
-            fields |= {"ended": "edited", "files": tuple(edit.files), "patch": str(patch)}
-        elif runs[-1].ended == "edited":
-            fields["ended"] = "unedited"
-        return runs[-1].model_copy(update=fields)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": edit.refused_files}
+    fields["use"] = proposing.sum_ai_use(run.use for run in runs if run.use)
+    if refusal:
+        fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
+    elif edit.files:
+        tree.revert(head)
+        patch = edit.as_patch(tree, page.with_name(f"{number:04}.patch"))
+        fields |= {"ended": "edited", "files": tuple(edit.files), "patch": str(patch)}
+    elif runs[-1].ended == "edited":
+        fields["ended"] = "unedited"
+    sums.write_sealed(proposal_file, runs[-1].model_copy(update=fields))
+
+
+def _prepare_checks(context: Context, brief: Brief, copy: Worktree) -> None:
+    """Let `loop kernels check` in a candidate's worktree compare with the incumbent. Its cache is its own, and its
+    locks are shared: so a proposer cannot edit the builds that the gate judges."""
+    locks, builds = context.bench.cache / "locks", copy.root / CACHE_FOLDER / "builds"
+    locks.mkdir(parents=True, exist_ok=True)
+    builds.mkdir(parents=True, exist_ok=True)
+    (builds / "locks").symlink_to(locks)
+    check_note = CheckNote(
+        incumbents=SessionChanges(context.finished).incumbents,
+        builds=str(context.bench.cache),
+        workload=brief.workload,
+        sets=(*context.task.plan.workloads, *brief.checks),
+    )
+    sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
 
 
 def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, str]:
@@ -223,11 +217,7 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
     tree.revert()
     first_new = len(read_proposals(workshop.briefs_folder.parent)) + 1
     if not unjudged_edits(context):
-        spent = sum_spending(context)
-        remaining_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
-        limit_s = min(terms.proposer_minutes * 60, remaining_s)
-        usd = max(0.01, terms.usd - spent.usd) / terms.width if terms.usd else None
-        yield from ProposalRound(context, brief, tree, limit_s, usd).run_proposers(first_new)
+        yield from _run_proposers(context, brief, tree, first_new)
     saved = read_proposals(workshop.briefs_folder.parent)
     reported = {proposal.number for proposal in changes.proposals}
     unreported = {proposal.number: proposal for proposal in saved if proposal.number not in reported}

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, ClassVar
@@ -139,7 +138,8 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
         yield from hold_device(bench, stack)
         for correct_build in builds:
             try:
-                speeds += yield from _estimate_speed(context, correct_build, note)
+                speed = yield from _estimate_speed(context, correct_build, note)
+                speeds += [speed] if speed else []
             except (Untimed, LoopError) as error:
                 missing.append(f"speed of {correct_build.variant}: {error}")
     message = "right; no speed"
@@ -153,26 +153,18 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
 
 
 def order_check_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
-    """Workloads of a check, alternating between sets; those larger than any timed workload come last. In a
-    campaign (`note`), only the sets that a proposer may see."""
+    """Workloads of a check, small ones first. In a campaign (`note`), of the sets that a proposer may see."""
     target = context.bench.target
-    names = note.sets if note else tuple(target.workloads)
-    sets = [kernel.workloads(context, [name]) for name in names if name in target.workloads]
-    alternating: list[Workload] = []
-    for position in zip_longest(*sets):  # The first workload of each set, then the second, ...
-        alternating += [workload for workload in position if workload is not None]
-    timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
-    largest_timed = max((count_operations(target, workload) for workload in timed), default=0)
-    distinct = kernel.distinct_workloads(alternating)
-    # All up to the largest timed one have the same key, so they keep their alternating order.
-    return tuple(sorted(distinct, key=lambda workload: max(count_operations(target, workload), largest_timed)))
+    names = [name for name in (note.sets if note else target.workloads) if name in target.workloads]
+    distinct = kernel.distinct_workloads(kernel.workloads(context, names))
+    return tuple(sorted(distinct, key=lambda workload: count_operations(target, workload)))
 
 
 def _estimate_speed(
     context: Context, timed_build: Build, note: CheckNote | None
-) -> Generator[Tick, None, list[QuickSpeed]]:
+) -> Generator[Tick, None, QuickSpeed | None]:
     """Estimate a variant's speed against the incumbent; outside a campaign (no `note`) against the baseline.
-    Times the campaign's workload, else the plan's last. Empty without enough rounds or such a workload."""
+    Times the campaign's workload, else the plan's last. None without enough rounds or such a workload."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
@@ -183,29 +175,17 @@ def _estimate_speed(
     workloads = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
     supported = [workload for workload in workloads if is_supported(side, workload)]
     if not supported:
-        return []
+        return None
     of_campaign = [workload for workload in supported if note and workload.name == note.workload]
     workload = of_campaign[0] if of_campaign else supported[-1]
     terms = Terms(CHECK_ROUNDS, CHECK_S, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
-    speeds = []
-    for workload_name, log_ratios in _log_ratios(timings, [workload], rival.name, name).items():
-        ratio, low, high = ratio_interval(log_ratios)
-        fields = {"ratio": ratio, "interval": (low, high)}
-        speeds.append(QuickSpeed(variant=name, against=against, workload=workload_name, **fields))
-    return speeds
-
-
-def _log_ratios(
-    timings: Timings, workloads: Sequence[Workload], reference: str, side: str
-) -> dict[str, Sequence[float]]:
-    """Workload to the log ratios (reference / side) of its valid rounds, if there are `MIN_ROUNDS`."""
-    ratios_by_workload = dict[str, Sequence[float]]()
-    for workload in workloads:
-        ratios = samples.log_ratios(timings.segments_of(workload.name), reference, side)
-        if len(ratios) >= MIN_ROUNDS:
-            ratios_by_workload[workload.name] = ratios
-    return ratios_by_workload
+    log_ratios = samples.log_ratios(timings.segments_of(workload.name), rival.name, name)
+    if len(log_ratios) < MIN_ROUNDS:
+        return None
+    ratio, low, high = ratio_interval(log_ratios)
+    fields = {"ratio": ratio, "interval": (low, high)}
+    return QuickSpeed(variant=name, against=against, workload=workload.name, **fields)
 
 
 # A job has both targets. It compiles them, verifies changed variants, and times pairs on one locked device. The
@@ -391,15 +371,17 @@ def _confirm_variant(
         yield from hold_device(bench, stack)
         fitting = fit_workloads(bench, supported, sides, with_windows=True)
         timings = yield from schedule.measure(bench, sides, fitting.workloads, terms)
-    log_ratios = _log_ratios(timings, timed, "start", "now")
-    if not log_ratios:
+    timed_ratios: list[Sequence[float]] = []
+    intervals: dict[str, dict[str, tuple[float, float, float]]] = {"workloads": {}, "held_out": {}}
+    for workload in (*timed, *unseen):
+        ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
+        if len(ratios) >= MIN_ROUNDS:
+            ratio, low, high = ratio_interval(ratios)
+            is_timed = workload in timed
+            intervals["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high
+            timed_ratios += [ratios] if is_timed else []
+    if not timed_ratios:
         return None, "", timings
-    intervals: dict[str, tuple[float, float, float]] = {}
-    for workload_name, ratios in (log_ratios | _log_ratios(timings, unseen, "start", "now")).items():
-        ratio, low, high = ratio_interval(ratios)
-        intervals[workload_name] = low, ratio, high
-    fields = {"workloads": {workload: intervals.pop(workload) for workload in log_ratios}, "held_out": intervals}
-    # Mean over workloads of each round.
-    means = [sum(ratios) / len(ratios) for ratios in zip(*log_ratios.values(), strict=False)]
+    means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]  # Over workloads.
     ratio, low, high = ratio_interval(means)
-    return Confirmed(variant=name, ratio=ratio, interval=(low, high), **fields), "", timings
+    return Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals), "", timings
