@@ -218,7 +218,7 @@ class PointSearch:
         texts = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
         counts = Counter(texts.get(trial.outcome, "timed") for trial in self.trials)
         ratios = [trial.ratio for trial in self.trials if trial.ratio is not None]
-        parts = [f"{count} {text}" for text, count in counts.items()]
+        parts = [f"{counts[text]} {text}" for text in (*texts.values(), "timed") if counts[text]]
         parts += [f"the best at {speedup_text(max(ratios), 3)}"] if ratios else []
         others = len(self.tuning.points) - (self.incumbent in self.tuning.points)
         return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"

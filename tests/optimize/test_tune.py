@@ -162,10 +162,7 @@ def test_the_incumbent_stays_where_nothing_is_faster(tmp_path: Path) -> None:
     tried = search(point(0, "wrong"), point(1, "timed", ratio=1.001), point(7, "refused"))
     output = tuning._propose_best(tried, tried.trials[1], cast(Any, None), tuning.TuneTerms())
     assert (True, None) == (output.ok, output.brief)
-    assert (
-        "the incumbent stays (again 40); of 4 others 1 did not compile, 1 went wrong, 1 timed"
-        in output.message
-    )
+    assert "the incumbent stays (again 40); of 4 others 1 did not compile, 1 went wrong, 1 timed" in output.message
 
 
 def test_points_behind_the_best_and_those_that_failed_have_lost() -> None:
