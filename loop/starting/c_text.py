@@ -10,11 +10,10 @@ DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
 ALIASES = (
     re.compile(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<type>[\w: ]+?)\s*;"),
     re.compile(r"\btypedef\s+(?P<type>[\w: ]+?)\s+(?P<name>\w+)\s*;"),
-    re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>float|double|int|long|\w+_t)[ \t]*$"),
 )
 SIGNATURE = re.compile(
     r"(?P<template>template\s*<(?P<kinds>[^{};()]*?)>\s*)?(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
-    r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*(?:->\s*(?P<after>[\w:\s]+))?"
+    r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*"
 )
 TEMPLATE_INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
 OUTER_COMMA = re.compile(r",(?![^<(\[]*[>)\]])")
@@ -118,7 +117,7 @@ def functions(text: str) -> list[CFunction]:
             arguments = f"<{instances.get(name) or ', '.join(template_types.values())}>"
         texts = [part.strip() for part in OUTER_COMMA.split(signature["parameters"])]
         parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
-        returns = _resolve_type(signature["after"] or signature["before"], types)
+        returns = _resolve_type(signature["before"], types)
         call_name = f"{namespace}{name}{arguments}"
         definitions.append(CFunction(name, call_name, returns, parameters, line, problem))
     return definitions

@@ -26,9 +26,8 @@ RESERVED_NAMES = ("dtype", "values", "weight", "weights", "seed", "device", "dra
 LIST_LENGTH = 3  # Length of a list of tensors.
 INDEX_WORDS = "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
 INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
-OFFSETS = r".*(cu_seqlens?|indptr|offsets|crow\w*|row_?ptrs?|splits)"
-ORDERS = ((r".*slots?(_mapping|_ids|_idx)?", "distinct"), (OFFSETS, "sorted"))
-"""Names of index tensors with different values (slots), or with sorted values (offsets)."""
+OFFSETS = re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*|row_?ptrs?|splits)")
+"""Names of index tensors with sorted values."""
 MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
 CONFIG = re.compile(r"(config|conf|cfg|args|opts?|options|params|hparams|settings)")
 INTS = (
@@ -47,7 +46,7 @@ FLOATS = ((r".*eps.*", 1e-5), (r".*(drop|prob).*|p", 0.0), (r".*(theta|base).*",
 FLAG = re.compile(r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse")
 AXIS = re.compile(r"(dim|axis|dims|axes|start_dim|end_dim)\d?")
 """Parameters whose default is kept, because a kernel is written for one axis."""
-KINDS = {bool: "bool", int: "int", float: "float", str: "str", torch.dtype: "dtype", torch.device: "device"}
+KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
 UNSPECIFIC = (None, Parameter.empty, Any, object, list, tuple, dict)
 """Annotations that do not tell the kind of argument."""
 Call = list[tuple[str, str]]
@@ -221,9 +220,7 @@ class Choices:
         number = _first_match(FLOATS, name)
         if kind == "float" or (not kind and number is not None):
             return [self._attribute(path, 0.7 if number is None else number)]
-        if kind in ("", "int", "ints"):
-            return self._integer_choices(path, name, kind)
-        return {"dtype": [Choice("torch.float32")], "device": [Choice('"cpu"')]}.get(kind, [])
+        return self._integer_choices(path, name, kind) if kind in ("", "int", "ints") else []
 
     def _integer_choices(self, path: str, name: str, kind: str) -> list[Choice]:
         """Choices of a whole number or a tuple: usual values for its name, and sizes of the inputs.
@@ -263,21 +260,21 @@ class Choices:
                     choices.append(Choice(name, (spec,), notes=notes if label else ()))
             return choices
 
-        # Offsets and slots are seldom bounded by a size of their own; others by any, or by a number such as vocab.
-        order = _first_match(ORDERS, name)
-        highs = sorted(self.dims, key=lambda dim: bool(order) and dim in like.dims)
+        # Offsets are seldom bounded by a size of their own; others by any, or by a number such as vocab.
+        is_sorted = bool(OFFSETS.fullmatch(name.lower()))
+        highs = sorted(self.dims, key=lambda dim: is_sorted and dim in like.dims)
         highs += [str(v) for v in self.values.values() if isinstance(v, int) and v > 1]
         is_whole = like.dtype.strip("u").startswith("int")
         whole = choices_of(like.dtype, ["whole"], [""], "")
         index = choices_of(
             like.dtype if is_whole else "int64",
-            [order, "index"] if order else ["index"],
+            ["sorted", "index"] if is_sorted else ["index"],
             [like.high] if like.high else highs,
             "whole numbers",
         )
         masks = choices_of("bool", ["mask", "mask_out"], [""], "truth values")
         normal = choices_of(like.dtype, ["normal", "positive"], [""], "")
-        is_index = bool(order or INDEX.fullmatch(name.lower()) or like.high)
+        is_index = bool(is_sorted or INDEX.fullmatch(name.lower()) or like.high)
         if is_whole:
             ordered = choices_of(like.dtype, ["sorted"], [like.high] if like.high else highs, "")
             choices = [*index, *whole, *ordered] if is_index else [*whole, *index, *ordered]

@@ -136,7 +136,7 @@ def _workloads(
         candidate = {**base, **dict(zip(independent, itertools.cycle(numbers), strict=False))}
         checked += [candidate] if trial.try_sizes(candidate) else []
     single_names = dependent if len(checked) >= ENOUGH_EDGES else names
-    for name in [*single_names, *sorted(sizes.filter_dims)]:  # One size changes at a time.
+    for name in single_names:  # One size changes at a time.
         candidates = [{**base, name: size} for size in SINGLE_SIZES]
         running = [item for item in candidates if item not in checked and trial.try_sizes(item)]
         checked += running[:MOST_SINGLE]

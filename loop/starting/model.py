@@ -21,9 +21,9 @@ class TensorSpec(Model):
     dtype: str = ""
     """Element type; empty: that of the workload."""
     values: str = "normal"
-    """What is drawn: `normal`, `positive`, `index`, `distinct`, `whole`, `sorted`, `mask` or `mask_out`."""
+    """What is drawn: `normal`, `positive`, `index`, `whole`, `sorted`, `mask` or `mask_out`."""
     high: str = ""
-    """For `index`, `distinct` and `sorted`: a size or number that bounds the values."""
+    """For `index` and `sorted`: a size or number that bounds the values."""
 
 
 @dataclass(frozen=True)

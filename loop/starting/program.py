@@ -27,12 +27,12 @@ from loop.starting.facts import check_results, gather_facts
 from loop.starting.manifest import manifest
 from loop.starting.model import InitAnswer, InitRequest
 from loop.starting.options import InitOptions, read_options
-from loop.starting.sizes import DIFFERENT_SIZES, EQUAL_SIZES, Sizes
+from loop.starting.sizes import Sizes
 from loop.starting.source import FirstVariant, identifier
 from loop.starting.trial import Subject, Trial
 
-LIMIT_S, MOST_TRIES = 40.0, 600
-"""Limits of the search: seconds in all, and combinations of choices for each group of sizes."""
+LIMIT_S, MOST_TRIES = 40.0, 1000
+"""Limits of the search: seconds, and combinations of choices."""
 MODULE_ROLES = ("reference", "mine", "inputs")
 """Python modules that a target may have: what is right, the variant, and the generator of inputs."""
 
@@ -93,16 +93,11 @@ def check_names(full_name: str, choices: Choices, command_line: str) -> None:
             if path not in names:
                 message = f"{full_name} has no parameter `{path}`: {', '.join(choices.names)}"
                 raise UsageError(f"{option} {path}: {message}", did_you_mean(path, choices.names))
-    if choices.missing:  # A parameter of no known kind may be a tensor or a value.
-        tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor", "tensors")]
-        value_paths = [path for path, kind in choices.missing.items() if kind not in ("tensor", "tensors")]
-        values = " ".join(f"--set {path}=VALUE" for path in value_paths)
-        message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {full_name} has no shape"
-        message += " and no value" if values else ""
-        hint = " ".join([command_line, *(f"--like {path}=N,M" for path in tensor_paths)])
-        if values:
-            hint = f"{hint}; or, where it is no tensor, {values}" if tensor_paths else values
-        raise UsageError(message, hint)
+    if choices.missing:
+        message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {full_name} has no shape and no value"
+        likes = " ".join(f"--like {path}=N,M" for path in choices.missing)
+        values = " ".join(f"--set {path}=VALUE" for path in choices.missing)
+        raise UsageError(message, f"{command_line} {likes}; or, where it is no tensor, {values}")
     if choices.used.isdisjoint(choices.likes):
         raise UsageError(f"no input of {full_name} has a shape", f"{command_line} --like x=N,M")
 
@@ -118,36 +113,29 @@ def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iter
 
 
 def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
-    """Search a call that runs, and its sizes, if possible with finite outputs. Raises UsageError. Likely choices
-    come first, each on all different sizes; equal sizes come last, because wrong calls run with them, too."""
+    """Search a call that runs, and its sizes, if possible with finite outputs. Likely choices come first, each on
+    all sizes. Raises UsageError, with the error of the likeliest call."""
     began, choice_lists = time.monotonic(), list(choices.by_path.values())
-    different = sizes.candidates(DIFFERENT_SIZES)
-    equal = [candidate for candidate in sizes.candidates(EQUAL_SIZES) if candidate not in different]
     ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
-    first_error: Exception | None = None
-    nonfinite_call = None
-    for group in (different, equal):
-        combinations = itertools.chain.from_iterable(combinations_of_rank(choice_lists, rank) for rank in ranks)
-        has_error_of_group = False
-        for combination in itertools.islice(combinations, MOST_TRIES):
-            choice_by_path = dict(zip(choices.by_path, combination, strict=True))
-            for candidate in group if time.monotonic() - began < LIMIT_S else ():
-                try:
-                    trial = Trial(subject, choice_by_path)
-                    is_finite = trial.run(candidate).is_finite
-                    if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
-                        with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
-                            is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
-                except Exception as error:
-                    # The first with equal sizes says most: it is not about sizes that do not fit each other.
-                    first_error = first_error if has_error_of_group else error
-                    has_error_of_group = True
-                    continue
-                if is_finite:
-                    return with_largest_indices(trial, choices, candidate), candidate
-                nonfinite_call = nonfinite_call or (trial, candidate)
-        if nonfinite_call:
-            return nonfinite_call
+    combinations = itertools.chain.from_iterable(combinations_of_rank(choice_lists, rank) for rank in ranks)
+    first_error = nonfinite_call = None
+    for combination in itertools.islice(combinations, MOST_TRIES):
+        choice_by_path = dict(zip(choices.by_path, combination, strict=True))
+        for candidate in sizes.candidates() if time.monotonic() - began < LIMIT_S else ():
+            try:
+                trial = Trial(subject, choice_by_path)
+                is_finite = trial.run(candidate).is_finite
+                if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
+                    with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
+                        is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
+            except Exception as error:
+                first_error = first_error or error
+                continue
+            if is_finite:
+                return with_largest_indices(trial, choices, candidate), candidate
+            nonfinite_call = nonfinite_call or (trial, candidate)
+    if nonfinite_call:
+        return nonfinite_call
     if isinstance(first_error, UsageError):
         raise first_error
     assert first_error is not None
@@ -166,10 +154,9 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
 def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) -> Trial:
     """The trial with each index tensor bounded by the largest size that runs, so that all rows are reached."""
     for path, choice in trial.choices.items():
-        values = choice.inputs[0].values if choice.inputs else ""
-        if values not in ("index", "distinct"):
+        if not choice.inputs or choice.inputs[0].values != "index":
             continue
-        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == values]
+        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == "index"]
         for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
             candidate = Trial(trial.subject, {**trial.choices, path: other})
             with contextlib.suppress(Exception):

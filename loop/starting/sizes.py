@@ -1,23 +1,19 @@
 """Sizes of a first target: which to try, to time and to check."""
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 
-FILTER_NAME = re.compile(r"k|kh|kw|kd|ks|r|s|fh|fw|kx|ky|kernel\w*|taps|window", re.IGNORECASE)
 LARGEST_UNVARIED = 8  # A size given by number up to this one is not varied: a filter's 3, 4 heads.
 TIMED_SIZES = {1: (8192,), 2: (1024, 256), 3: (256, 64, 8), 4: (64, 64, 8, 4)}
 """Rank of a tensor to its timed sizes, from the last dimension to the first."""
 MORE_DIMS = (32, 32, 8, 4, 2)  # The same for tensors of higher rank.
-FILTER_SIZE = 3
 DIFFERENT_SIZES = (
     (7, 11, 13, 17, 5, 19, 23, 29),
     (8, 16, 24, 32, 40, 48, 56, 64),
     (64, 32, 16, 8, 4, 2, 2, 2),
     (16, 64, 32, 8, 128, 4, 2, 2),
 )
-"""Sizes of the dimensions, to try one row after the other until a function runs."""
-EQUAL_SIZES = ((8,) * 8, (16,) * 8)  # To try last, because with equal sizes wrong calls run, too.
+"""Sizes of the dimensions, to try one row after the other. With equal ones, wrong calls run, too."""
 
 
 class Sizes:
@@ -28,23 +24,12 @@ class Sizes:
         self.shapes, self.fixed_sizes = shapes, fixed_sizes
         self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
         self.free_dims = [name for name in self.names if name not in fixed_sizes]
-        self.filter_dims: set[str] = set()
-        """Dimensions of a filter, as kh and kw of a convolution, which have to be small: by a usual name, and of
-        one tensor alone, which is not the first."""
-        for name in self.free_dims:
-            owners = [shape for shape in shapes if name in shape]
-            if owners[1:] or owners[0] is shapes[0] or owners[0][0] == name:
-                continue
-            if FILTER_NAME.fullmatch(name):
-                self.filter_dims.add(name)
 
-    def candidates(self, table: Sequence[Sequence[int]]) -> list[dict[str, int]]:
-        """Sizes of all dimensions from each row of a table, without duplicates. Those given by number stay."""
-        set_sizes = {**self.fixed_sizes, **dict.fromkeys(self.filter_dims, FILTER_SIZE)}
+    def candidates(self) -> list[dict[str, int]]:
+        """Sizes to try, one after the other, until a function runs. Those given by number stay."""
         candidates: list[dict[str, int]] = []
-        for row in table:
-            sizes = itertools.cycle(row)
-            candidate = {name: set_sizes[name] if name in set_sizes else next(sizes) for name in self.names}
+        for row in DIFFERENT_SIZES:
+            candidate = {**dict(zip(self.free_dims, itertools.cycle(row), strict=False)), **self.fixed_sizes}
             candidates += [] if candidate in candidates else [candidate]
         return candidates
 
@@ -55,13 +40,13 @@ class Sizes:
             owners = [(len(shape), len(shape) - 1 - shape.index(name)) for shape in self.shapes if name in shape]
             rank, axis_from_last = max(owners)  # The tensor of highest rank decides.
             sizes = TIMED_SIZES.get(rank, MORE_DIMS)
-            size = FILTER_SIZE if name in self.filter_dims else sizes[min(axis_from_last, len(sizes) - 1)]
+            size = sizes[min(axis_from_last, len(sizes) - 1)]
             timed_sizes[name] = max(size // divisor, min(size, 8))
         return timed_sizes
 
     def varied(self, *, vary_fixed: bool) -> list[str]:
-        """Dimensions that checks may vary: free ones except a filter's; `vary_fixed`: also large fixed ones."""
-        varied = {*self.free_dims} - self.filter_dims
+        """Dimensions that checks may vary: free ones; `vary_fixed`: also large fixed ones."""
+        varied = {*self.free_dims}
         if vary_fixed:
             varied |= {name for name, size in self.fixed_sizes.items() if size > LARGEST_UNVARIED}
         return [name for name in self.names if name in varied]

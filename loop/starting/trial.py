@@ -46,11 +46,6 @@ def _whole(shape, low, high, draw, dtype):
         values[0], values[-1] = max(high, low + 1) - 1, low
     return values.reshape(shape).to(dtype)
 ''',
-    "_distinct": '''
-def _distinct(shape, high, draw, dtype):
-    """Different whole numbers from 0 to below `high`: each is written once."""
-    return torch.randperm(high, generator=draw)[: torch.Size(shape).numel()].reshape(shape).to(dtype)
-''',
     "_sorted": '''
 def _sorted(shape, high, draw, dtype):
     """Whole numbers from 0 to `high` in order, as offsets are."""
@@ -321,7 +316,6 @@ def _drawing_call(tensor: TensorSpec) -> str:
         "positive": f'_normal({shape}, "positive", _draw, {dtype})',
         "whole": f"_whole({shape}, {low}, {high}, _draw, {dtype})",
         "index": f"_whole({shape}, 0, {tensor.high}, _draw, {dtype})",
-        "distinct": f"_distinct({shape}, {tensor.high}, _draw, {dtype})",
         "sorted": f"_sorted({shape}, {tensor.high}, _draw, {dtype})",
         "mask": f"_mask({shape}, True, _draw)",
         "mask_out": f"_mask({shape}, False, _draw)",
