@@ -280,13 +280,6 @@ def has_same_statements(first: Path, second: Path) -> bool:
     return forms[0] == forms[1]
 
 
-def imports_package(package: str, files: Iterable[str], folder: Path) -> bool:
-    """True if one of these files imports the package."""
-    trees = (_parse_file(folder / file) for file in files if file.endswith(".py"))
-    names = (name for tree in trees for name, level in _imported_modules(tree) if not level)
-    return any(name.partition(".")[0] == package for name in names)
-
-
 SCAN_LIMIT_S = 60.0
 MAX_TRIES = 3
 """Attempts at a build whose files change while it runs."""

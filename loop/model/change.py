@@ -61,7 +61,6 @@ class Brief(Model):
     """The target's folder in the worktree. Edit only there."""
     files: tuple[str, ...]
     """Files that may change, relative to that folder. New files next to them are allowed."""
-    language: str = ""
     shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Files that must not change, to the variants built from them that this session does not judge."""
     ratios: tuple[Standing, ...] = ()

@@ -12,7 +12,7 @@ from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
-from loop.builds.build import Buildable, find_used_files, imports_package
+from loop.builds.build import Buildable
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput, Standing, TriedChange
@@ -34,7 +34,6 @@ from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction
 
 TEMPLATE = "brief.md.j2"
-LANGUAGES = {".cu": "CUDA C++", ".c": "C"}
 MOST_ENDINGS, LONGEST_ENDING = 6, 300
 """Most candidates that could not be judged in a brief, and most characters of each."""
 MOST_TRIED = 12
@@ -182,7 +181,6 @@ def _write_brief(
         folder=str(tree.target),
         files=tuple(dict.fromkeys(own_files)),
         shared={file: users for file, users in users_by_file.items() if users},
-        language=language(variant, context.bench.folder),
         ratios=standings,
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
@@ -200,14 +198,6 @@ def _write_brief(
     write_atomic(brief_path(workshop.briefs_folder, brief), render_brief(shipped("templates"), brief))
     write_atomic(brief_path(workshop.briefs_folder, brief).with_suffix(".json"), to_json(brief))
     return brief
-
-
-def language(variant: Buildable, folder: Path) -> str:
-    """The programming language of a variant, in words."""
-    if isinstance(variant, PythonVariant):
-        files = find_used_files([variant.module], folder)
-        return "Triton, in Python" if imports_package("triton", files, folder) else "Python"
-    return LANGUAGES.get(Path(variant.sources[0]).suffix, "C++")
 
 
 def contract(context: Context, variant: Buildable) -> dict[str, str]:

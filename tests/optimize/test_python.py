@@ -13,7 +13,7 @@ import pytest
 from loop.base.places import cache_folder
 from loop.library.definitions import read_file
 from loop.model.target import Target
-from loop.optimize.briefing import contract, language
+from loop.optimize.briefing import contract
 from loop.optimize.candidate import find_takeover_command
 from loop.optimize.edits import find_judging_files, may_change, may_edit_variant
 from loop.repository import worktree
@@ -107,7 +107,7 @@ def test_a_campaign_changes_a_python_variant(tmp_path: Path) -> None:
     assert all("ours is incorrect" in reason for reason in others)
     (step,) = json.loads(printed.read_text())["steps"]
     assert "the incumbent" == step["output"]["speeds"][0]["against"]
-    assert (["mine.py", "rows.py"], "Python") == (project.brief(1)["files"], project.brief(1)["language"])
+    assert ["mine.py", "rows.py"] == project.brief(1)["files"]
     assert ["mine.py", "rows.py", "mine_whole.py"] == project.brief(2)["files"]
     assert SLOW == (project.folder / "mine.py").read_text()
     assert FAST.strip() == git(project.folder, "show", f"loop/{project.session.name}:mine.py")
@@ -204,15 +204,9 @@ def test_a_new_python_file_is_called_after_the_variants(name: str, may: bool) ->
     assert may == may_change(name, ("rms.py", "kernel.cuh"), ("rms_old.py",))
 
 
-def test_a_brief_says_the_language_and_how_a_variant_is_called(tmp_path: Path) -> None:
-    """No compiler for Python; a kernel in Triton is known by its import."""
-    target = target_in(
-        tmp_path, VARIANTS + "  kernel: {kind: c_abi, device: cuda, sources: [a.cu], entry: scale}\n"
-    )
-    assert "CUDA C++" == language(target.variants["kernel"], tmp_path)
-    for text, words in (("import triton.language as tl", "Triton, in Python"), ("import torch", "Python")):
-        (tmp_path / "mine.py").write_text(text)
-        assert words == language(target.variants["ours"], tmp_path)
+def test_a_brief_says_how_a_variant_is_called(tmp_path: Path) -> None:
+    """No compiler for Python."""
+    target = target_in(tmp_path, VARIANTS)
     context = cast(Context, SimpleNamespace(bench=SimpleNamespace(target=target, device="cpu")))
     asked = contract(context, target.variants["ours"])
     assert ("mine:scale, a function that returns its outputs", False) == (asked["Entry"], "Compiler" in asked)
