@@ -239,7 +239,7 @@ def make_placement(kernel: KernelResources, **fields: Any) -> Placement:
         "threads": 128,
         "shared_bytes": 1024,
     }
-    held = {"resident": 4, "limited_by": "registers", "workload": "w", "workloads": 2, "timed": True}
+    held = {"resident": 4, "limited_by": "registers", "workload": "w", "timed": True}
     return Placement.model_validate({**base, "registers": kernel.registers, **held, **fields})
 
 

@@ -93,7 +93,6 @@ class Placement(Model):
     """Blocks resident on one multiprocessor at a time; 0 if the kernel cannot be launched."""
     limited_by: str
     workload: str
-    workloads: int
     timed: bool = False
 
 

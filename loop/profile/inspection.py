@@ -84,7 +84,6 @@ class KernelFindings:
                         resident=blocks,
                         limited_by=limited_by,
                         workload=call.workload.name,
-                        workloads=1,
                     )
 
     def note_unreported_kernels(self, placements: Sequence[Placement]) -> None:

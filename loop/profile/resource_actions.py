@@ -120,17 +120,14 @@ def _check_findings(
 
 
 def merge_launches(placed: Sequence[Placement], timed: set[str]) -> tuple[Placement, ...]:
-    """Each distinct launch once, with its number of workloads and whether it is timed on any.
-    `timed`: names of the workloads that are timed."""
-    groups: dict[str, list[Placement]] = {}
+    """Each distinct launch once, and whether it is timed on any workload. `timed`: names of workloads."""
+    merged: dict[str, Placement] = {}
     for placement in placed:
-        groups.setdefault(placement.model_dump_json(exclude={"workload"}), []).append(placement)
-    merged = []
-    for equal in groups.values():
-        workloads = {placement.workload for placement in equal}
-        counts = {"workloads": len(workloads), "timed": bool(workloads & timed)}
-        merged.append(equal[0].model_copy(update=counts))
-    return tuple(merged)
+        key = placement.model_dump_json(exclude={"workload"})
+        first = merged.setdefault(key, placement)
+        if placement.workload in timed:
+            merged[key] = first.model_copy(update={"timed": True})
+    return tuple(merged.values())
 
 
 def check_budgets(
