@@ -38,11 +38,9 @@ class Preset:
     command: str
     """Shell command; gets the brief on standard input. See `fill_placeholders` for its braces."""
     budget_arguments: str = ""
-    """Arguments that limit its cost to `{usd}`, added if the campaign has a dollar budget."""
+    """Arguments that limit its cost to `{usd}`, of a program that prints its cost."""
     variables: tuple[str, ...] = ()
     """Environment variables to pass on, besides those of every child process."""
-    reports_cost: bool = False
-    """Whether its output includes its cost in dollars."""
     config_files: tuple[str, ...] = ()
     """Its configuration files, relative to the home folder."""
 
@@ -55,7 +53,6 @@ PRESETS: dict[str, Preset] = {
         " --allowedTools Bash Edit Write Read Glob Grep",
         budget_arguments=" --max-budget-usd {usd}",
         variables=("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
-        reports_cost=True,
         config_files=(".claude", ".claude.json"),
     ),
     "codex": Preset(
@@ -101,8 +98,8 @@ def refuse_unready(campaign: Campaign) -> None:
         if name not in PLACEHOLDERS:
             placeholders = ", ".join(f"{{{place}}}" for place in PLACEHOLDERS)
             raise UsageError(f"--proposer: nothing is put in the place of {{{name}}}", f"known: {placeholders}")
-    other_limits = (campaign.candidates, campaign.minutes, campaign.tokens, campaign.gpu_s)
-    if campaign.usd is not None and not preset.reports_cost and not any(other_limits):
+    other_limits = (campaign.candidates, campaign.minutes, campaign.tokens)
+    if campaign.usd is not None and not preset.budget_arguments and not any(other_limits):
         raise UsageError(
             f"--max-usd {campaign.usd:g}: `{program}` does not say what it costs, so dollars alone end nothing",
             hint="add --max-candidates 20, or --max-minutes 60",

@@ -362,7 +362,6 @@ def optimize(
     max_candidates: Annotated[int | None, Option(help="End after so many candidates.", min=1)] = None,
     max_minutes: Annotated[float | None, "End after so many minutes."] = None,
     max_tokens: Annotated[int | None, Option(help="End after so many tokens.", min=1)] = None,
-    max_gpu_seconds: Annotated[float | None, "End after so many seconds on the GPU."] = None,
     stall: Annotated[int, Option(help="End when nothing was kept in so many candidates.", min=1)] = 6,
     target_ratio: Annotated[float | None, "End when a variant is so many times as fast."] = None,
     proposer_minutes: Annotated[float, "What a proposer may take for one candidate."] = 30,

@@ -28,7 +28,7 @@ from loop.timing.theirs import EvaluatorTerms
 
 SessionAnswer = ExportedSession | PlanForecast
 """What `loop run session --json` prints; the second with `--dry-run`."""
-FLAGS = {"candidates": "max_candidates", "gpu_s": "max_gpu_seconds", "target": "target_ratio"}
+FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 """Field of `Campaign` to its option, if their names differ."""
 

@@ -46,7 +46,6 @@ class Campaign(Model):
     minutes: Positive | None = None
     usd: Positive | None = None
     tokens: Annotated[int, Field(ge=1)] | None = None
-    gpu_s: Positive | None = None
     stall: Annotated[int, Field(ge=1)] = 6
     """The campaign ends after so many candidates in a row without a kept change."""
     target: Annotated[float, Field(gt=1)] | None = None

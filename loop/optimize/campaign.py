@@ -138,8 +138,6 @@ class CampaignSpent:
     since_last_kept: int = 0
     seconds: float = 0.0
     """Wall time of the session."""
-    gpu_s: float = 0.0
-    """The part of `seconds` that judging took, on a GPU."""
     usd: float = 0.0
     """Known dollars: AI and machine."""
     tokens: int = 0
@@ -152,7 +150,6 @@ class CampaignSpent:
     def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
         """Seconds of measuring that the budgets still allow; infinite without a budget."""
         bounds = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
-        bounds += [campaign.gpu_s - self.gpu_s] if campaign.gpu_s else []
         bounds += [(campaign.usd - self.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
         return max(0.0, min(bounds, default=math.inf))
 
@@ -166,7 +163,6 @@ class CampaignSpent:
             (campaign.minutes, self.seconds / 60, minutes_text),
             (campaign.usd, self.usd, "its {:g} dollars are spent"),
             (campaign.tokens, self.tokens, "its {:g} tokens are used"),
-            (campaign.gpu_s, self.gpu_s, "its {:g} seconds on the GPU are used"),
             (campaign.target, self.best_speedup, "its target of {:g}x is reached"),
             (campaign.stall, self.since_last_kept, "nothing was kept in {:g} candidates"),
         )
@@ -185,15 +181,12 @@ def sum_spending(context: Context) -> CampaignSpent:
     use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
     is_unattended = context.task.campaign.is_unattended
     seconds = sum(record.seconds for record in context.finished)
-    # Without the proposers, which run in step `change.brief`.
-    judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
     machine_usd = seconds / 3600 * context.task.usd_per_hour
     machine_usd += sum(host.usd for host in hosts_of(context.finished))
     return CampaignSpent(
         candidates=len(changes.proposals) if is_unattended else len(changes.judged_changes),
         since_last_kept=changes.count_since_last_kept if is_unattended else 0,
         seconds=seconds,
-        gpu_s=judging_s if context.bench.device == "cuda" else 0.0,
         usd=(use.usd or 0.0) + machine_usd,
         tokens=use.total_tokens,
         best_speedup=max((gain.ratio for gain in kept_gains(context.finished)), default=1.0),
