@@ -19,7 +19,6 @@ from loop.model.change import Brief, BriefOutput, Standing, TriedChange
 from loop.model.measurement import Measurement
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
-from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
 from loop.optimize.campaign import compiler_errors
 from loop.optimize.edits import brief_path, find_editable_files, may_change, may_edit_variant, save_edit
@@ -125,36 +124,28 @@ def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Workt
 
 def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
     """The timing with most time to save, of the variants that may be edited, and all speeds of its variant; None
-    without any speed. An inconclusive ratio counts by its upper limit: the least time to save."""
-    bench = context.bench
-    inconclusive: set[tuple[str, str]] = set()  # Variant and workload.
-    timed: dict[str, list[Measurement]] = {}  # Variant to its measurements against the baseline.
-    for name, output in SessionChanges(context.finished).measured_by_variant.items():
-        speeds = [v for v in output.verdicts if v.variant == name and isinstance(v, SpeedVerdict)]
-        inconclusive |= {(name, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
-        is_known = bool(speeds) and name in bench.target.variants
-        if is_known and may_edit_variant(bench.target, bench.folder, name):
-            timed[name] = [m for m in output.measurements if (m.variant, m.against) == (name, "baseline")]
+    without any speed."""
+    bench, variants = context.bench, context.bench.target.variants
+    measured = SessionChanges(context.finished).measured_by_variant
+    worst: dict[str, Measurement] = {}
+    for name, output in measured.items():
+        if name in variants and may_edit_variant(bench.target, bench.folder, name):
+            worst |= bottleneck.worst_measurements(output, [name])
     # Examples and baselines only if no main variant may be edited.
-    main_names = {name for name in timed if bench.target.variants[name].role == "main"} or set(timed)
-
-    def is_inconclusive(measurement: Measurement) -> bool:
-        return (measurement.variant, measurement.workload.name) in inconclusive
-
-    def saved_share(measurement: Measurement) -> float:
-        ratio = measurement.interval[1] if is_inconclusive(measurement) else measurement.ratio
-        return bottleneck.saved_time_share(ratio, measurement.workload.weight)
-
-    candidates = [measurement for name in timed if name in main_names for measurement in timed[name]]
+    candidates = [timing for name, timing in worst.items() if variants[name].role == "main"] or [*worst.values()]
     if not candidates:
         return None
-    worst = min(candidates, key=lambda timing: (-saved_share(timing), is_inconclusive(timing), timing.ratio))
+
+    def saved_share(timing: Measurement) -> float:
+        return bottleneck.saved_time_share(timing.ratio, timing.workload.weight)
+
+    focus = min(candidates, key=lambda timing: (-saved_share(timing), timing.ratio))
     standings = []
-    for measurement in sorted(timed[worst.variant], key=saved_share, reverse=True):
-        fields = {"ratio": measurement.ratio, "interval": measurement.interval}
-        worth = saved_share(measurement)
-        standings.append(Standing(workload=measurement.workload.name, worth=worth, **fields))
-    return worst, tuple(standings)
+    for timing in sorted(measured[focus.variant].measurements, key=saved_share, reverse=True):
+        if (timing.variant, timing.against) == (focus.variant, "baseline"):
+            fields = {"ratio": timing.ratio, "interval": timing.interval, "worth": saved_share(timing)}
+            standings.append(Standing(workload=timing.workload.name, **fields))
+    return focus, tuple(standings)
 
 
 def _write_brief(
