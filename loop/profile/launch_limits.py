@@ -190,9 +190,7 @@ def find_occupancy(
 def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
     """Occupancies from launches that host code reported earlier in this session."""
     reported = context.latest_output("kernel.resources", ResourcesOutput)
-    if reported is None:
-        return []
-    return [occupancy for occupancy in reported.fillings if occupancy.kernel]  # Others: the manifest's launch.
+    return reported.fillings if reported else []
 
 
 def _gpu_for(context: Context, variant: Variant, default_gpu: str) -> DeviceFacts | None:
@@ -231,7 +229,8 @@ def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]
     message, hint = "; ".join(parts or missing[:1]) or "no variant declares its launch", None
     impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
     if impossible:
-        message = explain_refusal(impossible)
+        name, on = impossible.kernel or impossible.variant, f"{impossible.on} for {impossible.workload}"
+        message = f"{name} cannot be launched on {on}: {impossible.limited_by}"
         hint = "fewer threads, registers or less shared memory a block"
     return ParallelismOutput(
         ok=not impossible,
@@ -243,9 +242,3 @@ def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]
         starved=tuple(dict.fromkeys(occupancy.variant for occupancy in occupancies if occupancy.share < 1)),
         least_share=min((occupancy.share for occupancy in occupancies), default=None),
     )
-
-
-def explain_refusal(occupancy: Occupancy) -> str:
-    """Message for a launch that the GPU refuses."""
-    name, place = occupancy.kernel or occupancy.variant, f"{occupancy.on} for {occupancy.workload}"
-    return f"{name} cannot be launched on {place}: {occupancy.limited_by}"

@@ -1,7 +1,7 @@
 """Resources and occupancy of kernels on a GPU that need not be at hand, against budgets."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints
@@ -11,7 +11,7 @@ from loop.model.resources import CompiledLibrary, KernelResources, Placement
 from loop.model.target import CAbiVariant, ResourceBudget
 from loop.profile import inspection
 from loop.profile.inspection import KernelFindings
-from loop.profile.launch_limits import declared_occupancy, explain_refusal, gpu_at_hand, largest_occupancies
+from loop.profile.launch_limits import gpu_at_hand, largest_occupancies
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
 from loop.report.markdown import Table
@@ -21,7 +21,7 @@ from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_res
 
 FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
 BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
-NO_LAUNCH = "declare `launch`, or how it is built for the emulator (`emulation`), in target.yaml"
+NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`); `launch` is for kernel.parallelism"
 MOST_ROWS = 12
 """Most kernels in the table; kernels with problems come first."""
 NAMESPACE = re.compile(r"^\w+::")
@@ -73,7 +73,7 @@ def _check_findings(
     for variant in chosen.values():
         timed |= {workload.name for workload in inspection.timed_workloads(context, variant)}
     launches = merge_launches(placements, timed)
-    occupancies = tuple(_timed_occupancies(context, chosen, findings, placements))
+    occupancies = _timed_occupancies(context, chosen, findings, placements)
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
@@ -88,9 +88,6 @@ def _check_findings(
     findings.note_unreported_kernels(launches)
     gpu_name = device.name if device else architecture
     refused = [_refusal_text(launch, gpu_name) for launch in launches if launch.resident == 0]
-    # With a kernel it is one of `launches`; without, it comes from the manifest.
-    declared = [occupancy for occupancy in occupancies if not occupancy.kernel]
-    refused += [explain_refusal(occupancy) for occupancy in declared if occupancy.resident == 0]
     impossible = tuple(dict.fromkeys(refused))
     over_budget = broken if may_spill else [*spilled, *broken]
     problems = [*findings.problems, *over_budget, *impossible]
@@ -112,7 +109,7 @@ def _check_findings(
         device_name=device.name if device else "",
         libraries=tuple(findings.libraries),
         placements=launches,
-        fillings=occupancies,
+        fillings=tuple(occupancies),
         spilled=tuple(spilled),
         broken=tuple(broken),
         impossible=impossible,
@@ -177,28 +174,21 @@ def _refusal_text(launch: Placement, gpu_name: str) -> str:
 
 def _timed_occupancies(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placements: Sequence[Placement]
-) -> Iterator[Occupancy]:
-    """How each timed call fills the GPU: by the launches that host code reported, else by the manifest's; notes in
-    `findings` variants that have neither. Nothing for a GPU without facts."""
-    device = findings.device
+) -> list[Occupancy]:
+    """How each timed call fills the GPU, by the launches that host code reported; notes in `findings` variants
+    without any. Nothing for a GPU without facts."""
+    device, occupancies = findings.device, list[Occupancy]()
     if device is None:
-        return
+        return occupancies
     at_hand = gpu_at_hand(context) == device
     for name, variant in chosen.items():
-        timed = inspection.timed_workloads(context, variant)
-        names = {workload.name for workload in timed}
         if name in findings.launches:
+            names = {workload.name for workload in inspection.timed_workloads(context, variant)}
             reported = [launch for launch in placements if launch.variant == name and launch.workload in names]
-            yield from largest_occupancies(reported, device, at_hand=at_hand)
-        elif variant.launch is not None:
-            limit = "static arithmetic only, on the launch that the manifest declares"
-            findings.missing.append(f"launches of {name}: {limit}")
-            for workload in timed:
-                occupancy = declared_occupancy(name, variant.launch, workload, device, at_hand=at_hand)
-                if occupancy is not None:
-                    yield occupancy
+            occupancies += largest_occupancies(reported, device, at_hand=at_hand)
         elif variant.emulation is None:  # Else the dry run in the emulator noted why it told none.
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
+    return occupancies
 
 
 def section(output: ResourcesOutput) -> Section | None:
@@ -237,9 +227,8 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
         full = sum(occupancy.share >= 1 for occupancy in occupancies)
         waves = [occupancy.waves for occupancy in occupancies]
         waves_text = _join_ends(say.significant(min(waves), 2), say.significant(max(waves), 2))
-        source = "" if occupancies[0].kernel else ", by the launch that the manifest declares"
         filled = f"{full} of {say.count(len(occupancies), 'workload')}"
-        lines.append(f"{name}: {waves_text} waves, filled on {filled}{source}")
+        lines.append(f"{name}: {waves_text} waves, filled on {filled}")
     return tuple(lines)
 
 
