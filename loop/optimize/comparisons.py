@@ -10,7 +10,7 @@
 import shutil
 import tempfile
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -36,7 +36,7 @@ from loop.model.jobs import JobRun
 from loop.model.measurement import BASELINE, Build, Segment, VariantChecks
 from loop.model.output import Output
 from loop.model.record import KnownGood
-from loop.model.target import Target, Workload
+from loop.model.target import Target
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import count_operations, is_supported
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
@@ -122,7 +122,11 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
         return Result(CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields))
     if not builds:
         return Result(CheckOutput(ok=False, message="nothing to compile"))
-    workloads_to_check = order_check_workloads(context, note)
+    # Small ones first; in a campaign, of the sets that a proposer may see.
+    target = bench.target
+    names = [name for name in (note.sets if note else target.workloads) if name in target.workloads]
+    distinct = kernel.distinct_workloads(kernel.workloads(context, names))
+    workloads_to_check = sorted(distinct, key=lambda workload: count_operations(target, workload))
     allowance = TimeAllowance(VERIFY_S, workloads_to_check[LEAST_WORKLOADS:])
     jobs = [Job(bench.make_side(build.variant, build), workloads_to_check) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
@@ -150,14 +154,6 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
         message = f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
     return Result(CheckOutput(ok=True, message=message, **fields))
-
-
-def order_check_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
-    """Workloads of a check, small ones first. In a campaign (`note`), of the sets that a proposer may see."""
-    target = context.bench.target
-    names = [name for name in (note.sets if note else target.workloads) if name in target.workloads]
-    distinct = kernel.distinct_workloads(kernel.workloads(context, names))
-    return tuple(sorted(distinct, key=lambda workload: count_operations(target, workload)))
 
 
 def _estimate_speed(
@@ -259,7 +255,13 @@ def order_by_gain(
             finally:
                 tree.revert()
         jobs = yield from _run_jobs(context, [*parts.values()])
-    gain_by_number = dict(zip(parts, map(_mean_speedup, jobs), strict=True))
+    gain_by_number: dict[int, float] = {}
+    for number, job in zip(parts, jobs, strict=True):
+        with suppress(WorkFailed, ValidationError):
+            output = output_of_job(job, CompareOutput)
+            ratios = [verdict.ratio for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
+            if output.ok and ratios:
+                gain_by_number[number] = geometric_mean(ratios)
     ordered = sorted(proposals, key=lambda proposal: -gain_by_number.get(proposal.number, 0.0))
     return ordered, tuple(job.run_record for job in jobs)
 
@@ -297,16 +299,6 @@ def _copy_target(target: Path, place: Path) -> None:
         copy = place / file.relative_to(target)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
-
-
-def _mean_speedup(job: JobFolder) -> float:
-    """Mean speedup over the incumbent, by a candidate's job; 0 if it failed, or is wrong or not timed."""
-    try:
-        output = output_of_job(job, CompareOutput)
-    except (WorkFailed, ValidationError):
-        return 0.0
-    ratios = [verdict.ratio for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
-    return geometric_mean(ratios) if output.ok and ratios else 0.0
 
 
 CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5

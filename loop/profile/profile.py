@@ -90,17 +90,6 @@ def observe_call(
     return kernels, ""
 
 
-def trace_call(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, KernelRuns]:
-    """Kernels of one call by torch's profiler, in its own process; an error becomes the reason."""
-    kernels, call_error = yield from observe_call(bench, side, workload, "trace", limit_s)
-    if call_error:
-        return (), f"torch's profiler: {call_error}"
-    if not kernels:
-        return (), "torch's profiler saw no kernel in the call"
-    runs = [KernelRun(kernel=short_name(run.name), us=run.us, registers=run.registers) for run in kernels]
-    return tuple(runs), ""
-
-
 NCU = "ncu"
 NCU_LIMIT_S = 40.0
 """Time limit in seconds, which includes the import of torch; few kernels take 2 to 4 s."""
@@ -198,7 +187,8 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
 
 
 def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
-    """A launch from its counters (times in nanoseconds); facts without a counter are left None."""
+    """A launch from its counters (times in nanoseconds); facts without a counter are left None. Its stalls, as
+    shares of its warps' time, are left empty if a needed counter is missing."""
     facts: dict[str, Any] = {}
     for fact, counter in PERCENT_COUNTERS.items():
         if counter in counters:
@@ -209,17 +199,12 @@ def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
         facts["registers"] = int(counters[REGISTER_COUNTER])
     if CONFLICT_COUNTER in counters and WAVEFRONT_COUNTER in counters:
         facts["bank_conflicts"] = counters[CONFLICT_COUNTER] / (counters[WAVEFRONT_COUNTER] or 1.0)
-    return KernelRun(kernel=short_name(name), stalls=stall_shares(counters), **facts)
-
-
-def stall_shares(counters: dict[str, float]) -> dict[str, float]:
-    """What warps wait for, to its share of their time; empty if a needed counter is missing."""
     warps = {reason: counters[name] for reason, name in STALL_COUNTERS.items() if name in counters}
-    total = sum(warps.values())
-    if not total or STALL_COUNTERS.keys() - warps.keys() - NOT_EVERYWHERE:
-        return {}
-    stalled = [reason for reason, count in warps.items() if count and reason in WAITS]
-    return {WAITS[reason]: warps[reason] / total for reason in stalled}
+    total, stalls = sum(warps.values()), {}
+    if total and not STALL_COUNTERS.keys() - warps.keys() - NOT_EVERYWHERE:
+        stalled = [reason for reason, count in warps.items() if count and reason in WAITS]
+        stalls = {WAITS[reason]: warps[reason] / total for reason in stalled}
+    return KernelRun(kernel=short_name(name), stalls=stalls, **facts)
 
 
 SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
@@ -242,11 +227,12 @@ def profile_call(
     runs, ncu_error = yield from read_counters(context.bench, side, workload, limit_s)
     if runs:
         return device_profile(runs, "ncu"), ""
-    runs, trace_error = yield from trace_call(context.bench, side, workload, limit_s)
-    if runs:
+    kernels, trace_error = yield from observe_call(context.bench, side, workload, "trace", limit_s)
+    if kernels:
+        runs = tuple(KernelRun(kernel=short_name(run.name), us=run.us, registers=run.registers) for run in kernels)
         limits = "torch's profiler told kernels and times, which is all that it can"
         return device_profile(runs, "torch's profiler"), f"{ncu_error}; {limits}"
-    return None, f"{ncu_error}; {trace_error}"
+    return None, f"{ncu_error}; torch's profiler: {trace_error or 'it saw no kernel in the call'}"
 
 
 def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"]) -> DeviceProfile:
