@@ -227,11 +227,10 @@ def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, no
     """Note operations, bytes, and the shares of the device's roofs that the call reaches."""
     target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
     flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
-    facts = roof.facts(flops, moved_bytes, seconds)
+    facts, exceeded = roof.facts(flops, moved_bytes, seconds)
     notes.add(facts)
     notes.sources |= {name: roof.source for name in ROOF_FACTS if facts[name] is not None}
     why = roof.source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
-    exceeded = roof.explain_exceeded(flops, moved_bytes, seconds)
     if exceeded:
         why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
     notes.explain_unknown(why, *ROOF_FACTS)

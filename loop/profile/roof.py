@@ -33,43 +33,31 @@ class PeakRates:
     source: str = ""
     """Source of these rates, or why they are unknown."""
 
-    def reached_shares(self, flops: float | None, moved_bytes: float | None, seconds: float) -> dict[str, float]:
-        """Share of each roof (`arithmetic`, `bandwidth`) that a call reaches; without unknown ones."""
-        rates = {"arithmetic": (flops, self.flops_per_s), "bandwidth": (moved_bytes, self.bytes_per_s)}
-        shares = {}
-        for name, (amount, peak) in rates.items():
-            if amount is not None and peak and seconds > 0:
-                shares[name] = amount / seconds / peak
-        return shares
-
     def facts(
         self, flops: float | None, moved_bytes: float | None, seconds: float
-    ) -> dict[str, float | str | None]:
-        """Roofline facts of a call (Williams, Waterman, Patterson 2009). `moved_bytes`: the least that it must
-        move, so `bandwidth_share` is a lower bound. A share above `MOST_SHARE` proves the roof wrong: it and
-        `roof` become None."""
+    ) -> tuple[dict[str, float | str | None], str]:
+        """Roofline facts of a call (Williams, Waterman, Patterson 2009), and the roofs that it exceeds, as `1.56
+        of the arithmetic roof`. `moved_bytes`: the least that it must move, so `bandwidth_share` is a lower bound.
+        A share above `MOST_SHARE` proves the roof wrong: it and `roof` become None."""
         intensity = flops / moved_bytes if flops is not None and moved_bytes else None
-        roof = None
-        shares = self.reached_shares(flops, moved_bytes, seconds)
-        possible = {name: min(share, 1.0) for name, share in shares.items() if share <= MOST_SHARE}
-        is_plausible = len(possible) == len(shares)
-        if is_plausible and intensity is not None and self.flops_per_s and self.bytes_per_s:
+        facts: dict[str, float | str | None] = {"flops": flops, "bytes": moved_bytes, "intensity": intensity}
+        exceeded = []
+        for fact, roof, amount, peak in (
+            ("flops_share", "arithmetic", flops, self.flops_per_s),
+            ("bandwidth_share", "bandwidth", moved_bytes, self.bytes_per_s),
+        ):
+            facts[fact] = None
+            if amount is not None and peak and seconds > 0:
+                share = amount / seconds / peak
+                if share > MOST_SHARE:
+                    exceeded.append(f"{share:.3g} of the {roof} roof")
+                else:
+                    facts[fact] = min(share, 1.0)
+        facts["roof"] = None
+        if not exceeded and intensity is not None and self.flops_per_s and self.bytes_per_s:
             # Left of the roofline's ridge, bandwidth limits the call.
-            roof = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
-        return {
-            "flops": flops,
-            "bytes": moved_bytes,
-            "intensity": intensity,
-            "flops_share": possible.get("arithmetic"),
-            "bandwidth_share": possible.get("bandwidth"),
-            "roof": roof,
-        }
-
-    def explain_exceeded(self, flops: float | None, moved_bytes: float | None, seconds: float) -> str:
-        """Roofs that a call exceeds, as `1.56 of the arithmetic roof`; empty if none."""
-        shares = self.reached_shares(flops, moved_bytes, seconds)
-        exceeded = {name: share for name, share in shares.items() if share > MOST_SHARE}
-        return " and ".join(f"{share:.3g} of the {name} roof" for name, share in exceeded.items())
+            facts["roof"] = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
+        return facts, " and ".join(exceeded)
 
 
 def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:

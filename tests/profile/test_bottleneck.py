@@ -38,7 +38,7 @@ def test_what_rests_on_something_unknown_is_unknown(
     flops: float | None, moved: float | None, reach: PeakRates, unknown: set[str]
 ) -> None:
     """Not zero: a rule must not take it for little."""
-    found = reach.facts(flops, moved, 1.0)
+    found, _ = reach.facts(flops, moved, 1.0)
     assert unknown == {name for name, value in found.items() if value is None}
 
 
@@ -74,9 +74,9 @@ def test_a_profile_says_what_it_rests_on() -> None:
 )
 def test_nothing_is_above_its_roof(seconds: float, unknown: set[str], said: str) -> None:
     """Where a call comes to more than the device reaches, that is unknown, not 'at most 1 over 2'."""
-    found = REACH.facts(1e6, 0.2e6, seconds)
+    found, exceeded = REACH.facts(1e6, 0.2e6, seconds)
     assert unknown == {name for name, value in found.items() if value is None}
-    assert said == REACH.explain_exceeded(1e6, 0.2e6, seconds)
+    assert said == exceeded
 
 
 HERE, ELSEWHERE = Environment(processor="here"), Environment(processor="elsewhere")
