@@ -37,6 +37,8 @@ class TargetState:
     """Compiled variants for which the target lists values to search."""
     declared_workloads: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
     """Variant that this machine can run or emulate, to its workload sets, to their workloads."""
+    workload_count: int = 0
+    """Workloads of the target, also those that a variant does not take."""
     for_gpu: bool = True
     """Whether some variant is for a GPU."""
     only_emulated: bool = False
@@ -78,7 +80,13 @@ class TargetState:
         sentences = [wrong_sentence(failures) for failures in self.failures_by_variant(rows).values()]
         if unjudged := self.find_unjudged(rows):
             sentences.append(unjudged_sentence(unjudged))
-        return tuple(sentences or [ALL_RIGHT])
+        few = []
+        for name, sets in self.declared_workloads.items():
+            count = len(set().union(*sets.values()))
+            if 2 * count < self.workload_count:
+                share = f"{count} of {self.workload_count} workloads"
+                few.append(f"{name} was judged on {share} alone: name more that it takes")
+        return tuple(sentences or few or [ALL_RIGHT])
 
 
 def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:

@@ -185,6 +185,7 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
     main_names = [name for name, variant in target.variants.items() if variant.role == "main"]
     emulated = choose_emulated((), target, chosen_device)
     declared: dict[str, dict[str, frozenset[str]]] = {}
+    all_workloads = expand_sets(target, list(target.workloads), target.dtypes[chosen_device])
     for name in (*target.variants_on(chosen_device), *emulated):
         dtype = target.dtypes["cuda" if name in emulated else chosen_device]
         declared[name] = {}
@@ -201,6 +202,7 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
         compiled=[name for name in main_names if may_edit_variant(target, setting.project.target, name)],
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names],
         declared_workloads=declared,
+        workload_count=len(all_workloads),
         only_emulated=bool(emulated) and not {*main_names} & {*target.variants_on(chosen_device)},
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )

@@ -45,6 +45,7 @@ ZEROS_DIVISOR, NOISE_FACTOR = 16.0, 16.0
 """If zeros would pass the stated tolerance, `atol` becomes 1/16 of the RMS of the nonzero values. It stays as
 stated if 1/16 of that is below the reference's mean rounding error: the output is noise."""
 OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
+MOST_DISTANCE = 1e9  # Of two right answers: replies hold no infinity.
 MAP_STRETCHES = 8
 """Equal stretches of a dimension for which a report shows the largest error."""
 SLICE_ELEMENTS = 1 << 20, 1 << 26
@@ -307,8 +308,8 @@ def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, fl
 
 
 def distance_in_roundings(truths: Sequence[Truth], others: Sequence[Truth]) -> float:
-    """Largest distance between two right answers, in units of their rounding errors. Compares
-    outputs of equal shape; infinite if they differ without rounding."""
+    """Largest distance between two right answers, in units of their rounding errors, `MOST_DISTANCE` at
+    most, also where they differ without rounding. Compares outputs of equal shape."""
     largest = 0.0
     for truth, other in zip(truths, others, strict=True):
         if truth.reference.shape != other.reference.shape:
@@ -319,8 +320,8 @@ def distance_in_roundings(truths: Sequence[Truth], others: Sequence[Truth]) -> f
             eps = torch.finfo(getattr(torch, truth.file.dtype)).eps
             rounding += eps * largest_magnitude(truth.reference)
         if difference:
-            largest = max(largest, difference / rounding if rounding else math.inf)
-    return largest
+            largest = max(largest, difference / rounding if rounding else MOST_DISTANCE)
+    return min(largest, MOST_DISTANCE)
 
 
 def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 import datetime
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -182,6 +182,16 @@ def test_the_advised_command_leads_to_a_clean_state(seed: int) -> None:
             break
         project.follow()
     assert (ALL_RIGHT,) == project.present.describe_state(project.rows)
+
+
+def test_a_variant_that_declines_most_workloads_is_told_so() -> None:
+    """ "Nothing is wrong" would say that all were judged. With half of them it may."""
+    project = Project(random.Random(0))
+    project.run(VARIANTS, tuple(SETS), 1, 1, "baseline")
+    twice, more = replace(project.present, workload_count=2 * len(EVERY)), 2 * len(EVERY) + 1
+    assert (ALL_RIGHT,) == twice.describe_state(project.rows)
+    said = replace(twice, workload_count=more).describe_state(project.rows)[0]
+    assert f"was judged on {len(EVERY)} of {more} workloads alone: name more that it takes" in said
 
 
 def test_what_the_same_sources_pass_later_is_flaky() -> None:

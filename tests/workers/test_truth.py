@@ -8,9 +8,11 @@ from loop.model.signature import Tolerance
 from loop.workers.judge_messages import Finding
 from loop.workers.truth import (
     EXPECTED_EXTRA,
+    MOST_DISTANCE,
     Truth,
     compare_output,
     count_errors_beyond,
+    distance_in_roundings,
     make_truth,
     tighten_tolerance,
 )
@@ -91,3 +93,13 @@ def test_as_many_may_be_off_as_rounding_moves() -> None:
         output = steep(nudged).float()
         assert count_errors_beyond(STEEP, steep(X.double()), output).max() > EXPECTED_EXTRA
         assert not found_steep(output).wrong
+
+
+def test_whole_numbers_that_differ_are_as_far_apart_as_a_reply_can_say() -> None:
+    """They lose nothing to rounding, and a reply holds no infinity: one was taken for a forged reply."""
+    part = TensorFile("output", "", (2,), "int64")
+    values = torch.tensor([1, 2]), torch.tensor([1, 3])
+    one, other = (make_truth(part, ["N"], value.double(), value, Tolerance(atol=0, rtol=0)) for value in values)
+    assert (0.0, MOST_DISTANCE) == (distance_in_roundings([one], [one]), distance_in_roundings([one], [other]))
+    finding = Finding(max_error=1.0, total=2, answer_distance=MOST_DISTANCE)
+    assert finding == Finding.model_validate_json(finding.model_dump_json())
