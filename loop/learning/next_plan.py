@@ -167,7 +167,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
     untried = {name: sets for name, sets in unjudged.items() if name not in tried_variants}
     if untried:
         variant = next(iter(untried)) if len(untried) == 1 else None
-        objective = "Judge what no session has judged on these files"
+        objective = "Verify the other workloads, too"
         proposals.append(Idea("baseline", objective, (unjudged_sentence(untried),), variant))
     return (*proposals, _fallback_idea(local_rows, state))
 

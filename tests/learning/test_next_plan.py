@@ -147,7 +147,7 @@ def test_speed_is_not_proposed_where_variants_are_only_emulated() -> None:
     """What was not judged is judged; then the proposal says why nothing is measured, whatever was missed."""
     unmeasured = row(0, plan="quick", emulated=("gpu",), missed="best.ratio is not known")
     found = first(unmeasured, only_emulated=True)
-    assert ("baseline", "Judge what no session has judged on these files") == (found.plan, found.objective)
+    assert ("baseline", "Verify the other workloads, too") == (found.plan, found.objective)
     judged_rows = [unmeasured, row(1, plan="kernels", judged=JUDGED)]
     for rows in (judged_rows, [*judged_rows, row(2, ratios={"gpu": 0.5}, inconclusive=("gpu",))]):
         found = first(*rows, only_emulated=True)
