@@ -75,9 +75,22 @@ class FailureProber:
         self.kind = max(dict.fromkeys(kinds), key=kinds.count)
         """The kind of failure, by `failure_kind`."""
         of_kind = [check for check in checks.checks if failure_kind(check) == self.kind]
-        self.start_check = min(of_kind, key=self._effort)
+
+        def effort(check: Check) -> tuple[bool, bool, int]:
+            """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
+            sizes, names_by_shorthand = check.workload.sizes, self.signature.shorthand
+            has_shorthand = all(len({sizes[name] for name in names}) == 1 for names in names_by_shorthand.values())
+            return check.inputs != "contiguous", not has_shorthand, math.prod(sizes.values())
+
+        def unevenness(check: Check) -> tuple[bool, bool, float, int]:
+            """Sort key: contiguous inputs first, then normal values, about half wrong, and many elements."""
+            wrong_share = check.wrong / check.total if check.total else 1.0
+            is_normal = check.workload.values == "normal"
+            return check.inputs != "contiguous", not is_normal, abs(wrong_share - 0.5), -check.total
+
+        self.start_check = min(of_kind, key=effort)
         """The smallest check with this kind of failure, where a search begins."""
-        self.clearest_check = min(of_kind, key=_unevenness)
+        self.clearest_check = min(of_kind, key=unevenness)
         """The check with the most even split of right and wrong elements: it shows their pattern best."""
         start = self.start_check.workload
         self.entry, self.seed = make_entry(self.signature, start), start.base_seed
@@ -101,12 +114,6 @@ class FailureProber:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _effort(self, check: Check) -> tuple[bool, bool, int]:
-        """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
-        sizes, names_by_shorthand = check.workload.sizes, self.signature.shorthand
-        has_shorthand = all(len({sizes[name] for name in names}) == 1 for names in names_by_shorthand.values())
-        return check.inputs != "contiguous", not has_shorthand, math.prod(sizes.values())
 
     def classify(self, check: Check) -> Outcome:
         """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
@@ -208,13 +215,6 @@ class FailureProber:
                 if all((yield from self.compare_calls(workload, layout))):
                     return True
         return False
-
-
-def _unevenness(check: Check) -> tuple[bool, bool, float, int]:
-    """Sort key: contiguous inputs first, then normal values, about half wrong, and many elements."""
-    wrong_share = check.wrong / check.total if check.total else 1.0
-    is_normal = check.workload.values == "normal"
-    return check.inputs != "contiguous", not is_normal, abs(wrong_share - 0.5), -check.total
 
 
 def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]]:
