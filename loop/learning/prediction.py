@@ -24,7 +24,6 @@ from loop.model.money import RateCard
 from loop.model.plan import Pattern, PlannedPattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
-from loop.profile.bottleneck import list_outcomes, outcome_text
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
 from loop.report.screen import Screen, seconds_text, short_duration
@@ -285,21 +284,6 @@ def statistics_lines(statistics: PatternStatistics) -> list[str]:
     if statistics.last_used:
         sentences.append(f"last used {statistics.last_used[:10]}, in {statistics.last_session}")
     return sentences
-
-
-def describe_accuracy(rows: Sequence[SessionRow]) -> str:
-    """Sentences: how accurate predicted gains were; empty without any outcome. `rows`: oldest first. Results of
-    earlier advice in the last session are listed one by one."""
-    sentences, gains = [], list_outcomes(rows)
-    if gains:
-        inside = sum(outcome.side_of_promise == "inside" for outcome in gains)
-        promised_text = f"Of {say.count(len(gains), 'gain')} that advice promised"
-        sentences.append(f"{promised_text}, {inside} lay inside the interval.")
-    for outcome in gains:
-        if outcome.session == rows[-1].id and outcome.basis == "later session":
-            advice = f"Advice on {outcome.promise.advice} for {outcome.variant} on {outcome.workload}"
-            sentences.append(f"{advice} promised {outcome_text(outcome)}.")
-    return " ".join(sentences)
 
 
 def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:

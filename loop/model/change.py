@@ -10,7 +10,7 @@ from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.jobs import HostUse, JobRun
 from loop.model.output import Output, VerifyOutput, outputs_by_run, outputs_of, read_output
-from loop.model.profile import GainOutcome, Profile
+from loop.model.profile import Profile
 from loop.model.record import Finished, latest_attempts
 from loop.model.target import Values
 from loop.model.verdict import Interval, SpeedVerdict
@@ -31,8 +31,6 @@ class TriedChange(Model):
     patch: str = ""
     number: Annotated[int, Field(ge=1)]
     outcome: Outcome
-    promised: GainOutcome | None = None
-    """Promised and actual gain; None if the brief promised nothing, or if it was not timed."""
     session: str = ""
     digest: str = ""
     """Hash of the patch of an earlier change. `loop` does not judge an equal patch again."""

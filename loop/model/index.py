@@ -14,7 +14,7 @@ from loop.model.dtypes import Device
 from loop.model.jobs import HostUse
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
-from loop.model.profile import GainOutcome, Promised
+from loop.model.profile import Promised
 from loop.model.record import Status
 
 
@@ -165,11 +165,9 @@ class SessionRow(Model):
     missed: str = ""
     otherwise: str = ""
     predicted: Predicted | None = None
-    builds: dict[str, str] = Field(default_factory=dict)
     speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Variant to workload to ratio against the baseline. Workloads without a ratio are left out."""
     promises: tuple[Promised, ...] = ()
-    gains: tuple[GainOutcome, ...] = ()
     failures: tuple[FailureSeen, ...] = ()
     recorded: bool = False
 

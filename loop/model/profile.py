@@ -120,7 +120,6 @@ Condition = Annotated[str, AfterValidator(_validate_condition)]
 """An expression over `FACTS`, with arithmetic."""
 Bound = Annotated[float, Field(gt=0)] | Condition
 """A number, or a formula over facts, as in `1 / flops_share`."""
-Basis = Literal["change", "later session"]
 
 
 class Promise(Model):
@@ -138,33 +137,11 @@ class Promise(Model):
 
 
 class Promised(Model):
-    """A promise of one session. A later session can compare its measured speed with it."""
+    """The gain that a session's profile promised for a variant on a workload."""
 
     promise: Promise
     variant: str
     workload: str
-    build: str
-    ratio: Annotated[float, Field(gt=0)]
-    """Speed against the baseline in the session that promised."""
-
-
-class GainOutcome(Model):
-    """The promised and the actual gain."""
-
-    promise: Promise
-    variant: str
-    workload: str
-    actual: Annotated[float, Field(gt=0)]
-    basis: Basis
-    session: str = ""
-
-    @property
-    def side_of_promise(self) -> str:
-        """Actual gain relative to the promised interval: `inside`, `below` or `above`."""
-        low, high = self.promise.stated
-        if self.actual < low:
-            return "below"
-        return "above" if self.actual > high else "inside"
 
 
 class TreeRule(Model):

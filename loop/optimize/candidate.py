@@ -20,7 +20,6 @@ from loop.library.trust import read_origin
 from loop.model.change import DecisionOutput, JudgedOutput, Outcome, TriedChange, as_target_step
 from loop.model.money import Gains
 from loop.model.output import Output, outputs_by_run
-from loop.model.profile import GainOutcome
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.optimize import campaign, comparisons
@@ -182,7 +181,6 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         gain=gain,
         files=edit.files,
         patch=edit.patch,
-        promised=compare_with_promise(at_hand),
     )
     tree, session, branch = at_hand.tree, context.task.session, ""
     fields: dict[str, Any] = {"incumbents": changes.incumbents}
@@ -207,22 +205,6 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
     return Result(DecisionOutput(ok=True, message=message, **fields))
-
-
-def compare_with_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
-    """The change's measured gain on the brief's workload, with the gain that the profile promised for it; None if
-    either is unknown, or the measured one too uncertain (`vague`)."""
-    brief, comparison = at_hand.brief_output.brief, at_hand.output_of(CompareOutput)
-    profile = brief.profile if brief else None
-    if profile is None or profile.promise is None or comparison is None:
-        return None
-    promised_case = (profile.variant, profile.workload, "known_good")
-    for verdict in comparison.verdicts:
-        is_promised_case = (verdict.variant, verdict.workload, verdict.against) == promised_case
-        if is_promised_case and isinstance(verdict, SpeedVerdict) and not verdict.vague:
-            fields = {"variant": verdict.variant, "workload": verdict.workload, "actual": verdict.ratio}
-            return GainOutcome(promise=profile.promise, basis="change", **fields)
-    return None
 
 
 def read_judgement(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:

@@ -22,7 +22,6 @@ from loop.model.record import Finished, latest_attempts
 from loop.model.target import literal_text
 from loop.model.verdict import SpeedVerdict
 from loop.optimize.session_changes import SessionChanges
-from loop.profile.bottleneck import outcome_text
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section
@@ -30,7 +29,7 @@ from loop.report.sections import Section
 MOST_TRIALS = 12
 """Points of a tuning search in the report; the journal has all."""
 SPEED_HEADS = (">Against the incumbent", ">Against the baseline")
-HEADS = (">Change", "Variant", "Files", "Outcome", *SPEED_HEADS, "Promised", "Why")
+HEADS = (">Change", "Variant", "Files", "Outcome", *SPEED_HEADS, "Why")
 JUDGED_NOTE = (
     "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
     "further. A speed is the mean ratio over the workloads, above 1 it is faster."
@@ -51,11 +50,8 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
                     ratios.append(verdict.ratio)
         against_incumbent = say.speedup_text(change.gain) if change.gain else "not timed"
         against_baseline = say.speedup_text(geometric_mean(ratios)) if ratios else "not timed"
-        promised = "no interval"
-        if change.promised:
-            promised = f"{outcome_text(change.promised)} on {change.promised.workload}"
         cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
-        rows.append((*cells, against_incumbent, against_baseline, promised, change.reason))
+        rows.append((*cells, against_incumbent, against_baseline, change.reason))
     searches = [tuning_section(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
     lines, kept = [*_campaign_lines(records)], [decision for _, decision in decisions if decision.kept]
     if kept and kept[-1].tried:

@@ -1,53 +1,18 @@
-"""Decision tree for a kernel's bottleneck, and how promised gains compare with results."""
+"""Decision tree for a kernel's bottleneck."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from loop.base.expressions import Expression, ExpressionError
-from loop.model.index import SessionRow
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput
-from loop.model.profile import FACTS, DeviceProfile, Fact, GainOutcome, Profile, Promised, SeverityRule, TreeRule
+from loop.model.profile import FACTS, DeviceProfile, Fact, Profile, SeverityRule, TreeRule
 from loop.model.verdict import SpeedVerdict
-from loop.report import format as say
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 SUFFICIENT_RATIO = 1.5
 """Ratio to the baseline from which a call needs no further work."""
-
-
-def list_outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
-    """Promised and actual gains of the advice that sessions gave. `rows`: sessions, oldest first. If a session
-    judged a change, its result counts for the advice in its brief and closes earlier promises. Other advice is
-    compared with the next session of the same target and environment that timed another build of the variant on
-    the same workload."""
-    outcomes: list[GainOutcome] = []
-    open_promises: dict[tuple[object, ...], Promised] = {}
-    """Target, device, threads, environment and variant to the promise that waits for a result."""
-    for row in rows:
-        outcomes += (gain.model_copy(update={"session": row.id}) for gain in row.gains)
-        setting = (row.target, row.device, row.threads, row.environment)
-        judged_variants = {gain.variant for gain in row.gains} | {change.variant for change in row.kept}
-        for variant in judged_variants:
-            open_promises.pop((*setting, variant), None)
-        for variant, build in row.builds.items():
-            promised = open_promises.get((*setting, variant))
-            ratios = row.speeds.get(variant, {})
-            if promised and promised.build != build and promised.workload in ratios:
-                del open_promises[(*setting, variant)]
-                fields = promised.model_dump(include={"promise", "variant", "workload"})
-                fields["actual"] = ratios[promised.workload] / promised.ratio
-                outcomes.append(GainOutcome(**fields, basis="later session", session=row.id))
-        for promised in row.promises:
-            if promised.variant not in judged_variants:
-                open_promises[(*setting, promised.variant)] = promised
-    return tuple(outcomes)
-
-
-def outcome_text(outcome: GainOutcome) -> str:
-    """Promised and actual gain: `1.1x to 1.2x: 1.14x, inside`."""
-    return f"{outcome.promise.text}: {say.speedup_text(outcome.actual)}, {outcome.side_of_promise}"
 
 
 def first_match(

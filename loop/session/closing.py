@@ -10,7 +10,7 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import shipped
 from loop.debug.explaining import make_diagnoses
-from loop.learning import learnings, prediction
+from loop.learning import learnings
 from loop.learning.failures import FailureHistory
 from loop.library.rates import rates
 from loop.model.change import BriefOutput, hosts_of
@@ -127,15 +127,11 @@ def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tu
 
 
 def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> View:
-    """All data of a report: the record, its steps, earlier failures, and how good predictions were."""
-    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
-    # Later sessions do not count: so a report that is rendered again stays the same.
-    rows = [row for row in rows if row.started is not None and row.started <= record.head.started]
+    """All data of a report: the record, its steps, and earlier failures."""
     return View(
         record=record,
         finished=folder.finished(),
         recall_lines=FailureHistory(setting.project, record.head).describe_failures,
-        past_accuracy=prediction.describe_accuracy(rows),
     )
 
 

@@ -194,9 +194,8 @@ def predictions_section(view: View) -> Iterator[Section]:
         "there were none. Four times in five the actual figure should lie in the interval."
     )
     table = prediction_table(view.record, view.finished)
-    after = (view.past_accuracy,) if view.past_accuracy and table else ()
     note = note if table else "This session stored no prediction."
-    yield Section("Predicted and actual", note=note, table=table, after=after)
+    yield Section("Predicted and actual", note=note, table=table)
 
 
 def learnings_section(view: View) -> list[Section]:

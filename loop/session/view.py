@@ -24,8 +24,6 @@ class View:
     record: SessionRecord
     finished: Sequence[Finished]
     recall_lines: RecallLines = lambda record: ()
-    past_accuracy: str = ""
-    """A sentence on how close the predictions of earlier sessions came."""
 
     @property
     def head(self) -> SessionHead:

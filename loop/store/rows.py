@@ -1,7 +1,7 @@
 """Computes the index row of a session folder."""
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -55,10 +55,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
     plan, runs = head.plan.plan, _summarise_runs(head, steps, lines)
     decisions = outputs_of(steps, DecisionOutput)
     is_right, reusable_results, torch_version = dict[str, bool](), dict[str, bool](), head.machine.torch
-    builds: dict[str, str] = {}  # Variant to its last build id.
     for step in steps:
-        if step.action == "kernel.build":
-            builds |= {build["variant"]: build["build_id"] for build in step.output.get("builds", ())}
         if step.action == "environment.torch":
             torch_version = step.output.get("version") or torch_version
         for verdict in ("right", "wrong") if step.action in CHECK_ACTIONS else ():
@@ -92,9 +89,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         hosts=hosts_of(steps),
         failures=collect_failures(head, [line.event for line in lines if isinstance(line.event, Finished)]),
-        builds=builds,
-        promises=_promised_gains(steps, builds),
-        gains=tuple(d.tried.promised for d in decisions if d.tried and d.tried.promised),
+        promises=_promised_gains(steps),
         **{"status": None, **(_fields_of_record(record) if record else {})},
     )
 
@@ -125,18 +120,17 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
     )
 
 
-def _promised_gains(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Promised, ...]:
-    """The gain that the last profile of each built variant promised. `builds`: variant to build id."""
+def _promised_gains(steps: Sequence[Finished]) -> tuple[Promised, ...]:
+    """The gain that the last profile of each variant promised."""
     last_profile: dict[str, Any] = {}
     for step in steps:
         if step.action == "kernel.profile":
             last_profile |= {profile["variant"]: profile for profile in step.output.get("profiles", ())}
     promises = []
     for variant, profile in last_profile.items():
-        if profile.get("promise") is not None and variant in builds:
-            fields = {"variant": variant, "workload": profile["workload"], "build": builds[variant]}
+        if profile.get("promise") is not None:
             promise = Promise.model_validate(profile["promise"], extra="ignore")
-            promises.append(Promised(promise=promise, ratio=profile["facts"]["ratio"], **fields))
+            promises.append(Promised(promise=promise, variant=variant, workload=profile["workload"]))
     return tuple(promises)
 
 

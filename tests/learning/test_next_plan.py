@@ -203,7 +203,7 @@ def test_what_lost_before_is_not_proposed_again() -> None:
 def test_speed_is_what_the_last_profile_promised() -> None:
     """As its rule states it."""
     promise = Promise(advice="mixed", stated=(1.1, 1.2))
-    made = Promised(promise=promise, variant="cpu", workload="S64", build="b", ratio=0.5)
+    made = Promised(promise=promise, variant="cpu", workload="S64")
     rows = [row(0, promises=(made,))]
     idea = Idea("optimize", "faster", (), "cpu")
     assert "cpu faster; no profile has promised how much" == describe_benefit(idea, [])

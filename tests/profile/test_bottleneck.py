@@ -2,11 +2,10 @@
 
 import pytest
 
-from loop.model.index import Environment, SessionRow
-from loop.model.profile import FACTS, Fact, Promise, Promised, SeverityRule, TreeRule
-from loop.profile.bottleneck import Notes, first_match, list_outcomes, make_profile
+from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
+from loop.profile.bottleneck import Notes, first_match, make_profile
 from loop.profile.roof import PeakRates
-from tests.makers import NOON, make_measurement
+from tests.makers import make_measurement
 
 REACH = PeakRates(flops_per_s=100e9, bytes_per_s=10e9)
 
@@ -79,34 +78,11 @@ def test_nothing_is_above_its_roof(seconds: float, unknown: set[str], said: str)
     assert said == exceeded
 
 
-HERE, ELSEWHERE = Environment(processor="here"), Environment(processor="elsewhere")
-
-
 def rule(*times: float | str, bottleneck: str = "mixed") -> TreeRule:
     """A leaf that promises so much."""
     return TreeRule.model_validate(
         {"when": "true", "bottleneck": bottleneck, "fix": "mend it", "gain": "some", "times": times or None}
     )
-
-
-def promised(low: float = 1.1, high: float = 1.2, advice: str = "mixed") -> Promise:
-    """What a leaf without outcomes promises."""
-    return Promise(advice=advice, stated=(low, high))
-
-
-def made(ratio: float, build: str) -> Promised:
-    """A promise for a build of `v`, with its speed."""
-    return Promised(promise=promised(), variant="v", workload="w", build=build, ratio=ratio)
-
-
-def session(number: int, build: str, ratio: float, where: Environment = HERE, **fields: object) -> SessionRow:
-    """A session that timed a build of `v`, and advised."""
-    known = {
-        "id": f"s{number}", "started": NOON, "target": "t", "plan": "p", "device": "cpu", "status": "passed",
-        "environment": where, "builds": {"v": build}, "speeds": {"v": {"w": ratio}},
-        "promises": (made(ratio, build),),
-    }  # fmt: skip
-    return SessionRow.model_validate({**known, **fields})
 
 
 @pytest.mark.parametrize(
@@ -126,12 +102,3 @@ def test_a_leaf_states_an_interval(
     """By facts, where they are known; else there is none, and none is made up."""
     found = rule(*times).promise_for(facts)
     assert stated == (found.stated if found else None)
-
-
-def test_advice_is_held_against_the_next_build() -> None:
-    """Two sessions of one build, then another: one outcome, of the last advice."""
-    (found,) = list_outcomes(
-        [session(1, "a", 0.5), session(2, "a", 0.4), session(3, "b", 0.6), session(4, "b", 0.6)]
-    )
-    assert ("later session", "s3") == (found.basis, found.session)
-    assert pytest.approx(1.5) == found.actual
