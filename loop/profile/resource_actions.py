@@ -1,6 +1,5 @@
 """Resources and occupancy of kernels on a GPU that need not be at hand, against budgets."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -24,7 +23,6 @@ BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.ya
 NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`); `launch` is for kernel.parallelism"
 MOST_ROWS = 12
 """Most kernels in the table; kernels with problems come first."""
-NAMESPACE = re.compile(r"^\w+::")
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
@@ -245,16 +243,13 @@ def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]
             launches_by_kernel.setdefault((kernel.short_name, kernel), []).extend(launches)
     for launch in unmatched:
         launches_by_kernel.setdefault((launch.kernel, None), []).append(launch)
-    namespaces = {"".join(NAMESPACE.findall(name)) for name, _ in launches_by_kernel}
-    # A namespace that all kernels share is left out of their names.
-    common = namespaces.pop() if len(namespaces) == 1 else ""
     problem_rows, timed_rows = [], []
     for (name, report), launches in launches_by_kernel.items():
         shared = [launch.shared_bytes for launch in launches] or [report.shared_bytes if report else 0]
         shared_kib = _join_ends(f"{min(shared) / 1024:.3g}", f"{max(shared) / 1024:.3g}")
         residents = [launch.resident for launch in launches]
         row = (
-            re.sub(rf"\b{common}", "", name),
+            name,
             "-" if report is None or report.registers is None else str(report.registers),
             "-" if report is None else f"{report.spill_bytes} B",
             f"{shared_kib} KiB",

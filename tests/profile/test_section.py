@@ -97,5 +97,5 @@ def test_kernels_in_trouble_come_first() -> None:
     """Though nothing launches them."""
     output = make_resources(MAIN, SPILLS, OTHER)
     table = [[cell.strip() for cell in row] for row in rows(shown_resources(output))]
-    assert ["crowded", "255", "144 B", "0 KiB", "-"] == table[2]
+    assert ["tiny::crowded", "255", "144 B", "0 KiB", "-"] == table[2]
     assert "at most 255 registers, 1 of them spills" in shown_resources(output)
