@@ -11,9 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from loop.base.documents import content_hash
 from loop.base.places import MANIFEST
@@ -53,19 +51,10 @@ from loop.workers.bench import Bench, Side
 GROUP_SIZE = 6
 """Points that are timed next to the incumbent at the same time: each side has a process."""
 INCUMBENT = "incumbent"
+FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
+"""Points that are timed again, three times as long; rounds of each in the first pass; most points of a search."""
 LOSING_MARGIN = 0.01
 """A tuning point lost if it is more than this share (1 %) slower than the best point of its search."""
-
-
-class TuneTerms(GainTerms):
-    """Limits of the search, and when to keep its best point."""
-
-    finalists: Annotated[int, Field(ge=1, le=20)] = 3
-    """Points that are timed again, longer."""
-    rounds: Annotated[int, Field(ge=2, le=50)] = 3
-    """Rounds of each point in the first pass; finalists get three times as many."""
-    most: Annotated[int, Field(ge=2)] = 200
-    """Most points of an entry; `loop` refuses a larger one before compiling."""
 
 
 def point_label(values: Values) -> str:
@@ -197,15 +186,15 @@ class PointSearch:
                 trials[label] = self.make_trial(label, "timed", **speed)
         return trials
 
-    def find_best(self, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
+    def find_best(self) -> Generator[Tick, None, TriedPoint | None]:
         """Time all points, then the fastest again, longer; returns the best, None if the incumbent is."""
         with ExitStack() as stack:
             yield from hold_device(self.context.bench, stack)
             others = [label for label in self.sides if label != INCUMBENT]
-            trials = yield from self.time_points(others, arguments.rounds)
-            fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
+            trials = yield from self.time_points(others, ROUNDS)
+            fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[:FINALISTS]
             if fastest:
-                trials |= yield from self.time_points(fastest, 3 * arguments.rounds)  # Replaces the first.
+                trials |= yield from self.time_points(fastest, 3 * ROUNDS)  # Replaces the first.
         # A point that went wrong while it was timed again has left `sides`.
         timed = [trials[label] for label in others if label in self.sides]
         timed.sort(key=lambda trial: -(trial.ratio or 0))
@@ -224,7 +213,7 @@ class PointSearch:
         return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
 
 
-def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
+def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     """Search the next `tuning` entry not searched yet; its best values, if faster, become the edit to judge."""
     searched = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device
@@ -239,9 +228,9 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
         return Result(BriefOutput(ok=True, message=message), idle=True)
     name, workshop = names[0], workshop_of(context)
     count = math.prod(map(len, target.tuning[name].values.values()))
-    if count > arguments.most:
-        message = f"{name} has {count} points, and at most {arguments.most} are tried"
-        hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"
+    if count > MOST_POINTS:
+        message = f"{name} has {count} points, and at most {MOST_POINTS} are tried"
+        hint = f"shorten the lists in tuning.{name}.values"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
     tree = session_worktree(context, workshop) or worktree.make_from_checkout(
@@ -254,7 +243,7 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
         yield from search.compile()
         yield from search.verify()
         is_incumbent_right = INCUMBENT in search.sides
-        best = (yield from search.find_best(arguments)) if is_incumbent_right else None
+        best = (yield from search.find_best()) if is_incumbent_right else None
     if is_incumbent_right:
         return Result(_propose_best(search, best, tree, arguments))
     why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
@@ -264,7 +253,7 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
 
 
 def _propose_best(
-    search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms
+    search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: GainTerms
 ) -> BriefOutput:
     """The best point as an edit of the manifest; no edit if the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
