@@ -10,16 +10,14 @@ from loop.base.expressions import Expression
 from loop.gate.model import DeviceOutput
 from loop.machine.gpu_models import facts_of_present_gpu
 from loop.machine.machine import vector_lanes
-from loop.model.base import Model
 from loop.model.dtypes import Device
-from loop.model.plan import Text
 from loop.model.profile import DeviceFacts, Occupancy
 from loop.model.resources import KernelLaunch, Placement
 from loop.model.target import Launch, Variant, Workload
 from loop.model.workloads import expand_sets, is_supported
 from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.report import format as say
-from loop.steps.context import Context, Result, RunningAction
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 WARP = 32
 REGISTER_UNIT = 256
@@ -137,17 +135,10 @@ def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_
     return occupancies
 
 
-class ParallelismTerms(Model):
-    """Parameters of `kernel.parallelism`."""
-
-    device: Text = "sm_89"
-    """A GPU of the manifest's `devices`, used if no GPU is at hand."""
-
-
-def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[ParallelismOutput]:
+def parallelism(context: Context, arguments: NoArguments) -> RunningAction[ParallelismOutput]:
     """Compute how each reported or declared launch fills its device; works without a GPU."""
     yield from ()
-    target, default_gpu = context.bench.target, arguments.device
+    target = context.bench.target
     with_reports = {occupancy.variant for occupancy in _reported_occupancies(context)}
     missing: list[str] = []
     occupancies: list[Occupancy] = []
@@ -155,26 +146,24 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[
         if getattr(variant, "launch", None) is None and name not in with_reports:
             if name in context.task.variants:
                 missing.append(f"parallelism of {name}: the manifest declares no launch")
-        elif variant.device == "cuda" and _gpu_for(context, variant, default_gpu) is None:
-            missing.append(f"parallelism of {name}: the manifest has no device {default_gpu}")
+        elif variant.device == "cuda" and _gpu_for(context, variant) is None:
+            missing.append(f"parallelism of {name}: the manifest has no `devices`")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
         workloads = expand_sets(target, context.task.plan.workloads, dtype)
         supported = [workload for workload in workloads if is_supported(variant, workload)]
         for workload in supported:
-            occupancy = find_occupancy(context, name, workload, default_gpu)
+            occupancy = find_occupancy(context, name, workload)
             occupancies += [occupancy] if occupancy else []
     return Result(_parallelism_output(occupancies, missing), idle=not occupancies)
 
 
-def find_occupancy(
-    context: Context, name: str, workload: Workload, default_gpu: str = "sm_89"
-) -> Occupancy | None:
+def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy | None:
     """How a variant's launch fills its device; None without a launch, a known device, or work. A launch that
-    `kernel.resources` reported takes precedence over the manifest. `default_gpu`: GPU if none is at hand."""
+    `kernel.resources` reported takes precedence over the manifest."""
     bench, variant = context.bench, context.bench.target.variants[name]
     # Variants of Python and commands have no field `launch`.
-    launch, device = getattr(variant, "launch", None), _gpu_for(context, variant, default_gpu)
+    launch, device = getattr(variant, "launch", None), _gpu_for(context, variant)
     if device is not None:
         for occupancy in _reported_occupancies(context):
             if (occupancy.variant, occupancy.workload, occupancy.on) == (name, workload.name, device.name):
@@ -193,10 +182,10 @@ def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
     return reported.fillings if reported else []
 
 
-def _gpu_for(context: Context, variant: Variant, default_gpu: str) -> DeviceFacts | None:
-    """Facts of the GPU for a variant: the one at hand, else the manifest's `default_gpu`; None on a processor."""
+def _gpu_for(context: Context, variant: Variant) -> DeviceFacts | None:
+    """Facts of the GPU for a variant: the one at hand, else the manifest's first; None on a processor."""
     if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
-        return gpu_at_hand(context) or context.bench.target.devices.get(default_gpu)
+        return gpu_at_hand(context) or next(iter(context.bench.target.devices.values()), None)
     return None
 
 
