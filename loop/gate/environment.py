@@ -22,12 +22,14 @@ from loop.gate.model import (
 from loop.gate.verify import Job, verify
 from loop.machine import machine
 from loop.machine.gpus import detect_gpus
+from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.plan import Text
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets
 from loop.steps.context import Context, NoArguments, Result, RunningAction
+from loop.workers.judge_messages import CheckEnvironment
 
 EXAMINE_LIMIT_S = 120.0
 ANSWER_LIMIT_S = 1.0
@@ -121,7 +123,8 @@ def libraries(context: Context, arguments: NoArguments) -> RunningAction[Librari
 
 def _run_check(context: Context, check: str) -> Generator[Tick, None, dict[str, Any]]:
     """Run a check in the judge process, whose environment counts; returns its output's fields."""
-    reply = yield from context.bench.check_environment(check, EXAMINE_LIMIT_S)
+    request = CheckEnvironment(check, cores(), context.bench.device)
+    reply = yield from context.bench.ask_judge(request, EXAMINE_LIMIT_S, f"checking {check}")
     return {**reply.output_fields, "ok": reply.is_ok, "message": reply.message}
 
 

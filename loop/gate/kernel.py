@@ -9,22 +9,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.documents import hash_files
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.locks import locked_temporary_folder
-from loop.base.places import Project
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, buildable_variants
-from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
 from loop.gate.verification import describe_untaken_workloads, explain_early_end, merge_shares, verification_output
 from loop.gate.verify import Job, TimeAllowance, group_by_name, workload_key
 from loop.gate.verify import verify as verify_sides
-from loop.library import targets
 from loop.library.definitions import read_file
-from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
@@ -38,13 +33,10 @@ from loop.repository.reading import changed_lines as files_changed
 from loop.repository.reading import export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import Part, output_of_job, run_jobs
-from loop.workers.bench import Bench, Fitting, Side, fit_workloads
+from loop.workers.bench import JUDGE_LIMIT_S, Fitting, Side, fit_workloads
+from loop.workers.judge_messages import FindBlindSpots
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
-MOST_PROBED, QUICK_S = 4, 0.2
-"""Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
-DRAWN_KINDS, UNREAD_KINDS = ("fixed", "single_valued", "nonnegative"), ("unread", "ignored", "unmoved", "initial")
-"""Weaknesses of the values that were drawn, and those that a changed input reveals."""
 MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
 BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
@@ -263,7 +255,7 @@ class ShareTerms(VerifyTerms):
     only: tuple[int, ...] = ()
     """Indices of this job's workloads among the distinct workload names; empty: all."""
     first: bool = True
-    """Whether this job tests what the reference reads, and reports workloads that lack memory."""
+    """Whether this job reports workloads that lack memory."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
@@ -290,9 +282,7 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         not_exercised.append("several threads: this machine has one core")
     no_room = tuple(text for share in shares for text in share.no_room)
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    blind_spots = shares[0].looked
-    for share in shares[1:]:
-        blind_spots = blind_spots.combined_with(share.looked, DRAWN_KINDS)
+    blind_spots = functools.reduce(InputWeaknesses.combined_with, (share.looked for share in shares))
     zeros_pass = [name for share in shares for name in share.zeros]
     output = verification_output(
         context,
@@ -306,15 +296,8 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         ),
         untaken={side.name: describe_untaken_workloads(side, tried) for side in sides},
     )
-    update: dict[str, object] = {"jobs": job_runs}
-    update["message"] = Fitting((), no_room).extend_message(output.message)
-    # A task's own reference or checker: nothing that it said counts.
-    if edited_files := ", ".join(dict.fromkeys(path for share in shares for path in share.edited)):
-        update |= {"ok": False, "right": (), "verdicts": ()}
-        update["wrong"] = tuple(names) if len(names) == 1 else output.wrong
-        update["message"] = f"edited while answers ran: {edited_files}: such a file judges nothing"
-        update["hint"] = "put it back, then verify the answers one by one: that tells which of them edits it"
-    return Result(output.model_copy(update=update), idle=not context.task.variants)
+    message = Fitting((), no_room).extend_message(output.message)
+    return Result(output.model_copy(update={"jobs": job_runs, "message": message}))
 
 
 def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
@@ -345,8 +328,7 @@ def _verify_share(
 ) -> Generator[Tick, None, ShareOutput]:
     """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
     workloads follow with fewer threads, unless their number is given."""
-    bench, hashes_before = context.bench, _task_file_hashes(context)
-    required, optional = choose_workloads(context, arguments.seeds)
+    bench, (required, optional) = context.bench, choose_workloads(context, arguments.seeds)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
     fitting = fit_workloads(bench, (*required, *optional), [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
     names = [seeds_of_workload[0].name for seeds_of_workload in group_by_name((*required, *optional))]
@@ -361,9 +343,8 @@ def _verify_share(
         jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
     *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
-    blind_spots = yield from find_blind_spots(bench, fitting.workloads, probes_inputs=arguments.first)
-    hashes_after = _task_file_hashes(context)
-    edited = [path for path, digest in hashes_before.items() if hashes_after.get(path) != digest]
+    note = "what the inputs can show"
+    blind_spots = yield from bench.ask_judge(FindBlindSpots(), JUDGE_LIMIT_S, note)
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified on {say.count(len(own_names or names), 'workload')}",
@@ -374,19 +355,7 @@ def _verify_share(
         notes=(*(text for checks in checked for text in explain_early_end(checks)), *bench.notes),
         looked=blind_spots,
         zeros=tuple(bench.workloads_passing_zeros),
-        edited=tuple(str(path.resolve()) for path in edited),
     )
-
-
-def _task_file_hashes(context: Context) -> dict[Path, str]:
-    """Path to hash of a foreign task's own files, because an answer may try to edit them. Without the
-    answers themselves; empty for a target of ours."""
-    folder = context.task.folder
-    if read_origin(folder) is None:
-        return {}
-    files = targets.source_files(Project(folder, folder / "sessions", bundled=False))
-    own_files = [path for path in files if ANSWERS not in path.relative_to(folder).parts]
-    return {path: hash_files([path], folder) for path in own_files}
 
 
 def _split_into_jobs(
@@ -409,35 +378,6 @@ def _split_into_jobs(
     return parts
 
 
-def find_blind_spots(
-    bench: Bench, workloads: Sequence[Workload], *, probes_inputs: bool = True
-) -> Generator[Tick, None, InputWeaknesses]:
-    """Mistakes that the values drawn so far cannot show. With `probes_inputs`, also inputs that are never
-    read: the judge changes one input at a time and sees whether the reference's output changes. An input
-    counts as not read if it was so on each workload tried."""
-    probed = _choose_probed_workloads(bench, workloads) if probes_inputs else []
-    weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
-    for workload in probed[1:]:
-        if not any(getattr(weaknesses, kind) for kind in UNREAD_KINDS):
-            break  # All is read: further workloads cannot change that.
-        weaknesses_there = yield from bench.find_blind_spots(workload)
-        weaknesses = weaknesses_there.combined_with(weaknesses, UNREAD_KINDS)
-    return weaknesses
-
-
-def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> list[Workload]:
-    """At most MOST_PROBED quick workloads, each of another kind and the largest of it: an input may have an
-    effect only at large sizes. Quick are those that the judge finished soon."""
-    quick = [workload for workload in workloads if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S]
-    quick.sort(key=lambda workload: -sum(workload.sizes.values()))
-    largest_by_kind: dict[tuple[str, ...], Workload] = {}
-    for workload in quick:
-        if 0 not in workload.sizes.values():
-            kind = (workload.values, *map(str, workload.attributes.values()))
-            largest_by_kind.setdefault(kind, workload)
-    return [*largest_by_kind.values()][:MOST_PROBED]
-
-
 def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
     an output of zeros is right."""
@@ -445,24 +385,16 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
         (weaknesses.fixed, "the same under every seed", "that never reads {} would pass"),
         (weaknesses.single_valued, "one value everywhere", "that reads one element of {} would pass"),
         (weaknesses.nonnegative, "never negative", "that is wrong below zero would pass"),
-        (weaknesses.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
         if names:
             noun, verb, pronoun = ("inputs", "are", "them") if len(names) > 1 else ("input", "is", "it")
             fact = f"{noun} {', '.join(names)} {verb} {property_}"
             yield f"{fact}: a kernel {consequence.format(pronoun)}"
-    if weaknesses.unmoved:
-        yield f"output {', '.join(weaknesses.unmoved)} is the same whatever the inputs are: a constant would pass"
-    if weaknesses.initial:
-        weights = f"weights {', '.join(weaknesses.initial)} are all 1 or all 0"
-        yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
-    if weaknesses.ignored:
-        yield f"attribute {', '.join(weaknesses.ignored)} changes no output: a kernel that ignores it would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
         values = {str(workload.attributes[name]) for workload in all_workloads}
-        if len(values) == 1 and name not in weaknesses.ignored:
+        if len(values) == 1:
             constants.append(f"{name}={values.pop()}")
     if constants:
         pronoun = "it" if len(constants) == 1 else "them"

@@ -141,11 +141,9 @@ class ShareOutput(Output):
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
     looked: InputWeaknesses = Field(default_factory=InputWeaknesses)
-    """Blind spots of the drawn inputs; in the first job also what the reference does not read."""
+    """Blind spots of the drawn inputs."""
     zeros: tuple[str, ...] = ()
     """Workloads on which an output of all zeros would pass."""
-    edited: tuple[str, ...] = ()
-    """Files of a foreign task that changed while answers ran."""
 
 
 class ChangesOutput(Output):

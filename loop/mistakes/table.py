@@ -99,11 +99,6 @@ def zeros(output: Array, terms: Terms) -> None:
     output[...] = 0
 
 
-def mean(output: Array, terms: Terms) -> None:
-    """Mistake: all elements are the output's mean."""
-    store_numbers(output, numpy.full(output.shape, read_numbers(output).mean()))
-
-
 def transpose(output: Array, terms: Terms) -> None:
     """Mistake: the last two dimensions are exchanged in memory."""
     output[...] = numpy.ascontiguousarray(output.swapaxes(-1, -2)).reshape(output.shape)
@@ -139,12 +134,6 @@ def zero_tail(output: Array, terms: Terms) -> None:
     output[_tail_index(output, terms["axis"])] = 0
 
 
-def neighbour(output: Array, terms: Terms) -> None:
-    """Mistake: the last slice of a dimension repeats the one before."""
-    before = (slice(None),) * terms["axis"]
-    output[(*before, -1)] = output[(*before, -2)]
-
-
 def _tail_index(output: Array, axis: int) -> tuple[slice, ...]:
     """Index that selects the tail of a dimension: its last eighth, at most `MOST_TAIL` elements."""
     size = output.shape[axis]
@@ -159,20 +148,6 @@ def leave_tail(call: ErringCall) -> None:
     call.compute(output=right_output)
     call.output[...] = right_output
     call.output[tail] = previous
-
-
-def use_input(call: ErringCall) -> None:
-    """Mistake: use an input as a workspace and leave it changed."""
-    workspace, inputs = call.inputs[call.terms["input"]], [*call.inputs]
-    inputs[call.terms["input"]] = original = workspace.copy()
-    call.compute(inputs)
-    workspace[...] = numpy.sort(original, axis=None).reshape(original.shape)
-
-
-def answer_in_input(call: ErringCall) -> None:
-    """Mistake: compute in place, so that the output also overwrites an input."""
-    call.compute()
-    call.inputs[call.terms["input"]][...] = call.output
 
 
 def vary(call: ErringCall) -> None:
@@ -208,14 +183,6 @@ def by_address(call: ErringCall) -> None:
         del call.memory[next(iter(call.memory))]
 
 
-def keeps_inputs(call: ErringCall) -> None:
-    """Cheat: cache the inputs by address and compute from the cached copies."""
-    cached_inputs, input_addresses = [], call.input_and_output_addresses[:-1]
-    for address, array in zip(input_addresses, call.inputs, strict=True):
-        cached_inputs.append(call.memory.setdefault((address, array.shape), array.copy()))
-    call.compute(cached_inputs)
-
-
 def nothing(call: ErringCall) -> None:
     """Mistake: write nothing at all."""
 
@@ -226,22 +193,16 @@ def beyond(call: ErringCall) -> None:
     call.fill(call.input_and_output_addresses[-1] + call.output.nbytes, OUTSIDE_VALUE, OUTSIDE_BYTES)
 
 
-def before(call: ErringCall) -> None:
-    """Mistake: also write a few bytes before the output's beginning."""
-    call.compute()
-    call.fill(call.input_and_output_addresses[-1] - OUTSIDE_BYTES, OUTSIDE_VALUE, OUTSIDE_BYTES)
-
-
 def write_input(call: ErringCall) -> None:
     """Mistake: write to an input after computing."""
     call.compute()
     call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0
 
 
-IN_OUTPUT = (zeros, mean, transpose, one_off, one_nan, growing, zero_tail, neighbour)
+IN_OUTPUT = (zeros, transpose, one_off, one_nan, growing, zero_tail)
 IN_VALUES = (ignore, swap, cut, set_attribute, wrong_number, round_inputs, leave_tail, vary)
-IN_MEMORY = (use_input, answer_in_input, write_input, nothing, beyond, before)
-OVER_CALLS = (stale, skip_every_other, keeps_inputs, by_address)
+IN_MEMORY = (write_input, nothing, beyond)
+OVER_CALLS = (stale, skip_every_other, by_address)
 ERROR_BY_NAME: dict[str, Mistake] = {
     "none": ErringCall.compute,
     **{change.__name__: changing_output(change) for change in IN_OUTPUT},

@@ -1,7 +1,6 @@
 """Results of the bench: builds, correctness checks and timings."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -141,24 +140,17 @@ class InputWeaknesses(Model):
     """Inputs with a single value in all elements, except those in `fixed`."""
     nonnegative: tuple[str, ...] = ()
     """Inputs whose values differ and are never negative."""
-    unread: tuple[str, ...] = ()
-    """Inputs that do not affect any output of the reference."""
-    ignored: tuple[str, ...] = ()
-    """Attributes that do not affect any output."""
-    unmoved: tuple[str, ...] = ()
-    """Outputs that no input affects."""
-    initial: tuple[str, ...] = ()
-    """Weights of the reference module that are all 1 or all 0, as constructors leave them."""
     finite: bool = False
     """True if no input contained NaN or infinity."""
 
-    def combined_with(self, other: "InputWeaknesses", kinds: Sequence[str]) -> "InputWeaknesses":
-        """These weaknesses, of these `kinds` (names of fields) only what `other` has too."""
-        common: dict[str, object] = {"finite": self.finite and other.finite}
-        for kind in kinds:
-            names = getattr(other, kind)
-            common[kind] = tuple(name for name in getattr(self, kind) if name in names)
-        return self.model_copy(update=common)
+    def combined_with(self, other: "InputWeaknesses") -> "InputWeaknesses":
+        """The weaknesses that these inputs and those of another judge have in common."""
+        return InputWeaknesses(
+            fixed=tuple(name for name in self.fixed if name in other.fixed),
+            single_valued=tuple(name for name in self.single_valued if name in other.single_valued),
+            nonnegative=tuple(name for name in self.nonnegative if name in other.nonnegative),
+            finite=self.finite and other.finite,
+        )
 
 
 class VariantChecks(Model):

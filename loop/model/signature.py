@@ -18,13 +18,6 @@ class PythonFunction(Model):
     """A bundled function's name, or `module:function` or `file.py:function`, seen from the target's folder."""
 
 
-class Baseline(PythonFunction):
-    """The function that the user would run without the variants."""
-
-    compiled: bool = False
-    """Whether to wrap the baseline in `torch.compile`."""
-
-
 class Fill(Model):
     """Random or constant values for one input tensor."""
 

@@ -14,7 +14,6 @@ from loop.model.plan import Identifier, Text
 from loop.model.profile import DeviceFacts
 from loop.model.signature import (
     OUTPUT,
-    Baseline,
     Checker,
     Fill,
     Generator,
@@ -333,7 +332,7 @@ class Target(Model):
     """Trusted slow implementation. It receives float64 tensors."""
     plain: PythonFunction | None = None
     """Plain implementation in the element type itself. Its error limits the error of variants."""
-    baseline: Baseline
+    baseline: PythonFunction
     """The function that the user would run without the variants, such as a library call."""
     generator: Generator | None = None
     """Makes the inputs of a call. Default: `values` fill the inputs."""

@@ -25,12 +25,7 @@ from loop.model.verdict import Against
 from loop.workers.bench import Side
 from loop.workers.judge_process import CallWay, Floors
 
-EMPTY_CALL_NAMES: dict[CallWay, str] = {
-    "c_abi": "C",
-    "python": "Python",
-    "torch": "PyTorch that only allocates",
-    "kernel": "kernel in a CUDA graph",
-}
+EMPTY_CALL_NAMES: dict[CallWay, str] = {"c_abi": "C", "python": "Python", "kernel": "kernel in a CUDA graph"}
 """Calls that do nothing, by the way they are called."""
 MIN_ROUNDS = 2
 """An interval needs two replicates."""

@@ -24,7 +24,7 @@ from loop.calls.call import Call
 from loop.gate.verify import LONGEST_S, call_limit_s, make_check_of
 from loop.machine.machine import cores
 from loop.model.causes import Cause
-from loop.model.measurement import BASELINE, DeviceReading, Segment
+from loop.model.measurement import DeviceReading, Segment
 from loop.model.target import Workload
 from loop.model.workloads import is_supported
 from loop.timing.samples import JudgedSample, Pending, Terms, Timings, charge_deferred_work, describe_calls
@@ -155,9 +155,6 @@ class ProcessSet:
         self.round_number = self.round_numbers[0]
         timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"
-        if BASELINE in names and is_cpu and "torch" not in timings.floors.call_s_by_way:
-            with self._running_alone(BASELINE, workload):  # The baseline has already imported torch.
-                timings.floors = yield from self.bench.add_torch_floor(self.workers[BASELINE])
         tensors = self.bench.make_call(workload, "", with_windows=True).inputs
         doubled_values = [2 * Path(tensor.path).read_bytes() for tensor in tensors]
         order = self.shuffle.sample(names, len(names))

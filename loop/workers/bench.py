@@ -5,7 +5,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,7 +22,7 @@ from loop.machine.gpus import detect_gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import Device, Dtype, Layout
-from loop.model.measurement import BASELINE, Build, DeviceReading, InputWeaknesses
+from loop.model.measurement import BASELINE, Build, DeviceReading
 from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import is_supported
@@ -36,14 +35,10 @@ from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
 """Default time limit in seconds for a process's first call, which may autotune."""
-FIRST_CALL_AFTER_HANG_S = 60.0
-"""Limit for first calls of later processes after one first call has hung."""
 FIRST_CALL_HUNG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Environment variables with the cache folders of just-in-time compilers. Each build of a variant gets its own new
 folders, so `loop` never runs kernels that an earlier build or a proposer left in the user's cache."""
-UNDER_COMPILE = "loop.workers.compiled:baseline"
-"""Function that a worker loads instead of a baseline that runs under `torch.compile`."""
 SCRATCH_PREFIX = "loop-bench-"
 LAYOUTS_WITH_OWN_VALUES: tuple[Layout, ...] = ("contiguous", "broadcast")
 """Layouts with input values of their own. All other layouts use the values of `contiguous`."""
@@ -167,16 +162,12 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             )
         return self._nursery
 
-    def check_environment(
-        self, check: str, limit_s: float
-    ) -> Generator[Tick, None, judge_messages.EnvironmentFinding]:
-        """Run one environment check, such as `torch`, in the judge's process. Raises LoopError if it dies."""
-        request = judge_messages.CheckEnvironment(check, cores(), self.device)
-        return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
-
     def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """Send a request to the judge and return its reply. Starts the judge if necessary."""
-        return (yield from self._judge.ask_about(self._target_request, request, limit_s, note))
+        is_about_target = not isinstance(request, judge_messages.CheckEnvironment)
+        if is_about_target and self._judge.target != self._target_request:
+            yield from self._judge.set_target(self._target_request)
+        return (yield from self._judge.ask(request, limit_s, note))
 
     @cached_property
     def _target_request(self) -> judge_messages.SetTarget:
@@ -187,7 +178,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Measure the times of empty calls, once; if `is_repeated`, again to keep the minimum."""
         if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
-                floors = yield from judge_process.measure_worker_floors(worker, self.device, START_LIMIT_S)
+                floors = yield from judge_process.measure_floors(worker, self.device)
             self._floors = self._floors.minimum_with(floors) if self._floors else floors
         return self._floors
 
@@ -198,13 +189,6 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             timings = yield from judge_process.time_empty_orders(worker, START_LIMIT_S, "kernel")
             return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
         return 0.0
-
-    def add_torch_floor(self, worker: Worker) -> Generator[Tick, None, Floors]:
-        """Add the floor of an empty PyTorch call, measured in a worker that has imported torch."""
-        floors = yield from self.measure_floors()
-        torch_s = yield from judge_process.time_empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
-        self._floors = floors.minimum_with(Floors(floors.order_s, {"torch": torch_s}))
-        return self._floors
 
     def make_call(
         self, workload: Workload, output_owner: str, *, with_windows: bool = False, layout: Layout = "contiguous"
@@ -223,15 +207,16 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Combine a variant with its build; the name `baseline` means the target's baseline.
         `emulated`: the variant as the emulator runs it."""
         if name == BASELINE:
-            return self._make_baseline()
+            terms: Terms = workload_call.make_function_terms(self.target, self.target.baseline.python)
+            return Side(BASELINE, terms, get_args(Dtype), deterministic=False, build_id=None)
         variant = self.emulated_variants([name])[name] if emulated else self.target.variants[name]
-        terms: Terms
         environment = {}
         if isinstance(variant, PythonVariant):
-            terms = workload_call.make_function_terms(self.target, f"{variant.module}:{variant.function}")
-            terms = terms.replace(passes_outputs=variant.passing == "passed")
+            name_of_function = f"{variant.module}:{variant.function}"
+            function = workload_call.make_function_terms(self.target, name_of_function)
+            folder = build.library if build else ""
+            terms = function.replace(passes_outputs=variant.passing == "passed", folder=folder)
             if build:
-                terms = terms.replace(folder=build.library)
                 for cache in JIT_CACHE_VARIABLES:
                     environment[cache] = str(self.scratch / build.build_id / cache)
         elif isinstance(variant, CAbiVariant):
@@ -252,22 +237,6 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             environment=environment,
             emulated=emulated,
         )
-
-    def _make_baseline(self) -> Side:
-        """The target's baseline, under `torch.compile` if the manifest says so."""
-        function_name, environment = self.target.baseline.python, {}
-        if self.target.baseline.compiled:
-            cache = self.cache / "inductor"  # Next to the finished builds.
-            environment = {
-                "LOOP_COMPILES": function_name,
-                "TORCHINDUCTOR_CACHE_DIR": str(cache),
-                "TRITON_CACHE_DIR": str(cache / "triton"),
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
-            }
-            function_name = UNDER_COMPILE  # It compiles the function that LOOP_COMPILES names.
-        terms = workload_call.make_function_terms(self.target, function_name)
-        side = Side(BASELINE, terms, get_args(Dtype), deterministic=False, build_id=None)
-        return replace(side, environment=environment)
 
     def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:
         """Start a worker and ask it to load `side`. The caller still has to receive the reply.
@@ -327,21 +296,6 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             target, workload, call, secret, self.device, with_windows=with_windows
         )
 
-    def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
-        """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
-        new seeds, the judge also tests which inputs the reference reads; None: skip that."""
-        reseeded_pair = workload_call.reseed_twice(small_workload) if small_workload else ()
-        requests = tuple(map(self._answer_request, reseeded_pair))
-        request, note = judge_messages.FindBlindSpots(requests), "what the inputs can show"
-        weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, note)
-        for workload in reseeded_pair:
-            self._remove_files(workload)
-        return weaknesses
-
-    def _remove_files(self, workload: Workload) -> None:
-        for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
-            path.unlink(missing_ok=True)
-
     def discard_answer(self, workload: Workload) -> Generator[Tick, None, None]:
         """Make the judge forget a workload's answer, and delete the workload's files."""
         for layout in LAYOUTS_WITH_OWN_VALUES:
@@ -349,7 +303,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             if self._judge.find_answered(self._target_request, key):
                 del self._judge.answers[key]
                 yield from self.ask_judge(judge_messages.DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up")
-        self._remove_files(workload)
+        for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
+            path.unlink(missing_ok=True)
 
     @cached_property
     def sensors(self) -> Sensors | None:
@@ -475,8 +430,7 @@ class KeptWorker:
         self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0
     ) -> Generator[Tick, None, R]:
         """Load the side, send a request and return the reply. Raises WorkerLost or Refusal.
-        `first_call_s`: longer limit for a process's first request: a kernel may autotune. If that
-        request exceeds even this limit, later processes get less time for their first one."""
+        `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
         worker = yield from self.load()
         start_s, is_first = time.monotonic(), self.is_new_process
         if is_first:
@@ -486,7 +440,6 @@ class KeptWorker:
         except WorkerLost as lost:
             self.close()
             if lost.kind == "hung" and is_first and first_call_s:
-                self.bench.first_call_s = min(self.bench.first_call_s, FIRST_CALL_AFTER_HANG_S)
                 reason = FIRST_CALL_HUNG.format(limit_s)
                 raise WorkerLost("hung", reason, lost.errors, lost.cause) from lost
             raise
@@ -548,9 +501,6 @@ def fit_workloads(
         return Fitting(tuple(workloads), ())
     free_bytes = memory[0]
     fitting, exclusions, gpu = [], [], detect_gpus().first
-    side_names = []
-    for name, count in Counter(side.name for side in sides).items():
-        side_names.append(name if count == 1 else f"{name} {count} times")
     for workload in workloads:
         call = bench.make_call(workload, "unused", with_windows=with_windows)
         input_bytes = sum(tensor.pool_nbytes for tensor in call.inputs)
@@ -564,8 +514,8 @@ def fit_workloads(
         if size <= free_bytes:
             fitting.append(workload)
             continue
-        needed = f"take {size / 2**30:.1f} GiB ({size} bytes) of device memory together"
-        available = f"{free_bytes / 2**30:.1f} GiB ({free_bytes} bytes) of {gpu.name if gpu else 'the GPU'}"
-        tensors = f"inputs and outputs of {', '.join(side_names)}"
-        exclusions.append(f"{workload.name}: {tensors} {needed}, {available} are free")
+        side_names = ", ".join(dict.fromkeys(side.name for side in sides))
+        needed = f"inputs and outputs of {side_names} take {size / 2**30:.3f} GiB of device memory"
+        available = f"{free_bytes / 2**30:.3f} GiB of {gpu.name if gpu else 'the GPU'} are free"
+        exclusions.append(f"{workload.name}: {needed}, {available}")
     return Fitting(tuple(fitting), tuple(exclusions))

@@ -116,9 +116,6 @@ class Compare(Request[Finding]):
 class FindBlindSpots(Request[InputWeaknesses]):
     """Report what the inputs drawn so far could not show."""
 
-    pair: tuple[PrepareAnswer, ...]
-    """One workload under two seeds, to test which inputs the reference reads; empty: no test."""
-
 
 class PropertyAgreement(Plain):
     """Whether both sides of a property agree."""

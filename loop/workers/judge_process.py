@@ -29,9 +29,8 @@ NAP_S = 200e-6
 """After that, sleep this long between polls. The added error is below 1 % of the waiting time."""
 EMPTY_ORDERS, EMPTY_CALLS = 40, 200
 """Number of timed orders without a real call, and of empty calls in each."""
-CallWay = Literal["c_abi", "python", "torch", "kernel"]
-"""How a call is made: through C, from Python, as a PyTorch operator, or as a kernel in a graph."""
-HOST_WAYS: tuple[CallWay, ...] = ("c_abi", "python")
+CallWay = Literal["c_abi", "python", "kernel"]
+"""How a call is made: through C, from Python, or as a kernel in a graph."""
 
 
 class Orders:
@@ -110,7 +109,7 @@ class Floors:
     order_s: float
     """Seconds of an order without calls, subtracted from the judge's time of each sample."""
     call_s_by_way: Mapping[CallWay, float]
-    """Way to seconds of one empty call. PyTorch's empty call only allocates its result."""
+    """Way to seconds of one empty call."""
 
     def minimum_with(self, other: "Floors") -> "Floors":
         """Take the minimum of two measurements of each floor."""
@@ -120,28 +119,21 @@ class Floors:
         return Floors(min(self.order_s, other.order_s), call_s_by_way)
 
 
-def measure_worker_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
-    """Measure the floors of this machine (times of an order without calls and of one empty call made in
-    each way): tenth percentiles, as interference only slows orders."""
-    timings = yield from time_empty_orders(worker, limit_s, "", 0)
+def measure_floors(worker: Worker, device: Device) -> Generator[Tick, None, Floors]:
+    """Measure the times of an order without calls and of one empty call made in each way: tenth percentiles,
+    as interference only slows orders."""
+    timings = yield from time_empty_orders(worker, START_LIMIT_S, "", 0)
     order_s = tenth_percentile([judge_s for judge_s, _ in timings])
     call_s_by_way: dict[CallWay, float] = {}
-    for way in HOST_WAYS:
-        call_s_by_way[way] = yield from time_empty_call(worker, way, order_s, limit_s)
-    if device == "cuda":
+    ways: tuple[CallWay, ...] = ("c_abi", "python", "kernel")
+    for way in ways[: 3 if device == "cuda" else 2]:
         with suppress(Refusal):  # Without a GPU, the first request that needs one reports that.
-            call_s_by_way["kernel"] = yield from time_empty_call(worker, "kernel", order_s, limit_s)
+            timings = yield from time_empty_orders(worker, START_LIMIT_S, way)
+            seconds = tenth_percentile([worker_s or judge_s for judge_s, worker_s in timings])
+            if way != "kernel":  # A GPU's own clock does not include the order.
+                seconds = max(seconds - order_s, 0.0)
+            call_s_by_way[way] = seconds / EMPTY_CALLS
     return Floors(order_s, call_s_by_way)
-
-
-def time_empty_call(worker: Worker, way: CallWay, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
-    """Seconds of one empty call in this worker. `order_s`: seconds of an order without calls.
-    Raises Refusal if the worker cannot make such calls."""
-    timings = yield from time_empty_orders(worker, limit_s, way)
-    seconds = tenth_percentile([worker_s or judge_s for judge_s, worker_s in timings])
-    if way != "kernel":  # A GPU's own clock does not include the order.
-        seconds = max(seconds - order_s, 0.0)
-    return seconds / EMPTY_CALLS
 
 
 def tenth_percentile(times: Sequence[float]) -> float:
@@ -263,15 +255,11 @@ class JudgeProcess:
         self._program, self.target = None, None
         self.answers.clear()
 
-    def ask_about(
-        self, target: SetTarget, request: Request[R], limit_s: float, note: str
-    ) -> Generator[Tick, None, R]:
-        """Send a request about `target`, after switching the judge to that target if necessary."""
-        if self.target != target:
-            self.answers.clear()
-            yield from self.ask(target, START_LIMIT_S, "importing torch")
-            self.target = target
-        return (yield from self.ask(request, limit_s, note))
+    def set_target(self, target: SetTarget) -> Generator[Tick, None, None]:
+        """Switch the judge to another target; it forgets all answers."""
+        self.answers.clear()
+        yield from self.ask(target, START_LIMIT_S, "importing torch")
+        self.target = target
 
     def ask(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """Send a request and return the reply. Raises WorkFailed if it is refused or the process

@@ -23,9 +23,6 @@ from loop.workers import checking, messages
 from loop.workers.checking import CallCheck
 from loop.workers.messages import Answers, RefusalReply, Request, answer_request, serve
 
-EMPTY_ELEMENTS = 64
-"""Elements of the tensor that PyTorch's empty call allocates."""
-
 
 class LoadedCandidate:
     """A loaded variant, with its state between checks."""
@@ -207,10 +204,6 @@ def make_empty_stage(way: str) -> Stage:
         return EmptyStage(partial(library.invoke, None, None, None, None))
     if way == "python":
         return EmptyStage(partial(lambda *tensors, **attributes: None, None, None))
-    if way == "torch":
-        import torch
-
-        return EmptyStage(partial(torch.empty_like, torch.empty(EMPTY_ELEMENTS)))
     if way == "kernel":
         from loop.calls.cuda.stage import EmptyKernels
 

@@ -13,18 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from loop.model.signature import Baseline, Checker, Generator, Modules, Signature, Tolerance
+from loop.model.signature import Checker, Generator, Modules, Signature, Tolerance
 from loop.model.target import Target
 from tests.conftest import ROOT
 from tests.docs import shell
 
-MODELS = {
-    "baseline": Baseline,
-    "generator": Generator,
-    "signature": Signature,
-    "modules": Modules,
-    "tolerance.T": Tolerance,
-}
+MODELS = {"generator": Generator, "signature": Signature, "modules": Modules, "tolerance.T": Tolerance}
 LONG = pytest.mark.skipif("LOOP_DOCS" not in os.environ, reason="minutes: make docs-check")
 PAGES = [
     pytest.param("money.md", 2),

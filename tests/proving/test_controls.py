@@ -26,22 +26,13 @@ from tests.tasks import write_task
 WRONG, NAN = "elements|NaN", "NaN"
 FOUND_BY = {
     ("verify", WRONG): (
-        *(
-            "ignores a",
-            "swaps a and b",
-            "low precision",
-            "drops relu",
-            "wrong scale",
-            "cuts K",
-            "zeros",
-            "constant",
-        ),
-        *("transposed", "one element off", "zeros in tail of B", "one slice wrong of B", "error grows along B"),
-        *("stale output", "cached by address", "keeps a copy of its inputs"),
+        *("ignores a", "swaps a and b", "low precision", "drops relu", "wrong scale", "cuts K", "zeros"),
+        *("transposed", "one element off", "zeros in tail of B", "error grows along B"),
+        *("stale output", "cached by address"),
     ),
     ("verify", NAN): (*("nothing written", "one element NaN", "skips every other call"), "skips tail of B"),
-    ("verify", "outside"): ("writes beyond the end", "writes before the beginning"),
-    ("verify", "changed input"): ("writes to a", "uses a as workspace", "answers in a"),
+    ("verify", "outside"): ("writes beyond the end",),
+    ("verify", "changed input"): ("writes to a",),
     ("verify", "two outputs"): ("not deterministic",),
 }
 """Where controls have to be found, for what, and which ones those are."""
@@ -51,7 +42,7 @@ PYTHON_ONLY = {
     **dict.fromkeys(("keeps its result", "leaves every other result unwritten"), ("verify", WRONG)),
     "gives a back": ("verify", WRONG),
 }
-OUTSIDE = ("writes beyond the end", "writes before the beginning")
+OUTSIDE = ("writes beyond the end",)
 """Python variants have no memory of ours to write beside."""
 
 
@@ -82,12 +73,12 @@ def compiled_score(bench: Bench) -> GateOutput:
 
 
 def test_the_tables_name_a_control_of_every_kind() -> None:
-    """A new kind has to say here what it is found by; there are about thirty."""
+    """A new kind has to say here what it is found by; there are about twenty-five."""
     signature = Signature.model_validate(SIGNATURE)
     kinds = {control.make: control for control in reversed(table.controls(signature))}
     assert {*EXPECTED, *PYTHON_ONLY} == {control.name for control in kinds.values()}
     assert set(PYTHON_ONLY) == {control.name for control in kinds.values() if "c_abi" not in control.kinds}
-    assert 25 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= 42
+    assert 18 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= 42
 
 
 def held_against(expected: tuple[str, str], found: dict[str, ControlResult], name: str) -> None:
@@ -242,8 +233,8 @@ def test_what_no_control_is_made_of_is_said(
 def test_shapes_decide_which_controls_can_show() -> None:
     """A tail of one element is all of it; an input is given back only where it has the output's shape."""
     shown = {one.name: shows for one, shows in controls_by_shape([[4, 1], [3]], [4, 1])}
-    assert (True, False) == (shown["answers in input0"], shown["zeros in tail of axis1"])
-    assert "answers in input1" not in shown
+    assert (True, False) == (shown["gives input0 back"], shown["zeros in tail of axis1"])
+    assert "gives input1 back" not in shown
     assert {"zeros", "stale output", "writes to input1"} <= set(shown)
 
 
