@@ -4,8 +4,8 @@ Begin with `prove.controls`: it lists the controls from the target's signature, 
 gate has to reject each. `mistakes` injects them, in a worker process. `prove` verifies each like a real
 candidate. The honest variant has to pass.
 
-One control of each kind is tried: about twenty-five, on a CPU and on a GPU. A mistake that changes no output, such as
-swapping the terms of a sum, is no control. A mistake whose error stays within the tolerance is not counted,
+One control of each kind is tried, about twenty-five. A mistake that changes no output, such as swapping the terms
+of a sum, is no control. A mistake whose error stays within the tolerance is not counted,
 because the target's inputs cannot show it. Programs have no controls. Cheats that only timing finds are no
 controls: `make bench-cheats` times them. `actions` holds the step `kernel.prove_gate`, and the report's sentences.
 """

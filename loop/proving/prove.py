@@ -242,7 +242,7 @@ def control_dtype(bench: Bench, honest: Side) -> Dtype:
 def applicable_controls(
     bench: Bench, honest: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind (about twenty-five), and the few workloads to try it on, with two seeds each. Of a kind
+    """One control of each kind, and the few workloads to try it on, with two seeds each. Of a kind
     the first control is taken that a workload can show; if none can, it has no workloads."""
     operations_of, dtype = partial(count_operations, bench.target), control_dtype(bench, honest)
     usable = [w for w in workloads if w.dtype == dtype and is_supported(honest, w)]

@@ -137,8 +137,8 @@ def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, room
     assert [SMALL_ROOM] == [one.name for one in room.workloads]
     size = 8 * HUGE_BYTES + 2 * CONTEXT_BYTES
     (said,) = room.exclusions
-    assert f"{HUGE}: inputs and outputs of right, baseline take {size / GIB:.1f} GiB ({size} bytes) of " in said
-    assert f"1.0 GiB ({free} bytes) of NVIDIA H200 are free" in said
+    assert f"{HUGE}: inputs and outputs of right, baseline take {size / GIB:.3f} GiB of " in said
+    assert f"{free / GIB:.3f} GiB of NVIDIA H200 are free" in said
     assert f"fine; left out: {said}" == room.extend_message("fine")
     roomy.sensors = None
     assert both(roomy) == fit_workloads(roomy, both(roomy), sides).workloads
