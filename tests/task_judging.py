@@ -165,7 +165,7 @@ gathered = array.array("f")
 for at in ids:
     gathered.extend(table[at * width : (at + 1) * width])
     found[at] += 1
-open(os.environ["LOOP_PATH_rows"], "wb").write(gathered.tobytes())
+open(rows["path"], "wb").write(gathered.tobytes())
 open(counts["path"], "wb").write(found.tobytes())
 """
 GATHER = Example(

@@ -1,6 +1,6 @@
 """Variants that are programs.
 
-A call is described by arguments, environment and a JSON file. A program may time itself.
+A call is described by arguments and by a JSON file. A program may time itself.
 """
 
 import json
@@ -83,9 +83,7 @@ class ExternalCall(Prepared):
             number = int(value) if isinstance(value, bool) else value
             placeholder_values[name] = "" if number is None else str(number)
         placeholder_values["dtype"] = call.dtype
-        self.environment = {f"LOOP_{name}": value for name, value in placeholder_values.items()}
-        self.environment |= {f"LOOP_PATH_{name}": file for name, file in path_by_tensor.items()}
-        self.environment["LOOP_CALL"] = str(description_path)
+        self.environment = {"LOOP_CALL": str(description_path)}
         placeholder_values = {**path_by_tensor, **placeholder_values}
         self.command = []
         for word in self.variant.terms.run:  # An unknown placeholder stays as it is.

@@ -24,7 +24,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
-from loop.model.measurement import BASELINE, Build, InputWeaknesses
+from loop.model.measurement import BASELINE, Build
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, expand_sets
@@ -34,7 +34,7 @@ from loop.repository.reading import export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import Part, output_of_job, run_jobs
 from loop.workers.bench import JUDGE_LIMIT_S, Fitting, Side, fit_workloads
-from loop.workers.judge_messages import FindBlindSpots
+from loop.workers.judge_messages import FindBlindSpots, InputWeaknesses
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 MOST_FILES_SHOWN = 20
@@ -282,18 +282,14 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         not_exercised.append("several threads: this machine has one core")
     no_room = tuple(text for share in shares for text in share.no_room)
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    blind_spots = functools.reduce(InputWeaknesses.combined_with, (share.looked for share in shares))
-    zeros_pass = [name for share in shares for name in share.zeros]
+    blind_spots = [text for text in shares[0].blind_spots if all(text in share.blind_spots for share in shares)]
     output = verification_output(
         context,
         checks,
         control,
         context.task.variants,
         failures=failures,
-        not_exercised=(
-            *(*not_exercised, *no_room, *notes),
-            *describe_blind_spots(blind_spots, bench.target, zeros_pass),
-        ),
+        not_exercised=(*not_exercised, *no_room, *notes, *blind_spots),
         untaken={side.name: describe_untaken_workloads(side, tried) for side in sides},
     )
     message = Fitting((), no_room).extend_message(output.message)
@@ -344,7 +340,13 @@ def _verify_share(
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
     *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
     note = "what the inputs can show"
-    blind_spots = yield from bench.ask_judge(FindBlindSpots(), JUDGE_LIMIT_S, note)
+    weaknesses = yield from bench.ask_judge(FindBlindSpots(), JUDGE_LIMIT_S, note)
+    notes = [text for checks in checked for text in explain_early_end(checks)]
+    if zeros_pass := list(bench.workloads_passing_zeros):
+        listed = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
+        notes.append(
+            f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
+        )
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified on {say.count(len(own_names or names), 'workload')}",
@@ -352,9 +354,8 @@ def _verify_share(
         control=control,
         left_out=tuple(allowance.left_out),
         no_room=fitting.exclusions if arguments.first else (),
-        notes=(*(text for checks in checked for text in explain_early_end(checks)), *bench.notes),
-        looked=blind_spots,
-        zeros=tuple(bench.workloads_passing_zeros),
+        notes=(*notes, *bench.notes),
+        blind_spots=tuple(describe_blind_spots(weaknesses, bench.target)),
     )
 
 
@@ -378,9 +379,8 @@ def _split_into_jobs(
     return parts
 
 
-def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
-    """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
-    an output of zeros is right."""
+def describe_blind_spots(weaknesses: InputWeaknesses, target: Target) -> Iterator[str]:
+    """Sentences on mistakes that a target's values cannot show."""
     for names, property_, consequence in (
         (weaknesses.fixed, "the same under every seed", "that never reads {} would pass"),
         (weaknesses.single_valued, "one value everywhere", "that reads one element of {} would pass"),
@@ -399,9 +399,6 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
     if constants:
         pronoun = "it" if len(constants) == 1 else "them"
         yield f"every workload has {', '.join(constants)}: a kernel that ignores {pronoun} would pass"
-    if zeros_pass:
-        listed = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
-        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
     if weaknesses.finite:
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 

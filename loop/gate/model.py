@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
-
-from loop.model.measurement import Build, InputWeaknesses, PropertyCheck, VariantChecks
+from loop.model.measurement import Build, PropertyCheck, VariantChecks
 from loop.model.output import Output
 from loop.model.profile import DeviceFacts
 from loop.model.target import Workload
@@ -140,10 +138,8 @@ class ShareOutput(Output):
     """Workloads that the device has no memory for, and why."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
-    looked: InputWeaknesses = Field(default_factory=InputWeaknesses)
-    """Blind spots of the drawn inputs."""
-    zeros: tuple[str, ...] = ()
-    """Workloads on which an output of all zeros would pass."""
+    blind_spots: tuple[str, ...] = ()
+    """Mistakes that the drawn inputs cannot show, a sentence each."""
 
 
 class ChangesOutput(Output):

@@ -186,7 +186,8 @@ def _check_group(
 ) -> Generator[Tick, None, None]:
     """Check every side on workloads of one name, each side in one worker process. A side's worker is closed
     afterwards if memory is scarce, or if its side has to check none of the `later_workloads`."""
-    size = _call_bytes(bench, group[0])
+    call = bench.make_call(group[0], "judge")
+    size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     is_crowded = size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
     needed = [checker for checker in checkers if any(map(checker.has_to_check, group))]
     for checker in checkers:
@@ -201,12 +202,6 @@ def _check_group(
     if size > LARGE_BYTES:
         for workload in group:
             yield from bench.discard_answer(workload)
-
-
-def _call_bytes(bench: Bench, workload: Workload) -> int:
-    """Bytes of a call's inputs and outputs."""
-    call = bench.make_call(workload, "judge")
-    return call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
 
 
 def workload_key(workload: Workload) -> tuple[str, int]:

@@ -131,28 +131,6 @@ class Check(Comparison):
         return self.status in ("right", "unsupported", "not judged")
 
 
-class InputWeaknesses(Model):
-    """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
-
-    fixed: tuple[str, ...] = ()
-    """Inputs whose values were the same for every two seeds that were compared."""
-    single_valued: tuple[str, ...] = ()
-    """Inputs with a single value in all elements, except those in `fixed`."""
-    nonnegative: tuple[str, ...] = ()
-    """Inputs whose values differ and are never negative."""
-    finite: bool = False
-    """True if no input contained NaN or infinity."""
-
-    def combined_with(self, other: "InputWeaknesses") -> "InputWeaknesses":
-        """The weaknesses that these inputs and those of another judge have in common."""
-        return InputWeaknesses(
-            fixed=tuple(name for name in self.fixed if name in other.fixed),
-            single_valued=tuple(name for name in self.single_valued if name in other.single_valued),
-            nonnegative=tuple(name for name in self.nonnegative if name in other.nonnegative),
-            finite=self.finite and other.finite,
-        )
-
-
 class VariantChecks(Model):
     """All checks of one variant."""
 

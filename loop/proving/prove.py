@@ -44,7 +44,6 @@ class ControlResult(Model):
     """`value`: wrong result; `cheat`: right only when checked; `honest`: must pass."""
     base: str
     workload: str
-    stage: Literal["verify", "measure"]
     killed: bool
     reason: str
     cause: Cause = ""
@@ -358,7 +357,6 @@ class ControlTrial(SideChecker):
                 kind=control.theme,
                 base=self.worker.side.name,
                 workload=failure.workload.name if failure else "",
-                stage="verify",
                 killed=failure is not None,
                 reason=failure.message if failure else "",
                 cause=failure.cause if failure else "",

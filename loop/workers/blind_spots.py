@@ -3,7 +3,7 @@
 import hashlib
 
 from loop.calls.torch_side import bytes_of
-from loop.model.measurement import InputWeaknesses
+from loop.workers.judge_messages import InputWeaknesses
 from loop.workers.target_functions import Inputs
 
 SAMPLED_ELEMENTS = 1 << 16

@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.calls.call import Call, Plain
 from loop.model.dtypes import Device
-from loop.model.measurement import Comparison, InputWeaknesses
+from loop.model.measurement import Comparison
 from loop.model.target import Component, Target, Workload
 from loop.workers.messages import Request
 
@@ -111,6 +111,19 @@ class Compare(Request[Finding]):
     """Whether to compare wrong outputs with known faults."""
     earlier_key: str = ""
     """Key of an earlier call on other values that returned the same output; empty for none."""
+
+
+class InputWeaknesses(Plain):
+    """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
+
+    fixed: tuple[str, ...]
+    """Inputs whose values were the same for every two seeds that were compared."""
+    single_valued: tuple[str, ...]
+    """Inputs with a single value in all elements, except those in `fixed`."""
+    nonnegative: tuple[str, ...]
+    """Inputs whose values differ and are never negative."""
+    finite: bool
+    """True if no input contained NaN or infinity."""
 
 
 class FindBlindSpots(Request[InputWeaknesses]):

@@ -14,11 +14,12 @@ from loop.gate.verification import describe_untaken_workloads
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
 from loop.library.targets import read_target as read_target
-from loop.model.measurement import InputWeaknesses, VariantChecks
+from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
+from loop.workers.judge_messages import InputWeaknesses
 from loop.workers.judge_process import Unjudged
 from tests.own_targets import write_own
 from tests.targets import compiled, importable, make_context, make_sides, open_bench, write_target
@@ -75,8 +76,8 @@ def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: s
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
     """With the names, and what would pass; attributes that no workload changes are among it."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
-    told = InputWeaknesses(fixed=("x", "pos"), nonnegative=("w",))
-    said = list(kernel.describe_blind_spots(told, target, ()))
+    told = InputWeaknesses(("x", "pos"), (), ("w",), finite=False)
+    said = list(kernel.describe_blind_spots(told, target))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
     assert "every workload has eps=1e-06: a kernel that ignores it would pass" == said[2]

@@ -25,22 +25,22 @@ from tests.tasks import write_task
 
 WRONG, NAN = "elements|NaN", "NaN"
 FOUND_BY = {
-    ("verify", WRONG): (
+    WRONG: (
         *("ignores a", "swaps a and b", "low precision", "drops relu", "wrong scale", "cuts K", "zeros"),
         *("transposed", "one element off", "zeros in tail of B", "error grows along B"),
         *("stale output", "cached by address"),
     ),
-    ("verify", NAN): (*("nothing written", "one element NaN", "skips every other call"), "skips tail of B"),
-    ("verify", "outside"): ("writes beyond the end",),
-    ("verify", "changed input"): ("writes to a",),
-    ("verify", "two outputs"): ("not deterministic",),
+    NAN: (*("nothing written", "one element NaN", "skips every other call"), "skips tail of B"),
+    "outside": ("writes beyond the end",),
+    "changed input": ("writes to a",),
+    "two outputs": ("not deterministic",),
 }
-"""Where controls have to be found, for what, and which ones those are."""
+"""For what controls have to be found, and which ones those are."""
 EXPECTED = {name: expected for expected, names in FOUND_BY.items() for name in names}
 PYTHON_ONLY = {
-    **dict.fromkeys(("gives a promise", "gives another type"), ("verify", "wrong result")),
-    **dict.fromkeys(("keeps its result", "leaves every other result unwritten"), ("verify", WRONG)),
-    "gives a back": ("verify", WRONG),
+    **dict.fromkeys(("gives a promise", "gives another type"), "wrong result"),
+    **dict.fromkeys(("keeps its result", "leaves every other result unwritten"), WRONG),
+    "gives a back": WRONG,
 }
 OUTSIDE = ("writes beyond the end",)
 """Python variants have no memory of ours to write beside."""
@@ -81,12 +81,11 @@ def test_the_tables_name_a_control_of_every_kind() -> None:
     assert 18 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= 42
 
 
-def held_against(expected: tuple[str, str], found: dict[str, ControlResult], name: str) -> None:
-    """Killed where and for what it should be."""
-    stage, causes = expected
+def held_against(expected: str, found: dict[str, ControlResult], name: str) -> None:
+    """Killed for what it should be."""
     one = found[name]
-    assert (True, True, stage) == (one.killed, one.right_reason, one.stage), one.reason
-    assert one.cause in causes.split("|"), one.reason
+    assert (True, True) == (one.killed, one.right_reason), one.reason
+    assert one.cause in expected.split("|"), one.reason
 
 
 @pytest.mark.slow
@@ -103,9 +102,9 @@ def test_each_control_is_killed_for_its_reason(compiled_score: GateOutput, bench
 @pytest.mark.slow
 def test_honest_candidates_pass_and_the_score_counts_what_errs(compiled_score: GateOutput) -> None:
     """Also by way of the controls' arrays; all that errs is killed, each for its own reason."""
-    honest = [(one.name, one.stage, one.killed) for one in compiled_score.controls if one.kind == "honest"]
+    honest = [(one.name, one.killed) for one in compiled_score.controls if one.kind == "honest"]
     way = table.HONEST_COPY.name
-    assert [("honest", "verify", False), (way, "verify", False)] == honest
+    assert [("honest", False), (way, False)] == honest
     assert compiled_score.ok, compiled_score.message
     assert compiled_score.killed == compiled_score.total == len(named(compiled_score))
     assert ((), (), ()) == (compiled_score.survivors, compiled_score.rejected, compiled_score.wrong_reasons)

@@ -14,11 +14,18 @@ from loop.calls.call import Refused
 from loop.formats.table import write_as_target
 from loop.library import targets
 from loop.library.definitions import read_file
-from loop.model.measurement import InputWeaknesses
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
 from loop.workers import judge, target_functions
-from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer, SetTarget
+from loop.workers.judge_messages import (
+    Compare,
+    FindBlindSpots,
+    Finding,
+    InputWeaknesses,
+    PrepareAnswer,
+    PreparedAnswer,
+    SetTarget,
+)
 from loop.workers.workload_call import make_answer_request, make_call
 from tests.formats import tasks
 from tests.tasks import write_task
