@@ -66,10 +66,6 @@ def _run_command_line() -> None:
         from loop.base.processes import end_children_at_exit
 
         end_children_at_exit()
-        if "--device=cuda" in sys.argv:  # A job needs torch: import it in parallel.
-            from loop.workers.nursery import Nursery
-
-            Nursery.start_early()
         from loop.machine import gpus
 
         gpus.start_driver_query()  # The GPU driver answers while we import.

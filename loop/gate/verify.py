@@ -155,7 +155,9 @@ def verify(
                 except Unjudged as error:
                     unjudged.append(error)
                     for checker in waiting:
-                        checker.record_unjudged(workload, error)
+                        check = Check(workload=workload, status="not judged", message=error.message)
+                        checker.made_checks.append(check)
+                        checker.workload_keys.discard(workload_key(workload))
             yield from _check_group(bench, checkers, group, [*chain(*shuffled[number + 1 :])])
             if allowance:
                 allowance.learn(bench.target, group, time.monotonic() - start_time)
@@ -301,11 +303,6 @@ class SideChecker:
     def needs_answer(self, workload: Workload) -> bool:
         """Whether this side still has to be called on a workload, so that the judge needs its answer."""
         return self.has_to_check(workload) and is_supported(self.side, workload)
-
-    def record_unjudged(self, workload: Workload, error: Unjudged) -> None:
-        """Record `not judged` for a workload that this side had to be checked on."""
-        self.made_checks.append(Check(workload=workload, status="not judged", message=error.message))
-        self.workload_keys.discard(workload_key(workload))
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload in each of its layouts, if this side has to check it. Broadcast

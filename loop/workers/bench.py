@@ -27,9 +27,9 @@ from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import is_supported
 from loop.workers import judge_messages, judge_process, program, workload_call
-from loop.workers.judge_process import Answered, Floors, JudgeProcess, Unjudged
+from loop.workers.judge_process import Floors, JudgeProcess, Unjudged
 from loop.workers.messages import Load, Request
-from loop.workers.nursery import EARLY_NURSERY, Nursery
+from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
 JUDGE_LIMIT_S = 120.0
@@ -153,8 +153,6 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     @property
     def nursery(self) -> Nursery:
         """The process that forks workers with torch already imported; made if there is none."""
-        if self._nursery is None and EARLY_NURSERY and self.device == "cuda":
-            self._nursery = EARLY_NURSERY[0]
         if self._nursery is None:
             cores = program.choose_cores(self.threads) if self.device == "cpu" else ""
             self._nursery = Nursery(
@@ -201,7 +199,11 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             return call
         # Only the judge knows the tensors, and only after it has prepared the answer.
         answered = self._judge.find_answered(self._target_request, call.key)
-        return answered.call_with_output(call.output.path) if answered else call
+        if answered is None:
+            return call
+        path, known = call.output.path, answered[1]
+        parts = tuple(part.replace(path=path) for part in known.several_outputs)
+        return known.replace(output=known.output.replace(path=path), several_outputs=parts)
 
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """Combine a variant with its build; the name `baseline` means the target's baseline.
@@ -262,7 +264,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         reference cannot be trusted, or at once if memory is too small."""
         request = self._answer_request(workload, with_windows=with_windows, layout=layout)
         answered = self._judge.find_answered(self._target_request, request.call.key)
-        if answered is not None and answered.request == request:
+        if answered is not None and answered[0] == request:
             return
         needed_bytes = require_memory(self.target, workload)
         full_request = request.replace(checks_determinism=checks_determinism, reference_bytes=needed_bytes)
@@ -277,7 +279,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         self.notes |= dict.fromkeys(reply.notes)
         if reply.passes_zeros and layout == "contiguous":  # Other layouts have other input values.
             self.workloads_passing_zeros[workload.name] = None
-        self._judge.answers[request.call.key] = Answered(request, reply.call or request.call)
+        self._judge.answers[request.call.key] = request, reply.call or request.call
 
     def _answer_request(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.processes import Tick, python_path, run, run_to_end
@@ -199,27 +199,14 @@ class Unjudged(WorkFailed):
     """This workload cannot be judged, as the reference raises or overflows. Others may be fine."""
 
 
-class Answered(NamedTuple):
-    """An answer that the judge holds."""
-
-    request: PrepareAnswer
-    call: Call
-    """The call with all tensors: of some, only the judge knows them."""
-
-    def call_with_output(self, path: str) -> Call:
-        """The call with another file for its outputs."""
-        parts = tuple(part.replace(path=path) for part in self.call.several_outputs)
-        return self.call.replace(output=self.call.output.replace(path=path), several_outputs=parts)
-
-
 @dataclass
 class JudgeProcess:
     """One judge process for all benches of a session. It holds one target at a time."""
 
     target: SetTarget | None = None
     """The current target."""
-    answers: dict[str, Answered] = field(default_factory=dict)
-    """Call key to the answer that the judge holds."""
+    answers: dict[str, tuple[PrepareAnswer, Call]] = field(default_factory=dict)
+    """Call key to the request for an answer that the judge holds, and the call with all its tensors."""
     device: Device = "cuda"
     """On `cpu` the process gets a memory limit, on `cuda` none: the driver maps much."""
     nursery: Nursery | None = None
@@ -228,8 +215,8 @@ class JudgeProcess:
     _earlier_kills: int = 0
     """Processes that the system had already killed for lack of memory."""
 
-    def find_answered(self, target: SetTarget, key: str) -> Answered | None:
-        """The answer to this call; None if the judge holds no such answer of `target`."""
+    def find_answered(self, target: SetTarget, key: str) -> tuple[PrepareAnswer, Call] | None:
+        """The entry of `answers` for a call; None if the judge holds no such answer of `target`."""
         return self.answers.get(key) if self.target == target else None
 
     def warm_up(self) -> None:

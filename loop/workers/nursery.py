@@ -69,8 +69,6 @@ class ForkedProcess:
 
 THREAD_VARIABLES = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Environment variables that limit the thread count of each runtime."""
-EARLY_NURSERY: list["Nursery"] = []
-"""At most one nursery, started before the target is known. A bench on a GPU uses it."""
 
 
 class Nursery:
@@ -83,15 +81,6 @@ class Nursery:
         self._control: socket.socket | None = None
         self._is_unusable = False
         """Whether it has died: then children start without it."""
-
-    @classmethod
-    def start_early(cls) -> "Nursery":
-        """Start the shared nursery before the target is known, to import torch meanwhile."""
-        if not EARLY_NURSERY:
-            threads = max(1, len(os.sched_getaffinity(0)) - 1)
-            EARLY_NURSERY.append(cls(dict.fromkeys(THREAD_VARIABLES, str(threads))))
-            EARLY_NURSERY[0].warm_up()
-        return EARLY_NURSERY[0]
 
     def warm_up(self) -> None:
         """Start the process if it does not run; it imports torch in the background."""
@@ -200,11 +189,20 @@ def main() -> None:
     if os.fork():  # Double fork: the orphan is adopted by the session, which is a subreaper.
         os._exit(0)
     order: dict[str, Any] = json.loads(message)
-    try:
-        _become_child(order, handles)
-    except BaseException:
-        control.sendall(b"0")
-        raise
+    deadline = time.monotonic() + ADOPTION_LIMIT_S
+    while os.getppid() != order["owner"]:
+        if time.monotonic() > deadline:
+            control.sendall(b"0")
+            raise TimeoutError("the session did not adopt it")
+        time.sleep(1e-4)
+    # Its own environment, folder and standard handles: it shares only the imported modules with the nursery.
+    os.setsid()
+    die_with_parent()
+    os.environ.update(order["environment"])
+    os.chdir(order["cwd"])
+    for number, handle in enumerate(handles[:3]):
+        os.dup2(handle, number)
+        os.close(handle)
     control.sendall(str(os.getpid()).encode())
     control.close()
     # Shift later mappings by a random number of pages: each worker measures another memory layout.
@@ -214,23 +212,6 @@ def main() -> None:
     programs = {module.__name__: module.main for module in (judge_program, worker_program)}
     programs[order["module"]](insert_descriptors(order["arguments"], handles[3:]))
     shift.close()
-
-
-def _become_child(order: Mapping[str, Any], handles: Sequence[int]) -> None:
-    """Make this process a child of the session with its environment, folder and standard handles, so that it
-    shares only the imported modules with the nursery. Raises TimeoutError if the session does not adopt it."""
-    start_s = time.monotonic()
-    while os.getppid() != order["owner"]:
-        if time.monotonic() - start_s > ADOPTION_LIMIT_S:
-            raise TimeoutError("the session did not adopt it")
-        time.sleep(1e-4)
-    os.setsid()
-    die_with_parent()
-    os.environ.update(order["environment"])
-    os.chdir(order["cwd"])
-    for number, handle in enumerate(handles[:3]):
-        os.dup2(handle, number)
-        os.close(handle)
 
 
 if __name__ == "__main__":

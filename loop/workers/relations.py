@@ -68,46 +68,40 @@ class PropertyRunner:
         inputs = [torch_side.read_tensor(tensor).double() for tensor in call.inputs]
         property_function = torch_side.find_function(request.property_name)
         start_property = partial(property_function, *inputs, **call.attributes)
-        if error_key not in self.plain_errors:
+        if self.plain is not None and error_key not in self.plain_errors:
             torch.manual_seed(request.seed)
-            self.plain_errors[error_key] = self._measure_plain_error(start_property(), call)
+            sides, _ = yield from self._drive(start_property(), call, self.plain)
+            difference = (sides[0] - sides[1]).abs() if sides else torch.zeros(0)
+            difference = difference[difference.isfinite()]
+            self.plain_errors[error_key] = float(difference.max()) if difference.numel() else 0.0
         torch.manual_seed(request.seed)  # Both draw the same values, if the property draws any.
-        running: Property = start_property()
+        sides, call_count = yield from self._drive(start_property(), call, None)
+        if sides is None:
+            return None
+        plain_error = self.plain_errors.get(error_key, 0.0)
+        return compare_sides(*sides, self.tolerance_by_dtype[call.dtype], call_count, plain_error)
+
+    def _drive(
+        self, running: Property, call: Call, plain: torch_side.Function | None
+    ) -> Generator[Call, str, tuple[tuple[Tensor, Tensor] | None, int]]:
+        """Run a property to its end on the function `plain`; None: on the variant, whose calls are yielded.
+        Returns both sides (None if it does not apply), and the number of calls."""
         output: Any = None
         call_count = 0
         while True:
             try:
-                changed_inputs, attributes = running.send(output)
-            except StopIteration as end:
-                if end.value is None:
-                    return None
-                got, expected = end.value
-                tolerance, plain_error = self.tolerance_by_dtype[call.dtype], self.plain_errors[error_key]
-                return compare_sides(got, expected, tolerance, call_count, plain_error)
-            requested_call = self._make_requested_call(call, changed_inputs, attributes)
-            call_count += 1
-            output_file = yield requested_call
-            output = torch_side.read_tensor(requested_call.output, output_file).double()
-
-    def _measure_plain_error(self, running: Property, call: Call) -> float:
-        """Run a property on the plain implementation; return how far both sides differ: 0.0 if it
-        does not apply or there is no plain implementation."""
-        if self.plain is None:
-            return 0.0
-        output: Any = None
-        dtypes = [TORCH_DTYPES[tensor.dtype] for tensor in call.inputs]
-        while True:
-            try:
                 inputs, attributes = running.send(output)
             except StopIteration as end:
-                if end.value is None:
-                    return 0.0
-                got, expected = end.value
-                difference = (got - expected).abs()
-                difference = difference[difference.isfinite()]
-                return float(difference.max()) if difference.numel() else 0.0
-            rounded = [tensor.to(dtype) for tensor, dtype in zip(inputs, dtypes, strict=True)]
-            output = self.plain(*rounded, **attributes).double()
+                return end.value, call_count
+            call_count += 1
+            if plain is None:
+                requested_call = self._make_requested_call(call, inputs, attributes)
+                output_file = yield requested_call
+                output = torch_side.read_tensor(requested_call.output, output_file).double()
+            else:
+                files = zip(inputs, call.inputs, strict=True)
+                rounded = [tensor.to(TORCH_DTYPES[file.dtype]) for tensor, file in files]
+                output = plain(*rounded, **attributes).double()
 
     def _make_requested_call(self, call: Call, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
         """Make the call that a property requested, from the workload's `call`: write its inputs to

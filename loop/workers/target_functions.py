@@ -157,19 +157,10 @@ class TargetFunctions:
         return sizes
 
     def make_inputs(self, request: PrepareAnswer) -> Inputs:
-        """Make the inputs of a call and write them to their files."""
+        """Make the inputs of a call and write them to their files: by the target's generator, else by the
+        component's own `inputs` function, else by the workload's fills (kinds of random values)."""
         if self.generator is not None:
             return self._generate_inputs(request)
-        call, tensors = request.call, []
-        for flat, tensor in zip(self._make_input_contents(request), call.inputs, strict=True):
-            torch_side.write_tensor(tensor.path, flat)
-            known_window = flat[tensor.offset : tensor.offset + tensor.elements]
-            tensors.append(known_window.reshape(tensor.shape))
-        return Inputs(call, tensors)
-
-    def _make_input_contents(self, request: PrepareAnswer) -> list[Tensor]:
-        """Make the flat contents of all input files: by the component's own `inputs` function if it
-        has one, else by the workload's fills (kinds of random values)."""
         call, seed = request.call, request.workload.seed
         if self.input_maker is None:
             fills, nan_axes = input_fills(self.target, request.workload), []
@@ -177,16 +168,21 @@ class TargetFunctions:
                 nan_axes.append(text.split().index(fill.nan_along) if fill.nan_along else None)
             with ThreadPoolExecutor() as threads:  # In parallel: NumPy releases the GIL.
                 columns = (fills, repeat(seed), range(len(fills)), call.inputs, nan_axes)
-                return list(threads.map(make_tensor, *columns))
-        make_inputs = partial(self.input_maker, sizes=self.dimension_sizes(call), seed=seed)
-        values = list(self.call_function("maker of inputs", make_inputs, [], call))
-        for value, file in zip(values, call.inputs, strict=True):
-            shape = list(value.shape) if type(value) is Tensor else type(value).__name__
-            if shape != list(file.shape):
+                contents = list(threads.map(make_tensor, *columns))
+        else:
+            make_inputs = partial(self.input_maker, sizes=self.dimension_sizes(call), seed=seed)
+            contents = list(self.call_function("maker of inputs", make_inputs, [], call))
+        tensors = []
+        for values, file in zip(contents, call.inputs, strict=True):
+            shape = list(values.shape) if type(values) is Tensor else type(values).__name__
+            if self.input_maker is not None and shape != list(file.shape):
                 expected = f"expected {file.name} of shape {list(file.shape)}"
                 raise Refused(f"the maker of inputs: {expected}, got {shape}")
-        pairs = zip(values, call.inputs, strict=True)
-        return [value.reshape(-1).to(TORCH_DTYPES[file.dtype]) for value, file in pairs]
+            flat = values.reshape(-1).to(TORCH_DTYPES[file.dtype])
+            torch_side.write_tensor(file.path, flat)
+            known_window = flat[file.offset : file.offset + file.elements]
+            tensors.append(known_window.reshape(file.shape))
+        return Inputs(call, tensors)
 
     def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
         """Make the inputs with the target's own generator. Timed calls need several draws, for new values.
