@@ -108,7 +108,8 @@ def test_honest_candidates_pass_and_the_score_counts_what_errs(compiled_score: G
     assert compiled_score.ok, compiled_score.message
     assert compiled_score.killed == compiled_score.total == len(named(compiled_score))
     assert ((), (), ()) == (compiled_score.survivors, compiled_score.rejected, compiled_score.wrong_reasons)
-    assert f"killed {compiled_score.total} of {compiled_score.total}" == compiled_score.message
+    counts = f"{compiled_score.total} of {compiled_score.total}"
+    assert f"the gate rejected {counts} injected bugs and cheats" == compiled_score.message
 
 
 @pytest.mark.slow
@@ -121,7 +122,8 @@ def test_a_gate_that_is_too_wide_is_told_so(tmp_path: Path, build_cache: Path) -
     assert not output.ok
     assert "right: zeros" in output.survivors
     assert "right: nothing written" not in output.survivors
-    assert output.message.startswith(f"killed {output.killed} of {output.total}; survived: ")
+    counts = f"{output.killed} of {output.total}"
+    assert output.message.startswith(f"the gate rejected {counts} injected bugs and cheats; it accepted ")
 
 
 @pytest.mark.soak
