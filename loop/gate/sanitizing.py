@@ -72,17 +72,14 @@ TOOL_ERROR = "Internal Sanitizer Error"
 class Examination:
     """The result of one side under one tool."""
 
-    seconds: float = 0.0
     reports: list[SanitizerReport] = field(default_factory=list)
     """The reports that the tool printed."""
     findings_count: int | None = None
     """The tool's own count of findings; None if it wrote no summary."""
     remarks: list[str] = field(default_factory=list)
-    """Remarks of the tool about itself, such as an internal error."""
-    refused: dict[str, str] = field(default_factory=dict)
-    """Workload name to the reason why the variant refused the call."""
-    loss_reason: str = ""
-    """How the worker process was lost; empty when it ended normally."""
+    """Remarks of the tool about itself, such as an internal error; then how calls failed."""
+    refused: list[str] = field(default_factory=list)
+    """Names of the workloads whose call the variant refused."""
     exit_code: int | None = None
     """Exit status of the tool; None if it was killed."""
 
@@ -120,10 +117,6 @@ class Examination:
         """Why a run without reports does not prove that there is no error; empty where it does."""
         if self.remarks:
             return self.remarks[0]
-        if self.loss_reason:
-            return self.loss_reason
-        for workload, reason in self.refused.items():
-            return f"{reason} on {workload}"
         if self.findings_count is None:
             return "it wrote no summary"
         return "" if self.exit_code in (0, FOUND_EXIT) else f"exit {self.exit_code}"
@@ -155,7 +148,7 @@ def examine(
 ) -> Generator[Tick, None, Examination]:
     """Run one call per workload, with inputs that exist, in a worker under a tool; a failure is noted, not
     raised."""
-    examination, start_time, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
+    examination, note, failures = Examination(), f"{side.name} under {tool}", list[str]()
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
         command = [PROGRAM, "--tool", tool, "--log-file", str(log)]
@@ -169,14 +162,15 @@ def examine(
                     try:
                         yield from worker.ask(request, limit_s=limit_s, note=note)
                     except Refusal as refusal:
-                        examination.refused[workload.name] = str(refusal)
+                        examination.refused.append(workload.name)
+                        failures.append(f"{refusal} on {workload.name}")
                 examination.exit_code = yield from worker.wait_for_end(limit_s, note)
         except (WorkerLost, Refusal, LoopError) as error:
-            examination.loss_reason = str(error)
+            failures.insert(0, str(error))
         if log.is_file():
             with log.open("rb") as file:
                 examination.parse_log(file.read(LOG_BYTES).decode(errors="replace"))
-    examination.seconds = time.monotonic() - start_time
+    examination.remarks += failures
     return examination
 
 
@@ -293,23 +287,24 @@ def _run_tool(
     """Examine one variant under one tool; status `unknown` if the step's time is over. It blames an error
     on the workload whose call memcheck ended, or the first that fails alone. `start_time`: when the step
     began, by the monotonic clock."""
-    bench, deadline = context.bench, start_time + context.budget_s
-    identity = {"variant": build.variant, "build_id": build.build_id, "tool": tool}
-    if time.monotonic() > deadline:
+    bench, deadline, begin_time = context.bench, start_time + context.budget_s, time.monotonic()
+    names = tuple(workload.name for workload in workloads)
+    fields: dict[str, object] = {"variant": build.variant, "build_id": build.build_id, "tool": tool}
+    fields["workloads"] = names
+    if begin_time > deadline:
         why = f"the step's {context.budget_s:g} s were over"
-        fields = {**identity, "status": "unknown", "workloads": (), "seconds": 0, "why": why}
-        return SanitizerRun.model_validate(fields)
+        return SanitizerRun.model_validate({**fields, "status": "unknown", "seconds": 0, "why": why})
     side = bench.make_side(build.variant, build)
     limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
     examination = yield from examine(bench, side, tool, workloads, limit_s)
-    reports, why_unknown = examination.reports, examination.why_unknown
-    status, blamed = "unknown" if why_unknown else "clean", ""
+    seconds, reports = time.monotonic() - begin_time, examination.reports
+    status, blamed = "unknown" if examination.why_unknown else "clean", ""
     if examination.has_error:
         status = "found"
-        if tool == "memcheck":  # It ends the call with the error, so the variant refuses it.
-            blamed = next(iter(examination.refused), "")
-        if not blamed and len(workloads) == 1:
-            blamed = workloads[0].name
+        if tool == "memcheck" and examination.refused:  # It ends the call with the error.
+            blamed = examination.refused[0]
+        elif len(workloads) == 1:
+            blamed = names[0]
         for workload in workloads:
             if blamed or time.monotonic() > deadline:
                 break
@@ -317,19 +312,10 @@ def _run_tool(
                 blamed = workload.name
         if not any(report.severity == "error" for report in reports):
             unclear = f"exit {examination.exit_code}, and no report that is understood"
-            text = next(iter(examination.remarks), unclear)
-            reports = [SanitizerReport(kind="fault", words=text), *reports]
-    fields = {
-        **identity,
-        "status": status,
-        "workloads": tuple(workload.name for workload in workloads),
-        "seconds": examination.seconds,
-        "reports": tuple(reports[:MOST_REPORTS]),
-        "total": max(examination.findings_count or 0, len(reports)),
-        "workload": blamed,
-        "why": why_unknown,
-    }
-    return SanitizerRun.model_validate(fields)
+            reports = [SanitizerReport(kind="fault", words=next(iter(examination.remarks), unclear)), *reports]
+    fields |= {"status": status, "seconds": seconds, "reports": tuple(reports[:MOST_REPORTS])}
+    fields |= {"total": max(examination.findings_count or 0, len(reports)), "workload": blamed}
+    return SanitizerRun.model_validate({**fields, "why": examination.why_unknown})
 
 
 def _output(
@@ -341,40 +327,36 @@ def _output(
     """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`: sentences on what
     was skipped. A variant with an error gets the verdict `incorrect`, which takes its speed."""
     runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
-    clean_runs = [run for run in runs if run.status == "clean"]
     failing_runs = [run for run in runs if run.status == "found"]
+    clean_names = [run.variant for run in runs if run.status == "clean"]
     tools_by_reason: dict[tuple[str, str], list[str]] = {}
     """Variant and reason to the tools whose runs prove nothing for that reason."""
+    verdict_by_variant: dict[str, NoSpeedVerdict] = {}
     for tool_run in runs:
         if tool_run.status == "unknown":
             tools_by_reason.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
-    verdict_by_variant: dict[str, NoSpeedVerdict] = {}
-    for failing_run in failing_runs:
-        verdict = NoSpeedVerdict(
-            variant=failing_run.variant,
-            workload=failing_run.workload or failing_run.workloads[0],
-            against="baseline",
-            verdict="incorrect",
-            cause="sanitizer",
-            reason=f"{failing_run.tool}: {failing_run.summary_text}",
-        )
-        verdict_by_variant.setdefault(failing_run.variant, verdict)
-    clean_names = [run.variant for run in clean_runs]
+        elif tool_run.status == "found":
+            verdict = NoSpeedVerdict(
+                variant=tool_run.variant,
+                workload=tool_run.workload or tool_run.workloads[0],
+                against="baseline",
+                verdict="incorrect",
+                cause="sanitizer",
+                reason=f"{tool_run.tool}: {tool_run.summary_text}",
+            )
+            verdict_by_variant.setdefault(tool_run.variant, verdict)
     clean = tuple(name for name in workloads_by_variant if clean_names.count(name) == len(TOOLS))
     parts = [f"{name} clean in {len(workloads_by_variant[name])} calls" for name in clean]
     parts += [f"{name} not under all" for name in workloads_by_variant if name not in clean]
-    warnings_count, hint = sum(run.total for run in clean_runs), None
-    message = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}"
+    warnings_count = sum(run.total for run in runs if run.status == "clean")
+    message, hint = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}", None
     message += f"; warnings that fail nothing: {warnings_count}" if warnings_count else ""
     if failing_runs:
         first_run, *other_runs = [f"{run.tool} of {run.variant}" for run in failing_runs]
         message = f"{first_run} finds something: {failing_runs[0].summary_text}"
-        if other_runs:
-            message += f"; so {'does' if len(other_runs) == 1 else 'do'} {listed_words(other_runs)}"
+        message += f"; also {listed_words(other_runs)}" if other_runs else ""
         hint = _replay_hint(context, failing_runs[0], workloads_by_variant[failing_runs[0].variant])
-    not_run = []
-    for (name, reason), tools in tools_by_reason.items():
-        not_run.append(f"{listed_words(tools)} of {name}: {reason}")
+    not_run = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in tools_by_reason.items()]
     return SanitizeOutput(
         ok=not failing_runs,
         message=message,
@@ -384,7 +366,7 @@ def _output(
         learned=tuple(f"Under {run.tool}, {run.summary_text}." for run in failing_runs),
         runs=tuple(runs),
         clean=clean,
-        found=tuple(dict.fromkeys(run.variant for run in failing_runs)),
+        found=tuple(verdict_by_variant),
         version=version(),
     )
 
