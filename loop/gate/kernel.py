@@ -1,10 +1,8 @@
 """Actions that build, load and verify the selected variants, and find a known-good build."""
 
 import functools
-import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -438,18 +436,7 @@ class NoKnownGood(Exception):
 
 
 class SameAsKnownGood(NoKnownGood):
-    """The build of today is the known-good build, or has the same machine code."""
-
-
-GNU_BUILD_ID = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0.{20}", re.DOTALL)
-"""The note in which a linker of ELF files stores a hash of the whole file."""
-
-
-def machine_code(library: Build) -> bytes:
-    """The bytes of a library without the ids of its build. Builds whose sources differ in comments only have
-    the same."""
-    data = Path(library.library).read_bytes().replace(library.build_id.encode(), b"")
-    return GNU_BUILD_ID.sub(b"", data)
+    """The build of today is the known-good build."""
 
 
 def known_good_build(context: Context, name: str, current: Build) -> Generator[Tick, None, Build]:
