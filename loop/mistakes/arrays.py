@@ -40,8 +40,6 @@ class ErringCall:
     fill: Callable[[int, int, int], object] = ctypes.memset
     """Sets bytes at such an address: (address, value, count)."""
     terms: Terms = field(default_factory=dict)
-    earlier_calls: int = 0
-    """Number of earlier calls."""
     memory: dict[Any, Any] = field(default_factory=dict)
     """Memory of the mistake between calls."""
 
