@@ -22,7 +22,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
-from loop.model.measurement import BASELINE, Build
+from loop.model.measurement import BASELINE, Build, InputWeaknesses
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, expand_sets
@@ -31,10 +31,13 @@ from loop.repository.reading import changed_lines as files_changed
 from loop.repository.reading import export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import Part, output_of_job, run_jobs
-from loop.workers.bench import JUDGE_LIMIT_S, Fitting, Side, fit_workloads
-from loop.workers.judge_messages import FindBlindSpots, InputWeaknesses
+from loop.workers.bench import Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
+MOST_PROBED, QUICK_S = 4, 0.2
+"""Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
+DRAWN_KINDS, UNREAD_KINDS = ("fixed", "single_valued", "nonnegative"), ("unread", "ignored", "unmoved", "initial")
+"""Weaknesses of the values that were drawn, and those that a changed input reveals."""
 MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
 BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
@@ -253,7 +256,7 @@ class ShareTerms(VerifyTerms):
     only: tuple[int, ...] = ()
     """Indices of this job's workloads among the distinct workload names; empty: all."""
     first: bool = True
-    """Whether this job reports workloads that lack memory."""
+    """Whether this job tests what the reference reads, and reports workloads that lack memory."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
@@ -280,14 +283,20 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         not_exercised.append("several threads: this machine has one core")
     no_room = tuple(text for share in shares for text in share.no_room)
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    blind_spots = [text for text in shares[0].blind_spots if all(text in share.blind_spots for share in shares)]
+    blind_spots = shares[0].looked
+    for share in shares[1:]:
+        blind_spots = blind_spots.combined_with(share.looked, DRAWN_KINDS)
+    zeros_pass = [name for share in shares for name in share.zeros]
     output = verification_output(
         context,
         checks,
         control,
         context.task.variants,
         failures=failures,
-        not_exercised=(*not_exercised, *no_room, *notes, *blind_spots),
+        not_exercised=(
+            *(*not_exercised, *no_room, *notes),
+            *describe_blind_spots(blind_spots, bench.target, zeros_pass),
+        ),
         untaken={side.name: describe_untaken_workloads(side, tried) for side in sides},
     )
     message = Fitting((), no_room).extend_message(output.message)
@@ -337,14 +346,7 @@ def _verify_share(
         jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
     *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
-    note = "what the inputs can show"
-    weaknesses = yield from bench.ask_judge(FindBlindSpots(), JUDGE_LIMIT_S, note)
-    notes = [text for checks in checked for text in explain_early_end(checks)]
-    if zeros_pass := list(bench.workloads_passing_zeros):
-        listed = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
-        notes.append(
-            f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
-        )
+    blind_spots = yield from find_blind_spots(bench, fitting.workloads, probes_inputs=arguments.first)
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified on {say.count(len(own_names or names), 'workload')}",
@@ -352,8 +354,9 @@ def _verify_share(
         control=control,
         left_out=tuple(allowance.left_out),
         no_room=fitting.exclusions if arguments.first else (),
-        notes=(*notes, *bench.notes),
-        blind_spots=tuple(describe_blind_spots(weaknesses, bench.target)),
+        notes=(*(text for checks in checked for text in explain_early_end(checks)), *bench.notes),
+        looked=blind_spots,
+        zeros=tuple(bench.workloads_passing_zeros),
     )
 
 
@@ -377,26 +380,67 @@ def _split_into_jobs(
     return parts
 
 
-def describe_blind_spots(weaknesses: InputWeaknesses, target: Target) -> Iterator[str]:
-    """Sentences on mistakes that a target's values cannot show."""
+def find_blind_spots(
+    bench: Bench, workloads: Sequence[Workload], *, probes_inputs: bool = True
+) -> Generator[Tick, None, InputWeaknesses]:
+    """Mistakes that the values drawn so far cannot show. With `probes_inputs`, also inputs that are never
+    read: the judge changes one input at a time and sees whether the reference's output changes. An input
+    counts as not read if it was so on each workload tried."""
+    probed = _choose_probed_workloads(bench, workloads) if probes_inputs else []
+    weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
+    for workload in probed[1:]:
+        if not any(getattr(weaknesses, kind) for kind in UNREAD_KINDS):
+            break  # All is read: further workloads cannot change that.
+        weaknesses_there = yield from bench.find_blind_spots(workload)
+        weaknesses = weaknesses_there.combined_with(weaknesses, UNREAD_KINDS)
+    return weaknesses
+
+
+def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> list[Workload]:
+    """At most MOST_PROBED quick workloads, each of another kind and the largest of it: an input may have an
+    effect only at large sizes. Quick are those that the judge finished soon."""
+    quick = [workload for workload in workloads if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S]
+    quick.sort(key=lambda workload: -sum(workload.sizes.values()))
+    largest_by_kind: dict[tuple[str, ...], Workload] = {}
+    for workload in quick:
+        if 0 not in workload.sizes.values():
+            kind = (workload.values, *map(str, workload.attributes.values()))
+            largest_by_kind.setdefault(kind, workload)
+    return [*largest_by_kind.values()][:MOST_PROBED]
+
+
+def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
+    """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
+    an output of zeros is right."""
     for names, property_, consequence in (
         (weaknesses.fixed, "the same under every seed", "that never reads {} would pass"),
         (weaknesses.single_valued, "one value everywhere", "that reads one element of {} would pass"),
         (weaknesses.nonnegative, "never negative", "that is wrong below zero would pass"),
+        (weaknesses.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
         if names:
             noun, verb, pronoun = ("inputs", "are", "them") if len(names) > 1 else ("input", "is", "it")
             fact = f"{noun} {', '.join(names)} {verb} {property_}"
             yield f"{fact}: a kernel {consequence.format(pronoun)}"
+    if weaknesses.unmoved:
+        yield f"output {', '.join(weaknesses.unmoved)} is the same whatever the inputs are: a constant would pass"
+    if weaknesses.initial:
+        weights = f"weights {', '.join(weaknesses.initial)} are all 1 or all 0"
+        yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
+    if weaknesses.ignored:
+        yield f"attribute {', '.join(weaknesses.ignored)} changes no output: a kernel that ignores it would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
         values = {str(workload.attributes[name]) for workload in all_workloads}
-        if len(values) == 1:
+        if len(values) == 1 and name not in weaknesses.ignored:
             constants.append(f"{name}={values.pop()}")
     if constants:
         pronoun = "it" if len(constants) == 1 else "them"
         yield f"every workload has {', '.join(constants)}: a kernel that ignores {pronoun} would pass"
+    if zeros_pass:
+        listed = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
+        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
     if weaknesses.finite:
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 

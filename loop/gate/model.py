@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-from loop.model.measurement import Build, PropertyCheck, VariantChecks
+from pydantic import Field
+
+from loop.model.measurement import Build, InputWeaknesses, PropertyCheck, VariantChecks
 from loop.model.output import Output
 from loop.model.profile import DeviceFacts
 from loop.model.target import Workload
@@ -138,8 +140,10 @@ class ShareOutput(Output):
     """Workloads that the device has no memory for, and why."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
-    blind_spots: tuple[str, ...] = ()
-    """Mistakes that the drawn inputs cannot show, a sentence each."""
+    looked: InputWeaknesses = Field(default_factory=InputWeaknesses)
+    """Blind spots of the drawn inputs; in the first job also what the reference does not read."""
+    zeros: tuple[str, ...] = ()
+    """Workloads on which an output of all zeros would pass."""
 
 
 class ChangesOutput(Output):

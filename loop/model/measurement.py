@@ -1,6 +1,7 @@
 """Results of the bench: builds, correctness checks and timings."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -129,6 +130,35 @@ class Check(Comparison):
     def passed(self) -> bool:
         """Whether the status is `right`, `unsupported` or `not judged`."""
         return self.status in ("right", "unsupported", "not judged")
+
+
+class InputWeaknesses(Model):
+    """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
+
+    fixed: tuple[str, ...] = ()
+    """Inputs whose values were the same for every two seeds that were compared."""
+    single_valued: tuple[str, ...] = ()
+    """Inputs with a single value in all elements, except those in `fixed`."""
+    nonnegative: tuple[str, ...] = ()
+    """Inputs whose values differ and are never negative."""
+    unread: tuple[str, ...] = ()
+    """Inputs that do not affect any output of the reference."""
+    ignored: tuple[str, ...] = ()
+    """Attributes that do not affect any output."""
+    unmoved: tuple[str, ...] = ()
+    """Outputs that no input affects."""
+    initial: tuple[str, ...] = ()
+    """Weights of the reference module that are all 1 or all 0, as constructors leave them."""
+    finite: bool = False
+    """True if no input contained NaN or infinity."""
+
+    def combined_with(self, other: "InputWeaknesses", kinds: Sequence[str]) -> "InputWeaknesses":
+        """These weaknesses, of these `kinds` (names of fields) only what `other` has too."""
+        common: dict[str, object] = {"finite": self.finite and other.finite}
+        for kind in kinds:
+            names = getattr(other, kind)
+            common[kind] = tuple(name for name in getattr(self, kind) if name in names)
+        return self.model_copy(update=common)
 
 
 class VariantChecks(Model):

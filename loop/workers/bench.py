@@ -22,7 +22,7 @@ from loop.machine.gpus import detect_gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import Device, Dtype, Layout
-from loop.model.measurement import BASELINE, Build, DeviceReading
+from loop.model.measurement import BASELINE, Build, DeviceReading, InputWeaknesses
 from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import is_supported
@@ -298,6 +298,21 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             target, workload, call, secret, self.device, with_windows=with_windows
         )
 
+    def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
+        """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
+        new seeds, the judge also tests which inputs the reference reads; None: skip that."""
+        reseeded_pair = workload_call.reseed_twice(small_workload) if small_workload else ()
+        requests = tuple(map(self._answer_request, reseeded_pair))
+        request, note = judge_messages.FindBlindSpots(requests), "what the inputs can show"
+        weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, note)
+        for workload in reseeded_pair:
+            self._remove_files(workload)
+        return weaknesses
+
+    def _remove_files(self, workload: Workload) -> None:
+        for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
+            path.unlink(missing_ok=True)
+
     def discard_answer(self, workload: Workload) -> Generator[Tick, None, None]:
         """Make the judge forget a workload's answer, and delete the workload's files."""
         for layout in LAYOUTS_WITH_OWN_VALUES:
@@ -305,8 +320,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             if self._judge.find_answered(self._target_request, key):
                 del self._judge.answers[key]
                 yield from self.ask_judge(judge_messages.DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up")
-        for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
-            path.unlink(missing_ok=True)
+        self._remove_files(workload)
 
     @cached_property
     def sensors(self) -> Sensors | None:

@@ -1,13 +1,26 @@
-"""What the inputs drawn so far cannot show: inputs that never vary, or that are never negative."""
+"""What the inputs of a target cannot show: inputs that never vary, or that the reference does not read."""
 
+import contextlib
 import hashlib
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from loop.calls.torch_side import bytes_of
-from loop.workers.judge_messages import InputWeaknesses
-from loop.workers.target_functions import Inputs
+import torch
+from torch import Tensor
 
+from loop.calls.call import Call, Refused, Value
+from loop.calls.torch_side import bytes_of, make_instance, same_bits
+from loop.model.measurement import InputWeaknesses
+from loop.model.signature import Attribute
+from loop.workers.judge_messages import FindBlindSpots
+from loop.workers.target_functions import Inputs, TargetFunctions
+
+EXAMPLE_PREFIX = " (as with "
+"""Begins the example in a fault's words. Faults that differ in their examples only are one."""
 SAMPLED_ELEMENTS = 1 << 16
 """Elements of an input whose digest tells whether the seed changes it."""
+HUGE_NUMBER = 1 << 30
+"""An attribute's alternative that no limit or window of a real call reaches."""
 
 
 class DrawnInputs:
@@ -55,3 +68,119 @@ class DrawnInputs:
             nonnegative=tuple(name for name in varied if name not in self.negative_inputs),
             finite=self.all_finite,
         )
+
+
+def find_blind_spots(
+    functions: TargetFunctions, drawn_inputs: DrawnInputs, request: FindBlindSpots
+) -> InputWeaknesses:
+    """Report what the inputs drawn so far cannot reveal. If the request has a pair of calls (one
+    workload under two seeds), also change inputs to find those that the reference does not read."""
+    weaknesses = drawn_inputs.summarise()
+    with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
+        if request.pair:
+            inputs, other_inputs = (functions.make_inputs(call) for call in request.pair)
+            probe = ReferenceProbe(functions, inputs)
+            return weaknesses.model_copy(update=probe.find_unread(other_inputs.tensors))
+    return weaknesses
+
+
+class ReferenceProbe:
+    """Changes one input or attribute of a call at a time, to see whether the reference's outputs change."""
+
+    def __init__(self, functions: TargetFunctions, inputs: Inputs) -> None:
+        self.functions, self.inputs = functions, inputs
+        self.changed_outputs: set[str] = set()
+        """Outputs that some change has altered."""
+        self.is_exact = True
+        """Whether the reference runs in float64; otherwise in the inputs' own types."""
+        compute = partial(functions.compute_outputs, "reference", inputs.tensors, inputs.call)
+        try:
+            self.outputs, _ = compute(exact=True)
+        except Refused:
+            self.is_exact = False
+            self.outputs, _ = compute(exact=False)
+
+    def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
+        """Whether these inputs and `call`'s attributes alter an output; None if the reference fails."""
+        try:
+            outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=self.is_exact)
+        except (Refused, RuntimeError):
+            return None
+        names = {name for name in outputs if not same_bits(outputs[name], self.outputs[name])}
+        self.changed_outputs |= names
+        return bool(names)
+
+    def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
+        """Change each input and attribute by itself. Returns fields of InputWeaknesses: inputs (`unread`)
+        and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`),
+        weights with their `initial` values. `other_tensors`: the inputs under another seed."""
+        call, tensors = self.inputs.call, self.inputs.tensors
+        effect_by_input: dict[str, bool | None] = {}
+        for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
+            changed = _change_input(tensor, other_tensors[n])
+            if changed is not None:
+                changed_tensors = [*tensors[:n], changed, *tensors[n + 1 :]]
+                effect_by_input[file.name] = self.changes_output(changed_tensors, call)
+        ignored_attributes = []
+        for name in call.attributes:
+            attribute = self.functions.signature.attributes[name]
+            effects = []
+            for _, value in alternative_values(call.attributes[name], attribute):
+                changed_call = call.replace(attributes={**call.attributes, name: value})
+                effects.append(self.changes_output(tensors, changed_call))
+            if False in effects and True not in effects:
+                ignored_attributes.append(name)
+        constant_outputs = []
+        if any(effect is not None for effect in effect_by_input.values()):
+            constant_outputs = [name for name in self.outputs if name not in self.changed_outputs]
+        unread_inputs = [name for name, effect in effect_by_input.items() if effect is False]
+        if set(constant_outputs) == set(self.outputs):
+            unread_inputs = []  # One message, that nothing changes any output, is enough.
+        return {
+            "ignored": tuple(ignored_attributes),
+            "unmoved": tuple(constant_outputs),
+            "unread": tuple(unread_inputs),
+            "initial": tuple(self._initial_weights()),
+        }
+
+    def _initial_weights(self) -> Iterator[str]:
+        """Names of a reference module's weights that are all 1 or all 0; none for a function."""
+        functions = self.functions
+        if functions.are_classes:
+            module = make_instance(functions.reference, functions.constructor_arguments, self.inputs.call.seed)
+            weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
+            for name, weight in weights.items():
+                if weight.numel() and weight.is_floating_point():
+                    low, high = map(float, weight.aminmax())
+                    if low == high and low in (0.0, 1.0):
+                        yield name
+
+
+def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
+    """New values for an input: the other seed's, or else modified ones; None if neither differs."""
+    if not tensor.numel() or tensor.shape != other.shape:
+        return None
+    if not same_bits(tensor, other):
+        return other
+    if tensor.dtype == torch.bool:
+        return ~tensor
+    if tensor.is_floating_point():
+        return (tensor.double() * 1.25 + 0.5).to(tensor.dtype)
+    rolled = tensor.reshape(-1).roll(1).reshape(tensor.shape)
+    return None if same_bits(rolled, tensor) else rolled
+
+
+def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
+    """Yield values that a function may use if it ignores an attribute: its other choices, or numbers such
+    as the default, 0 and 1. Each with words that follow its name in a message, such as `were true`."""
+    if isinstance(value, bool | str):
+        for choice in attribute.choices or (True, False):
+            if choice != value:
+                yield f"were {str(choice).lower()}", choice
+        return
+    default = attribute.default if isinstance(attribute.default, int | float) else 0
+    for number in dict.fromkeys((default, 0, 1, -1, HUGE_NUMBER, None)):
+        other = number if number is None or isinstance(value, int) else float(number)
+        if other != value:
+            example = "none" if other is None else f"{other:.3g}"
+            yield f"were ignored{EXAMPLE_PREFIX}{example})", other

@@ -18,7 +18,7 @@ from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.model.signature import Tolerance
 from loop.workers import judge_messages, suspects, truth
-from loop.workers.blind_spots import DrawnInputs
+from loop.workers.blind_spots import DrawnInputs, find_blind_spots
 from loop.workers.judge_messages import Finding
 from loop.workers.messages import Answers, Request
 from loop.workers.relations import PropertyRunner
@@ -75,7 +75,7 @@ class Judge:
             judge_messages.PrepareAnswer: self.prepare_answer,
             judge_messages.DiscardAnswer: self.discard_answer,
             judge_messages.Compare: self.compare,
-            judge_messages.FindBlindSpots: lambda request: self.drawn_inputs.summarise(),
+            judge_messages.FindBlindSpots: partial(find_blind_spots, self.functions, self.drawn_inputs),
             judge_messages.AdvanceProperty: runner.advance,
         }
 

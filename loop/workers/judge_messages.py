@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.calls.call import Call, Plain
 from loop.model.dtypes import Device
-from loop.model.measurement import Comparison
+from loop.model.measurement import Comparison, InputWeaknesses
 from loop.model.target import Component, Target, Workload
 from loop.workers.messages import Request
 
@@ -113,21 +113,11 @@ class Compare(Request[Finding]):
     """Key of an earlier call on other values that returned the same output; empty for none."""
 
 
-class InputWeaknesses(Plain):
-    """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
-
-    fixed: tuple[str, ...]
-    """Inputs whose values were the same for every two seeds that were compared."""
-    single_valued: tuple[str, ...]
-    """Inputs with a single value in all elements, except those in `fixed`."""
-    nonnegative: tuple[str, ...]
-    """Inputs whose values differ and are never negative."""
-    finite: bool
-    """True if no input contained NaN or infinity."""
-
-
 class FindBlindSpots(Request[InputWeaknesses]):
     """Report what the inputs drawn so far could not show."""
+
+    pair: tuple[PrepareAnswer, ...]
+    """One workload under two seeds, to test which inputs the reference reads; empty: no test."""
 
 
 class PropertyAgreement(Plain):

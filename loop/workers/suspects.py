@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from loop.calls import torch_side
-from loop.calls.call import Call, Refused, Value
-from loop.model.signature import Attribute, PythonFunction, Signature
+from loop.calls.call import Call, Refused
+from loop.model.signature import PythonFunction, Signature
+from loop.workers.blind_spots import EXAMPLE_PREFIX, alternative_values
 from loop.workers.workload_call import has_unknown_outputs, only_output_dimensions
 
 ALLOWANCE_FACTOR = 4.0
@@ -32,10 +33,8 @@ MAX_COMPARED_OUTPUTS = 8
 """Maximum number of outputs of one call that a suspect has to explain."""
 MIN_FACTOR_DEVIATION = 0.01
 """Smallest deviation of a factor from 1: sums in low precision shrink by less."""
-EXAMPLE_PREFIX = " (as with "
-"""Begins the example in a fault's words. Faults that differ in their examples only are one."""
-HUGE_NUMBER = 1 << 30
-"""An attribute's alternative that no limit or window of a real call reaches."""
+
+
 RunReference = Callable[[Sequence[Tensor], Call], Tensor]
 """Runs the reference on inputs with the attributes of a call."""
 Suspect = tuple[str, Callable[[], Tensor]]
@@ -260,19 +259,3 @@ def suspects_of_result(right_output: Tensor, *, is_integer: bool) -> Iterator[Su
         answer_by_fault["each result were one too small"] = right_output - 1
     for fault, answer in answer_by_fault.items():
         yield fault, partial(torch.clone, answer)
-
-
-def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
-    """Yield values that a function may use if it ignores an attribute: its other choices, or numbers such
-    as the default, 0 and 1. Each with words that follow its name in a message, such as `were true`."""
-    if isinstance(value, bool | str):
-        for choice in attribute.choices or (True, False):
-            if choice != value:
-                yield f"were {str(choice).lower()}", choice
-        return
-    default = attribute.default if isinstance(attribute.default, int | float) else 0
-    for number in dict.fromkeys((default, 0, 1, -1, HUGE_NUMBER, None)):
-        other = number if number is None or isinstance(value, int) else float(number)
-        if other != value:
-            example = "none" if other is None else f"{other:.3g}"
-            yield f"were ignored{EXAMPLE_PREFIX}{example})", other

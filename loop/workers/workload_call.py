@@ -20,6 +20,8 @@ GENERATOR_DRAWS = 4
 SEEDS_PER_MODULE = 2
 """Number of consecutive seeds with the same module weights. A process that checks both builds the
 module once, so a variant's cached weights stay valid while the inputs change."""
+UNCHECKED_SEED_OFFSET = 8_000
+"""Added to a seed for inputs that no check uses."""
 
 
 def only_output_dimensions(signature: Signature) -> str:
@@ -122,6 +124,13 @@ def attribute_numbers(signature: Signature, attributes: Mapping[str, Value]) -> 
 def has_unknown_outputs(signature: Signature) -> bool:
     """Whether only the reference knows the outputs or their shapes."""
     return not signature.outputs or ANY in signature.outputs.values()
+
+
+def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
+    """The workload with two new seeds that no check uses, under which a module has the same
+    weights: both lie in the same group of SEEDS_PER_MODULE seeds."""
+    first_seed = workload.seed + UNCHECKED_SEED_OFFSET - workload.base_seed % SEEDS_PER_MODULE
+    return workload.model_copy(update={"seed": first_seed}), workload.model_copy(update={"seed": first_seed + 1})
 
 
 def add_windows(call: Call, fills: tuple[Fill, ...], generator: random.Random, device: Device) -> Call:

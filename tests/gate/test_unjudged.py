@@ -14,12 +14,11 @@ from loop.gate.verification import describe_untaken_workloads
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
 from loop.library.targets import read_target as read_target
-from loop.model.measurement import VariantChecks
+from loop.model.measurement import InputWeaknesses, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
-from loop.workers.judge_messages import InputWeaknesses
 from loop.workers.judge_process import Unjudged
 from tests.own_targets import write_own
 from tests.targets import compiled, importable, make_context, make_sides, open_bench, write_target
@@ -76,11 +75,32 @@ def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: s
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
     """With the names, and what would pass; attributes that no workload changes are among it."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
-    told = InputWeaknesses(("x", "pos"), (), ("w",), finite=False)
-    said = list(kernel.describe_blind_spots(told, target))
+    told = InputWeaknesses(fixed=("x", "pos"), nonnegative=("w",), ignored=("mode",), unmoved=("z",))
+    said = list(kernel.describe_blind_spots(told, target, ()))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
-    assert "every workload has eps=1e-06: a kernel that ignores it would pass" == said[2]
+    assert "output z is the same whatever the inputs are: a constant would pass" == said[2]
+    assert "attribute mode changes no output: a kernel that ignores it would pass" == said[3]
+    assert "every workload has eps=1e-06: a kernel that ignores it would pass" == said[4]
+
+
+def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_path: Path) -> None:
+    """The largest workload shows it; where none does, it is told."""
+    for last, ignored in ((8, False), (2, True)):
+        folder = write_own(
+            tmp_path / str(last), "rmsnorm", workloads={"quick": [{"N": [3, 4, 5], "D": [2, last]}]}
+        )
+        formula = "x + eps * (torch.arange(x.shape[-1], dtype=x.dtype) // 2) * weight"
+        (folder / "functions.py").write_text(
+            f"import torch\n\n\ndef rmsnorm(x, weight, *, eps):\n    return {formula}\n"
+        )
+        target = read_file(folder / "target.yaml", Target).value
+        chosen = expand_sets(target, ["quick"], "float32", 0)
+        with open_bench(folder, target, tmp_path) as bench:
+            for workload in chosen:
+                run_to_end(bench.prepare_answer(workload))
+            told = run_to_end(kernel.find_blind_spots(bench, chosen))
+        assert ignored == ("eps" in told.ignored)
 
 
 AROUND_FIVE = """

@@ -14,19 +14,12 @@ from loop.calls.call import Refused
 from loop.formats.table import write_as_target
 from loop.library import targets
 from loop.library.definitions import read_file
+from loop.model.measurement import InputWeaknesses
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
 from loop.workers import judge, target_functions
-from loop.workers.judge_messages import (
-    Compare,
-    FindBlindSpots,
-    Finding,
-    InputWeaknesses,
-    PrepareAnswer,
-    PreparedAnswer,
-    SetTarget,
-)
-from loop.workers.workload_call import make_answer_request, make_call
+from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer, SetTarget
+from loop.workers.workload_call import make_answer_request, make_call, reseed_twice
 from tests.formats import tasks
 from tests.tasks import write_task
 
@@ -38,6 +31,10 @@ def make(N, seed, **attributes):
 
 def blind(x, pos, w, mask, *, window, mode):
     return x * pos * w + (pos < window), torch.zeros_like(x)
+
+def seeing(x, pos, w, mask, *, window, mode):
+    x = x - 0.5 * w if mode == "a" else x
+    return x * pos * w + (pos < window) + mask, x + mask
 
 def exponential(x, *, k):
     return torch.exp(k * x)
@@ -101,7 +98,8 @@ class Judged:
     def looked(self) -> InputWeaknesses:
         """What is said once two sets of values were drawn."""
         self.expect(2), self.expect(3)
-        looked = self.judge.reply_to(FindBlindSpots())
+        one, other = reseed_twice(self.workload)
+        looked = self.judge.reply_to(FindBlindSpots((self.request(one.seed), self.request(other.seed))))
         assert isinstance(looked, InputWeaknesses)
         return looked
 
@@ -118,7 +116,7 @@ class Judged:
 
 
 def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
-    """Values that never vary, and those that are never negative."""
+    """Values that never vary, arguments that the reference does not read, outputs that nothing changes."""
     looked = Judged(tmp_path, "blind", SEVERAL, generator="make").looked()
     assert (("pos", "w"), (), ("x",), True) == (
         looked.fixed,
@@ -126,6 +124,9 @@ def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
         looked.nonnegative,
         looked.finite,
     )
+    assert (("mask",), ("mode",), ("z",)) == (looked.unread, looked.ignored, looked.unmoved)
+    looked = Judged(tmp_path, "seeing", SEVERAL, generator="make").looked()
+    assert ((), (), ()) == (looked.unread, looked.ignored, looked.unmoved)
 
 
 def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> None:
