@@ -123,8 +123,7 @@ def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, will_run: bool = True
 ) -> Generator[Tick, None, BuildResults]:
     """Build variants in parallel, one compiler per core. `will_run`: whether builds will run here. Then one
-    that the driver could not run fails at once. Variants with more template instances start first: they
-    take longer, and one that started last would leave the other cores idle."""
+    that the driver could not run fails at once."""
     bench, folder = context.bench, context.task.folder
 
     def try_build(name: str) -> Generator[Tick, None, Build | BuildFailed]:
@@ -137,15 +136,7 @@ def compile_all(
         except BuildFailed as error:
             return error.with_variant(name)
 
-    def count_instances(name: str) -> int:
-        variant = variants[name]
-        declared = variant.instances if isinstance(variant, CAbiVariant) else ()
-        return sum(len(list(instances.required_symbols())) for instances in declared)
-
-    order = sorted(variants, key=count_instances, reverse=True)
-    results = yield from run_side_by_side(map(try_build, order), cores())
-    result_by_name = dict(zip(order, results, strict=True))
-    results = [result_by_name[name] for name in variants]
+    results = yield from run_side_by_side(map(try_build, variants), cores())
     finished = tuple(result for result in results if isinstance(result, Build))
     return finished, [result for result in results if isinstance(result, BuildFailed)]
 
