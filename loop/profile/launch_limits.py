@@ -228,6 +228,4 @@ def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]
         not_exercised=tuple(missing),
         learned=tuple(learned),
         fillings=tuple(occupancies),
-        starved=tuple(dict.fromkeys(occupancy.variant for occupancy in occupancies if occupancy.share < 1)),
-        least_share=min((occupancy.share for occupancy in occupancies), default=None),
     )

@@ -24,10 +24,6 @@ class ParallelismOutput(Output):
 
     fillings: tuple[Occupancy, ...] = ()
     """An occupancy for each variant and workload with a known launch."""
-    starved: tuple[str, ...] = ()
-    """Variants that do not fill their device on some workload."""
-    least_share: float | None = None
-    """Smallest filled share of a device, 0 to 1; None if no launch is declared."""
 
 
 class ResourcesOutput(Output):
