@@ -118,7 +118,7 @@ class Choices:
     def add(self, path: str, annotation: Any, default: Any, reads: Reads) -> str | None:
         """Add a parameter. Returns the source text of its argument, mostly `{path}`, in place of which a choice's
         text comes later; None: its default is used. `reads`: what the code reads from its variables."""
-        kind, detail = kind_of(annotation)
+        kind, owner = kind_of(annotation)
         name = path.rpartition(".")[2]
         if path in self.likes:
             self.used.add(path)
@@ -137,10 +137,10 @@ class Choices:
         parts = reads.get(name, {})
         is_object = any(is_key or not hasattr(torch.Tensor, part) for part, is_key in parts.items())
         if kind == "class":
-            return self._add_class(path, detail, reads)
+            return self._add_class(path, owner, reads)
         if has_given_part or (not kind and (is_object or CONFIG.fullmatch(name))):
             return self._add_object(path, parts)
-        choices = self._value_choices(path, kind, detail)
+        choices = self._value_choices(path, kind)
         if not choices:
             self.missing[path] = kind
         return self._add_choices(path, choices)
@@ -209,12 +209,9 @@ class Choices:
         self.imports["from types import SimpleNamespace"] = None
         return f"SimpleNamespace({', '.join(f'{name}={text}' for name, text in texts.items())})"
 
-    def _value_choices(self, path: str, kind: str, detail: Any) -> list[Choice]:
-        """Choices of a value without a default, by kind and name; empty if none can be guessed.
-        `detail`: the values of a literal."""
+    def _value_choices(self, path: str, kind: str) -> list[Choice]:
+        """Choices of a value without a default, by kind and name; empty if none can be guessed."""
         name = path.rpartition(".")[2]
-        if kind == "literal":
-            return [Choice(repr(value)) for value in detail]
         if kind == "bool" or (not kind and FLAG.fullmatch(name)):
             return [self._attribute(path, value) for value in (False, True)]
         number = _first_match(FLOATS, name)
@@ -314,12 +311,10 @@ def parameters(function: Any) -> list[Parameter]:
 
 
 def kind_of(annotation: Any) -> tuple[str, Any]:
-    """Parse an annotation: its kind (empty: unknown), and of `literal` the values, of `class` the class."""
+    """Parse an annotation: its kind (empty: unknown), and of `class` the class."""
     arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return kind_of(next(argument for argument in arguments if argument is not type(None)))
-    if origin is typing.Literal:
-        return "literal", arguments
     if origin is not None and arguments:  # A list or tuple: by its last element type.
         kind, _ = kind_of(next(item for item in reversed(arguments) if item is not Ellipsis))
         return {"tensor": "tensors", "int": "ints"}.get(kind, "other"), None
