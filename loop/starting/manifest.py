@@ -11,7 +11,10 @@ from loop.starting.facts import Facts
 from loop.starting.model import Scalar, TensorSpec
 from loop.starting.trial import Trial
 
-SMALL_FLOAT_TOLERANCE = {"float16": 1e-2, "bfloat16": 1e-2}
+LEAST_TOLERANCE = {"float32": 0.0, "float16": 1e-2, "bfloat16": 1e-2}
+DOUBLE_TOLERANCE = 1e-9
+"""Of a kernel that gets nothing but float64: a part of it that computes in float32 loses more."""
+WHOLE = re.compile(r"u?int|bool")
 DISTRIBUTIONS = {"negative": "{kind: normal, offset: -8}", "positive": "{kind: normal, offset: 8}"}
 DISTRIBUTIONS["far"] = "{kind: normal, scale: 30, offset: -240}"
 TEXT = """\
@@ -47,13 +50,13 @@ def manifest(
     if facts.edges:
         edges = "  edges:                          # only checked: add sizes at which your kernel may go wrong\n"
         edges += "\n".join(_workload_lines(trial, facts.edges))
-    tolerances = {"float32": facts.tolerance, **SMALL_FLOAT_TOLERANCE}
+    tolerances = {dtype: max(facts.tolerance, least) for dtype, least in LEAST_TOLERANCE.items()}
     if any(tensor.dtype == "float64" for tensor in (*trial.inputs, *facts.outputs)):
-        tolerances["float64"] = facts.tolerance
+        floats = {tensor.dtype for tensor in trial.inputs if not WHOLE.match(tensor.dtype)}
+        tolerances["float64"] = DOUBLE_TOLERANCE if floats == {"float64"} else facts.tolerance
     tolerance_lines = []
-    for dtype, least in tolerances.items():
-        error = _yaml_scalar(max(facts.tolerance, least))
-        tolerance_lines.append(f"  {dtype}: {{atol: {error}, rtol: {error}}}")
+    for dtype, error in tolerances.items():
+        tolerance_lines.append(f"  {dtype}: {{atol: {_yaml_scalar(error)}, rtol: {_yaml_scalar(error)}}}")
     return TEXT.format(
         path=MANIFEST,
         notes="".join(f"# guessed: {note}\n" for note in notes),

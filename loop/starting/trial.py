@@ -27,7 +27,7 @@ HELPERS = {
 def _normal(shape, drawn, draw, dtype):
     """Normals; `negative`, `far`: below zero; `positive`: above zero, for nearly all are within 4 of 8;
     `ends`: each row's greatest last, its least first."""
-    values = torch.randn(shape, generator=draw)
+    values = torch.randn(shape, generator=draw, dtype=torch.float64)
     if drawn == "positive":
         values = values + 8
     if drawn == "negative":

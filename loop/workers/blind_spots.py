@@ -19,8 +19,8 @@ EXAMPLE_PREFIX = " (as with "
 """Begins the example in a fault's words. Faults that differ in their examples only are one."""
 SAMPLED_ELEMENTS = 1 << 16
 """Elements of an input whose digest tells whether the seed changes it."""
-HUGE_NUMBER = 1 << 30
-"""An attribute's alternative that no limit or window of a real call reaches."""
+HUGE_NUMBER = 1 << 16
+"""An attribute's alternative that hardly any limit or window reaches. It may be a size, so it is no larger."""
 
 
 class DrawnInputs:

@@ -43,13 +43,13 @@ SEED_STEP = 104_729
 def draw_values(
     fill: Fill, random_state: numpy.random.RandomState, file: TensorFile, nan_axis: int | None
 ) -> numpy.ndarray:
-    """Draw the values of one input file: float32, flat, [elements + extra elements]. `nan_axis`:
-    set one random index along it to NaN; None: no NaN. NumPy promises (NEP 19) that RandomState
-    gives the same values for a seed in every release."""
-    shape = file.shape
-    values = numpy.full(shape, fill.scale, dtype=numpy.float32)
+    """Draw the values of one input file: flat, [elements + extra elements], float64 for such an input, else
+    float32. `nan_axis`: set one random index along it to NaN; None: no NaN. NumPy promises (NEP 19) that
+    RandomState gives the same values for a seed in every release."""
+    shape, number_type = file.shape, numpy.float64 if file.dtype == "float64" else numpy.float32
+    values = numpy.full(shape, fill.scale, dtype=number_type)
     if fill.kind == "normal":
-        values = numpy.empty(file.elements + file.extra_elements, dtype=numpy.float32)
+        values = numpy.empty(file.elements + file.extra_elements, dtype=number_type)
         for begin in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache.
             block = values[begin : begin + NUMBERS_PER_BLOCK]
             block[:] = random_state.standard_normal(len(block)) * fill.scale
@@ -57,7 +57,7 @@ def draw_values(
         is_hot = numpy.arange(shape[-1]) == random_state.randint(shape[-1], size=(*shape[:-1], 1))
         values = numpy.where(is_hot, numpy.float32(fill.scale), numpy.float32(0))
     if fill.offset:  # In float64: a small deviation around a large mean is rounded once.
-        values = (values.astype(numpy.float64) + fill.offset).astype(numpy.float32)
+        values = (values.astype(numpy.float64) + fill.offset).astype(number_type)
     if nan_axis is not None and values.size:
         values = values.reshape(shape)
         numpy.moveaxis(values, nan_axis, 0)[random_state.randint(shape[nan_axis])] = numpy.nan

@@ -301,6 +301,13 @@ def test_outputs_are_as_many_on_all_sizes_and_an_operator_takes_options_by_name(
     assert 0.2 == target.signature.attributes["negative_slope"].default
 
 
+@pytest.mark.parametrize(("x", "y", "error"), [("float64", "float64", 1e-9), ("float64", "float32", 1e-4)])
+def test_a_kernel_in_double_may_lose_no_more_than_double_does(x: str, y: str, error: float) -> None:
+    """A sum in float32 is a mistake there, but not where an input has no more digits."""
+    target = made("--from", "torch:add", "--like", f"input=N:{x}", "--like", f"other=N:{y}")
+    assert (error, 1e-4) == (target.tolerance["float64"].atol, target.tolerance["float32"].atol)
+
+
 def test_what_needs_values_above_zero_gets_them() -> None:
     """A logarithm of normals is mostly NaN, which is right whatever a kernel does."""
     target = made("--from", "torch:log", "--like", "input=N,M")

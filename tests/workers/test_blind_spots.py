@@ -15,9 +15,11 @@ from loop.formats.table import write_as_target
 from loop.library import targets
 from loop.library.definitions import read_file
 from loop.model.measurement import InputWeaknesses
+from loop.model.signature import Attribute
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
 from loop.workers import judge, target_functions
+from loop.workers.blind_spots import alternative_values
 from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer, SetTarget
 from loop.workers.workload_call import make_answer_request, make_call, reseed_twice
 from tests.formats import tasks
@@ -254,3 +256,10 @@ def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Pat
         judging.answer_by_key[call.key] = replace(answer, truths=[tight])
         noted |= {"cpu": 0, "fails": fails}
         assert 0 == judging.compare(Compare(call, (str(output),), False)).wrong
+
+
+def test_an_attribute_that_is_a_size_is_tried_with_no_more_than_memory_holds() -> None:
+    """A module with 2**30 columns kept the judge busy until it was killed, and explained nothing."""
+    attribute = Attribute(kind="number", default=128)
+    values = [value for _, value in alternative_values(128, attribute) if isinstance(value, int)]
+    assert 1 << 16 == max(values)

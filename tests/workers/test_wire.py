@@ -85,6 +85,14 @@ def test_every_other_seed_has_the_same_normals_with_extremes_at_the_ends(shape: 
     assert plain.tolist() == drawn(8, *shape).tolist()
 
 
+@pytest.mark.parametrize("fill", [Fill(), Fill(offset=1000.0)])
+def test_an_input_in_double_has_digits_that_float32_does_not_hold(fill: Fill) -> None:
+    """Else a kernel that copies it through a float would pass."""
+    values = make_tensor(fill, 8, 0, TensorFile("x", "", (64,), "float64"))
+    assert not values.equal(values.float().double())
+    assert values.float().equal(make_tensor(fill, 8, 0, TensorFile("x", "", (64,), "float32")))
+
+
 @pytest.mark.parametrize("seed", [1, 3, 5, 7])
 def test_a_loop_that_leaves_an_end_out_shows(seed: int) -> None:
     """A line's greatest value is its last, and its least one its first, along one axis at least."""
