@@ -15,7 +15,7 @@ from loop.gate.kernel import distinct_workloads, planned_check_sets, unplanned_s
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
-from loop.model.target import CAbiVariant, Workload
+from loop.model.target import CAbiVariant, PythonVariant, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import count_operations, format_entry, make_entry
 from loop.repository.worktree import require_repository
@@ -65,9 +65,8 @@ def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[W
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
     """Lines of commits from a good end to the checkout, the latest good end first; and why if there are none."""
     past, variant = context.past, regression.variant
-    if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
-        reason = "commits of compiled variants alone are built"
-        return [], f"{reason}; `loop bisect --probe exit -- COMMAND` takes any"
+    if not isinstance(context.bench.target.variants.get(variant), CAbiVariant | PythonVariant):
+        return [], "commits of compiled and of Python variants alone are searched"
     known_good = past.known_good.get(variant) if regression.metric == "latency" else None
     first_good = known_good.commit if known_good else None
     return lines_from_good_sessions(context.task.folder, regression, past.sessions, first=first_good)
@@ -160,8 +159,10 @@ def _search_lines(
         return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
     names = ", ".join(commit.name for commit in blamed)
     result = f"{answer.outcome.replace('_', ' ')} {names}".strip()
+    command = _bisect_command(context, regression, line.good.short_commit)
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
+        hint=f"on a quieter machine: {command} --again" if answer.outcome == "inconclusive" else None,
         message=f"why {regression.summary}: {result}; {answer.why}",
         not_exercised=not_searched,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),

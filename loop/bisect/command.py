@@ -1,7 +1,6 @@
 """`loop bisect`: which commit made a kernel slower or wrong, or made a command fail."""
 
 import contextlib
-import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
 from loop.gate.emulating import is_too_large_to_emulate
 from loop.library.hosted import read_sender
 from loop.model.base import Printed
-from loop.model.bisect import BisectAnswer, Metric
+from loop.model.bisect import UNCOMMITTED, BisectAnswer, Metric
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import expand_sets, is_supported
@@ -65,6 +64,8 @@ class BisectRequest:
     threads: int | None = None
     seed: int = 0
     budget_minutes: float | None = None
+    again: bool = False
+    """Whether to measure anew what earlier searches saved."""
     json: bool = False
 
 
@@ -80,8 +81,12 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
                 bisection = _open_command_bisection(request, stack)
             else:
                 bisection = _open_kernel_bisection(request, screen, stack)
-            count, good = len(bisection.line.candidates), bisection.line.good
-            screen.say(f"{say.count(count, 'commit')} after {good.short_commit} ({good.subject})")
+            bisection.prober.emptied = set() if request.again else None
+            line = bisection.line
+            count, changes = len(line.candidates), ""
+            if line.commits[-1].commit == UNCOMMITTED:
+                count, changes = count - 1, " and uncommitted changes"
+            screen.say(f"{say.count(count, 'commit')}{changes} after {line.good.name}")
             answer = run_with_progress(bisection, request.budget_minutes, screen)
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
@@ -91,7 +96,8 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         error.exit_code = EXITS["refused"]
         raise
     except Stopped as stop:
-        screen.say(f"{stop}; what was observed is kept: the same command goes on")
+        command = "the same command without --again" if request.again else "the same command"
+        screen.say(f"{stop}; what was observed is kept: {command} goes on")
         raise
     if request.json:
         screen.data(to_json(to_plain(Bisected(**dict(answer)))))
@@ -112,8 +118,9 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisecti
     if answer.outcome in ("culprit", "several"):
         return show_command(commit.commit for commit in answer.culprits)
     if answer.outcome == "range":
-        command = show_command(commit.commit for commit in answer.range)
-        return f"read them: {command}; mend what keeps the skipped ones from being tried, if there are some"
+        skipped = [commit for commit in answer.range if commit.commit in answer.skipped]
+        untried = f"; {say.count(len(skipped), 'commit')} could not be tried" if skipped else ""
+        return f"read them: {show_command(commit.commit for commit in answer.range)}{untried}"
     if answer.outcome == "inconclusive" and bad_end.commit in prober.wrong_commits:
         return "the same command with --metric correctness"
     build_or_reason = prober.builder.build_by_tree.get(bad_end.tree) if prober.builder else None
@@ -123,15 +130,14 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisecti
         if answer.outcome == "inconclusive" and end.commit in answer.skipped:
             return f"name another {name} end, one that can be tried: --{name} REV"
     if answer.outcome == "inconclusive":
-        again = "the same command on a quieter machine"
         if answer.probes and answer.probes[-1].status == "lost":  # It tries again what was lost.
-            return f"{again}; what was observed is kept"
-        memories = (prober.gate_memory, prober.memory)
-        files = shlex.join(str(memory.path) for memory in memories if memory)
-        return f"{again}; it answers from what was observed, unless you remove that: rm {files}"
+            return "the same command on a quieter machine; what was observed is kept"
+        return "the same command with --again, on a quieter machine: it measures all commits anew"
     if answer.swapped:
         good, bad = request.bad or "HEAD", request.good or line.good.short_commit
         return f"--good {good} --bad {bad}, if it was the other way round"
+    if answer.outcome == "no_regression" and bad_end.commit == UNCOMMITTED:
+        return "the same command with --bad HEAD, if the uncommitted changes mend it"
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"
     return ""
@@ -216,20 +222,24 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
     with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
         while True:
             raise_if_signalled()
+            answer: BisectAnswer | None = None
+            probes = tuple(bisection.probes)
             try:
-                tick = next(ticks)
+                screen.status(f"  {next(ticks).note} ({seconds_text(time.monotonic() - start_time)})")
             except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
+                answer = stop.value
+                probes = stop.value.probes  # With those of merged branches.
             except MachineFailure as failure:
                 raise failure.with_instruction("run the same command again: it goes on") from failure
             elapsed_s = time.monotonic() - start_time
-            screen.status(f"  {tick.note} ({seconds_text(elapsed_s)})")
-            if builder and bisection.probes and not printed_count:
+            if builder and probes and not printed_count:
                 builds = say.count(bisection.problem.last_position, "different build")
                 screen.say(f"  {builds} of {builder.variant} after the good end")
-            for number, probe in enumerate(bisection.probes[printed_count:], printed_count + 1):
+            for number, probe in enumerate(probes[printed_count:], printed_count + 1):
                 text = f"{number}: {probe.commit[:12]} {probe.describe(bisection.prober.metric)}"
                 screen.say(f"  {text} ({probe.why}; {seconds_text(elapsed_s)})")
-            printed_count = len(bisection.probes)
+            printed_count = len(probes)
+            if answer is not None:
+                return answer
             if budget_minutes is not None and elapsed_s > 60 * budget_minutes:
                 raise Stopped(f"over its budget of {budget_minutes:g} min", ExitCode.OVER_BUDGET)

@@ -253,15 +253,14 @@ class Pairs(Observations):
         positions = [build.position for build in builds]
         return LevelsFit(positions, scores, good_level, bad_level, noise, midpoint_variance)
 
-    def exceeds_noise(self, low: int, high: int, parent: int, suspect: int) -> bool:
-        """Whether the step between two positions clearly exceeds the noise between builds. A single
-        build on one side may be off its level by chance, so the step has to be larger."""
+    def find_least_step(self, low: int, high: int, parent: int, suspect: int) -> float:
+        """The least step between two positions that clearly exceeds the noise between builds. A single
+        build on one side may be off its level by chance, so its step has to be larger."""
         builds = self.timed_builds(low, high)
         good_count = sum(build.position <= parent for build in builds)
         bad_count = sum(build.position >= suspect for build in builds)
         least_factor = LEAST_STEP_SINGLE if min(good_count, bad_count) < 2 else LEAST_STEP
-        fit = self.fit(low, high, strict=True)
-        return fit.step >= least_factor * fit.noise
+        return least_factor * self.fit(low, high, strict=True).noise
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its vote decides once
@@ -652,18 +651,25 @@ def _narrow_down(
                 return evidence.request(unobserved, count, why)
     is_one = testable.index(bad) - testable.index(good) == 1
     # Only times have noise between builds: code layout does not make builds fail.
-    is_clear = isinstance(evidence, Runs) or evidence.exceeds_noise(low, high, good, bad)
-    if not (is_one and is_clear):
+    least_step = evidence.find_least_step(low, high, good, bad) if isinstance(evidence, Pairs) else 0.0
+    fit = evidence.fit(low, high, strict=True)
+    if not (is_one and fit.step >= least_step):
         parent, suspect = max(pairwise(testable), key=lambda gap: p_bad[gap[1]] - p_bad[gap[0]])
         builds = MANY_NEIGHBOURS if is_one_if_quiet else FEW_NEIGHBOURS
         if isinstance(evidence, Pairs):
             request = _request_neighbour(evidence, testable, parent, suspect, builds)
             if request is not None:
                 return request
-        is_too_wide = not is_one and bad - good > min(max((high - low) // 4, 5), WIDEST_RANGE)
-        if not is_clear or is_too_wide:
-            likeliest = f"{problem.short_hash(suspect)} with {p_bad[suspect] - p_bad[parent]:.0%}"
-            why = f"no step is clear of the noise between builds: {likeliest}"
+        place = f"likeliest at {problem.short_hash(suspect)} ({p_bad[suspect] - p_bad[parent]:.0%})"
+        if fit.step < least_step:
+            if len(testable) == 2:  # It can be nowhere else.
+                place = f"{problem.short_hash(suspect)} is the only other build"
+            noise = f"builds of one source differ by up to {fit.noise:.1%} on their own"
+            why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit: {noise}, so it takes "
+            why += f"{math.expm1(least_step):+.1%}; {place}"
+            return SearchEnd("inconclusive", why, tuple(probabilities))
+        if not is_one and bad - good > min(max((high - low) // 4, 5), WIDEST_RANGE):
+            why = f"{bad - good} builds are left that the noise between builds does not tell apart; {place}"
             return SearchEnd("inconclusive", why, tuple(probabilities))
     if isinstance(evidence, Runs) and evidence.is_consistent(0, problem.last_position):
         for position in (good, bad):  # A few more runs of both, instead of a confirmation.
@@ -697,7 +703,7 @@ def _request_neighbour(
     """A request for a build beside the step, which shows how builds differ by chance: the nearest unobserved one
     on the side with fewer observed ones; with `MANY_NEIGHBOURS` then the least observed one. None: enough."""
     count, most_count = evidence.plan_neighbours(testable[0], testable[-1])
-    why = "neighbour: what do builds differ by on their own?"
+    why = "neighbour: how far do builds differ on their own?"
     observed = [position for position in testable if evidence.count_at(position) or position == 0]
     sides = list[tuple[int, int]]()
     """Number of observed builds of a side, and its unobserved one nearest to the step."""
@@ -745,7 +751,7 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
             continue
         positions = range(problem.positions[culprit.first], problem.positions[culprit.last])
         if evidence.untestable_reasons.keys().isdisjoint(positions):
-            size += "; builds differ on their own, so that no single one stands out"
+            size += "; builds may differ on their own, so that no single one stands out"
         sentences.append(f"one of commits {first} to {last}: {size}")
     if not sentences:
         return end

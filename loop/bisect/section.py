@@ -56,10 +56,12 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
         scope += f", in {say.count(answer.checks, 'check')}" if answer.checks else ""
         scope += f"; not tried: the {_sets_text(answer.left_out)}" if answer.left_out else ""
         yield f"Judged on {scope}"
-    yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
+    if answer.probes:
+        probes, builds = say.count(len(answer.probes), "probe"), say.count(answer.builds, "build")
+        yield f"{say.count(observations, 'observation')} in {probes}, {builds}"
     in_range = {commit.commit for commit in answer.range}
     for commit, reason in answer.skipped.items():
-        if commit not in in_range:
+        if commit not in in_range and reason not in answer.why:
             yield f"Skipped `{commit[:12]}`: {reason}"
 
 

@@ -86,12 +86,6 @@ class ProbeMemory:
         sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
 
 
-def open_probe_memory(*question: str) -> ProbeMemory:
-    """The saved probes of a search; `question`: what is searched, kernel and machine."""
-    name = content_hash("\0".join(question))[:32]
-    return ProbeMemory(state_folder() / "bisects" / f"{name}.jsonl")
-
-
 class Prober:
     """Observes candidates: `LatencyProbe`, `CorrectnessProbe` or `CommandProbe`."""
 
@@ -106,8 +100,17 @@ class Prober:
     """Added to the answer's reason; may be empty."""
     wrong_commits: frozenset[str] = frozenset()
     """Commits without a speed, because their kernel is wrong."""
-    gate_memory: ProbeMemory | None = None
-    """The gate's own saved probes, if it has some beside `memory`."""
+    emptied: set[Path] | None = None
+    """To measure anew: files of saved probes that this search has emptied. None: it uses what is saved."""
+
+    def open_memory(self, *question: str) -> ProbeMemory:
+        """The saved probes of a search; `question`: what is searched, kernel and machine."""
+        name = content_hash("\0".join(question))[:32]
+        path = state_folder() / "bisects" / f"{name}.jsonl"
+        if self.emptied is not None and path not in self.emptied:
+            self.emptied.add(path)
+            path.unlink(missing_ok=True)
+        return ProbeMemory(path)
 
     @property
     def memory(self) -> ProbeMemory:
@@ -150,7 +153,7 @@ class KernelProbe(Prober):
         parts = [question, str(bench.folder), self.builder.variant, device, str(bench.threads)]
         if self.builder.emulated:
             parts.append("emulated")
-        return open_probe_memory(*parts, *(workload.name for workload in self.workloads))
+        return self.open_memory(*parts, *(workload.name for workload in self.workloads))
 
     def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
         """Build a candidate, to be verified or timed as `name`. Raises Untestable if it does not build."""
@@ -183,7 +186,6 @@ class LatencyProbe(KernelProbe):
     def ask_gate(self, line: CommitLine) -> GateResult:
         """Time both ends in blocks of process pairs; the search goes on from these, on the slower workloads."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
-        self.gate_memory = memory
         log_ratios: LogRatios = {
             probe.workload: probe.values
             for probe in memory.probes()
@@ -298,7 +300,8 @@ class CorrectnessProbe(KernelProbe):
         times = "once" if passes == 1 else f"{passes} times over"
         why = f"right on all {len(all_workloads)} workloads, {times}"
         self.memory.append(_gate_probe(line, why, (1.0,) * passes))
-        return SearchEnd("no_regression", f"not reproduced: the bad end is {why}")
+        bad_end = f"the bad end ({line.commits[-1].short_commit})"
+        return SearchEnd("no_regression", f"not reproduced: {bad_end} is {why}")
 
 
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
@@ -322,7 +325,7 @@ class CommandProbe(Prober):
         """Saved probes for this command, repository and machine."""
         tree, limit = self.worktree, str(self.limit_s)
         place = (str(tree.repository), str(tree.target.relative_to(tree.root)), machine().name)
-        return open_probe_memory("exit", *place, limit, *self.command)
+        return self.open_memory("exit", *place, limit, *self.command)
 
     @property
     def warning(self) -> str:  # type: ignore[override]

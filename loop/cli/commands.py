@@ -405,6 +405,7 @@ def bisect(
     threads: Threads = None,
     seed: Seed = 0,
     budget_minutes: Annotated[float | None, Option(help="Time limit.", min=0.01)] = None,
+    again: Annotated[bool, "Measure anew, without stored results."] = False,
     on: On = None,
     keep_until: KeepUntil = None,
 ) -> None:
@@ -413,12 +414,13 @@ def bisect(
     Or that made a command fail: --probe.
 
     loop builds each commit by that commit's recipe in a worktree, and judges it by today's gate, next to
-    the good commit. Results are stored: the same command continues an interrupted search.
+    the good commit. Results are stored: the same command continues an interrupted search. With --again it
+    removes them and measures anew.
 
     With --probe, a command judges a worktree of each commit. It runs in your current folder there, or in
     the target's folder if you are outside its repository. Exit codes 126 and 127 (cannot be run) are
-    an error at the good end, and bad elsewhere, as in `git bisect run`. A commit that takes over 10 s and
-    ten times as long as the good end is skipped. `timeout S COMMAND` makes it bad.
+    an error at the good end, and bad elsewhere, as in `git bisect run`. A commit that takes longer than
+    --probe-limit-s is skipped. `timeout S COMMAND` makes it bad.
 
     Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop estimates
     that difference. If no single commit exceeds it, loop names a range of commits.

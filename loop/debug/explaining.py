@@ -75,7 +75,7 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
     for prober in (yield from find_failures(context)):
         with prober:
             explanations.append((yield from _explain_failure(prober)))
-    unknown = "it gives no output, and no rule foresaw where"
+    unknown = "it gives no output, so its own message is all there is"
     texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
     message = "; ".join(texts) or NOTHING_WRONG
     return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not explanations)
@@ -329,7 +329,9 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
     for variant, checks in wrong_by_variant.items():
         smallest, explanation = smallest_by_variant.get(variant), explanation_by_variant.get(variant)
         lines = tuple(_diagnosis_lines(finished, checks, smallest, explanation))
-        command = head.verify_command(variant, smallest.words, smallest.seed) if smallest else ""
+        command = ""
+        if smallest:  # What fails only at times, or after other calls, needs the other workloads too.
+            command = head.verify_command(variant, "" if smallest.note else smallest.words, smallest.seed)
         if command or explanation or any(label == "Component" for label, _ in lines):
             cause, rule = (explanation.cause, explanation.rule) if explanation else ("", "")
             diagnoses.append(Diagnosis(variant=variant, lines=lines, command=command, cause=cause, rule=rule))

@@ -244,9 +244,9 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
         with prober:
             result = yield from _find_smallest(prober)
         results.append(result)
-        ending = "nothing smaller among them does" if result.minimal else "the budget ended the search"
-        note = result.note or f"{result.probes} workloads tried, {ending}"
-        texts.append(f"{prober.variant} fails on {result.check.workload.name} ({note})")
+        ending = "no smaller one fails" if result.minimal else "the budget ended the search"
+        ending = f"{result.probes} smaller tried, {ending}" if result.probes else "no smaller one to try"
+        texts.append(f"{prober.variant} fails on {result.check.workload.name} ({result.note or ending})")
     message = "; ".join(texts) or NOTHING_WRONG
     return Result(DebugOutput(ok=True, message=message, smallest=tuple(results)), idle=not results)
 
@@ -254,13 +254,14 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
 def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
     best: Entry = prober.entry
-    is_minimal = False
+    note, is_minimal = "it fails at times, or only after other calls", False
 
     def fails(entry: Entry) -> Generator[Tick, None, bool]:
         """Whether the variant fails on this workload; if so, it is the smallest so far."""
-        nonlocal best
+        nonlocal best, note
         has_failed = (yield from prober.ask_gate(entry)) == "fails"
-        best = entry if has_failed else best
+        if has_failed and entry != prober.entry:
+            best, note = entry, "smaller ones fail at times, or only after other calls"
         return has_failed
 
     with suppress(BudgetSpent):
@@ -280,7 +281,7 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
         seed=prober.seed,
         probes=probes,
         minimal=is_minimal and is_confirmed,
-        note="" if is_confirmed else "smaller ones fail at times, or only after other calls",
+        note="" if is_confirmed else note,
     )
 
 

@@ -21,7 +21,6 @@ MAX_RULES = 40
 """Most rules that are compared; the simplest are kept."""
 MIN_DOUBT = 0.02
 """Smallest share of likelihood on both sides of a case that makes the case worth a try."""
-ALWAYS = "always"
 SIZES = (
     *(1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65),
     *(100, 128, 129, 256, 257, 384, 512, 640),
@@ -54,8 +53,6 @@ class Rule:
     @property
     def sentence(self) -> str:
         """The rule in words, as in `wrong where W % 8 != 0, right where W % 8 == 0`."""
-        if self.text == ALWAYS:
-            return "wrong at every size that was tried"
         return f"wrong where {self.text}, right where {self.opposite}"
 
 
@@ -112,8 +109,10 @@ class RuleSearch:
 
     @property
     def conclusion(self) -> Rule | None:
-        """The leading rule if it is simple and predicted enough fresh cases; else None."""
-        if not self.rules or self.predicted < MIN_PREDICTIONS or self.rules[0].cost > MAX_COST:
+        """The leading rule if it is simple, predicted enough fresh cases, and tells wrong cases from right
+        ones, several of each; else None."""
+        separates = min(len(self.failing), len(self.passing)) > 1
+        if not self.rules or not separates or self.predicted < MIN_PREDICTIONS or self.rules[0].cost > MAX_COST:
             return None
         return self.rules[0]
 
@@ -180,7 +179,7 @@ class RuleSearch:
         all_failing = (1 << len(self.failing)) - 1
         rules = [rule for rule, passing in broad if not passing]
         if not self.passing:
-            rules.append(Rule(ALWAYS, "", 0.5, lambda case: True))
+            rules.append(Rule("always", "never", 0.5, lambda case: True))
         else:
             for (a, mask_a), (b, mask_b) in _pair_up(broad):
                 if not mask_a & mask_b:

@@ -418,7 +418,9 @@ class SideChecker:
             cause = refusal.cause
             fault = Fault(text=refusal.reply.message, code=refusal.reply.code, seed=refusal.reply.seed)
             status = "refused"  # A variant may decline only other layouts, by the code for that.
-            if cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
+            if fault.seed is not None:  # The emulator met a fault: the variant declined nothing.
+                status = "crashed"
+            elif cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
                 status = "unsupported" if layout == "broadcast" else "crashed"
             elif cause == "declined" and layout != "contiguous":
                 status = "unsupported"

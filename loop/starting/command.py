@@ -11,7 +11,11 @@ from pydantic import TypeAdapter
 
 from loop.base.documents import write_atomic
 from loop.base.errors import UsageError
+from loop.base.places import MANIFEST
+from loop.library.definitions import read_file
+from loop.machine.machine import machine
 from loop.model.base import Printed
+from loop.model.target import Target
 from loop.report.screen import Screen
 from loop.starting.model import InitAnswer, InitRequest
 from loop.starting.options import read_options
@@ -60,11 +64,15 @@ def init(request: InitRequest) -> MadeTarget:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)
     quoted = shlex.quote(str(folder))
-    commands = (f"trust {quoted}", f"kernels verify --target {quoted}", f"run session quick --target {quoted}")
+    target = read_file(folder / MANIFEST, Target).value
+    commands = ["trust", "kernels verify --target", "run session quick --target"]
+    if not (target.variants_on("cpu") or target.emulated_variants or machine().gpus):
+        commands[1:] = ["kernels resources --gpu sm_89 --target"] if machine().nvcc else []
+        commands.append("run session quick --on HOST --target")  # There it can run.
     return MadeTarget(
         target=str(folder.absolute()),
         files=tuple(sorted(answer.files)),
         edit=str(folder / answer.edit) if answer.edit else "",
         notes=answer.notes,
-        next=tuple(f"loop {line}" for line in commands),
+        next=tuple(f"loop {command} {quoted}" for command in commands),
     )

@@ -1,7 +1,7 @@
 """`loop bisect` on what it cannot search, or not whole: what, where, what to do next, and the exit code."""
 
 import os
-import shlex
+import re
 from pathlib import Path
 
 import pytest
@@ -220,7 +220,7 @@ def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: 
 def test_an_open_answer_says_how_to_measure_anew(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is kept answers at once; without the file that the advice names, the commits are tried again."""
+    """What is kept answers at once; with the option that the advice names, the commits are tried again."""
     monkeypatch.setattr("loop.bisect.search.RUNS_MOST", 6)
     script = f"echo >> {tmp_path}/asked; test $(($(wc -l < {tmp_path}/asked) % 2)) = 0"
     code, found, said = searched(folder, "HEAD~1", script)
@@ -228,9 +228,9 @@ def test_an_open_answer_says_how_to_measure_anew(
     count = (tmp_path / "asked").stat().st_size
     searched(folder, "HEAD~1", script)
     assert count == (tmp_path / "asked").stat().st_size
-    command = shlex.split(said.partition("unless you remove that: ")[2])
-    assert "rm" == command[0]
-    for name in command[1:]:
-        Path(name).unlink()
+    assert "next: the same command with --again" in said
+    _, _, said = searched(folder, "HEAD~1", script, again=True)
+    assert 2 * count == (tmp_path / "asked").stat().st_size
+    assert re.search(r"1: [0-9a-f]{12} right in [012] of 2 runs \(end: ", said)
     searched(folder, "HEAD~1", script)
     assert 2 * count == (tmp_path / "asked").stat().st_size

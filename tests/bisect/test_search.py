@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections import Counter
 
 import pytest
@@ -52,6 +53,23 @@ def test_the_search_jumps_away_from_broken_commits() -> None:
     )
     assert ("culprit", (900,)) == named(found)
     assert 8 >= sum(probe.status == "broken" for probe in found.probes)
+
+
+@pytest.mark.parametrize(("last", "said"), [(1, "1 is the only other build"), (2, "likeliest at 1 (")])
+def test_a_step_within_the_noise_of_builds_says_how_large_it_would_have_to_be(last: int, said: str) -> None:
+    """And claims nothing that the outcome takes back: no commit is certain in an answer that is open."""
+    rng = random.Random(1)
+
+    def observe(asked: ProbeRequest) -> Outcome:
+        return [0.045 * (asked.commit > 0) + rng.gauss(0, 0.01) for _ in range(asked.count)]
+
+    answer = done(problem(last), observe).answer
+    assert "inconclusive" == answer.outcome
+    assert re.match(
+        r"a step of \+4\.\d% is too small to blame a commit: builds of one source differ by up", answer.why
+    )
+    assert said in answer.why
+    assert "100%" not in answer.why
 
 
 @pytest.mark.parametrize("seed", range(20))

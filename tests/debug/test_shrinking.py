@@ -82,6 +82,22 @@ def test_what_is_found_fails_and_is_minimal(seed: int) -> None:
     assert all(int(one[name]) <= size for one in asked for name, size in largest.items())
 
 
+@pytest.mark.slow
+def test_what_fails_only_after_other_workloads_is_shown_again_by_all_of_them(tmp_path: Path) -> None:
+    """In a fresh process its smallest workload is right, and no smaller one ever failed."""
+    remembers = KERNEL.replace("  for (int64_t", "  static int64_t last = 0;\n  for (int64_t")
+    remembers = remembers.replace("[0];", "[0] + (last && last != n);").replace(
+        "  return 0;", "  last = n;\n  return 0;"
+    )
+    folder = make_project(tmp_path / "p", remembers)
+    (folder / "target.yaml").write_text(TARGET.replace("{N: 3, M: [5, 17]}", "{N: 1, M: [1, 2]}"))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "pattern", "defensive-debugging", "--target", str(folder))
+    assert "float32 (it fails at times, or only after other calls)" in done.stderr, done.stderr
+    assert "smaller" not in done.stdout
+    assert "Again: loop kernels verify ours --target" in done.stdout
+
+
 RIGHT, WRONG = "x[i] * (float)attributes[0]", "x[i] * (float)attributes[0] + (in[0].sizes[0] > 1)"
 REFUSES = 'def scale(x, *, factor):\n    if x.shape[1] % x.shape[0]:\n        raise ValueError("no such shape")\n'
 

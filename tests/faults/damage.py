@@ -29,7 +29,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError
 from loop.base.places import find_project, include_folder
 from loop.base.processes import run_to_end
-from loop.bisect.trying import open_probe_memory
+from loop.bisect.trying import Prober
 from loop.builds.build import build
 from loop.cli import app
 from loop.library import targets
@@ -228,7 +228,7 @@ def _kept(here: World, path: Path) -> str:
     if name == "trusted.json":
         return str(is_trusted(chosen))
     if place == "bisects":
-        return str(open_probe_memory("a question").probes())
+        return str(Prober().open_memory("a question").probes())
     if place == "owner":
         return str(Worktree(path, path, None).owner)
     return _library(here)
@@ -309,7 +309,7 @@ def _fill(top: Path) -> None:
     assert 0 == loop("sessions", "import", "history").returncode
     stored_session.make(top / "sessions")
     for value in (0.5, 0.25):
-        open_probe_memory("a question").append(
+        Prober().open_memory("a question").append(
             Probe(commit="a" * 40, against="b" * 40, why="try", status="measured", values=(value, 1.5))
         )
     (top / "state" / "owner").mkdir()

@@ -117,3 +117,8 @@ def test_a_fault_is_told_with_thread_block_line_and_seed(bench: Bench, name: str
     assert re.search(fault, message)
     assert re.search(r"\(seed \d+\)", message)
     assert len(output.variants[0].checks) == len(found(bench, "right").variants[0].checks)
+    # It takes misaligned inputs, so a fault there is no layout that it declines.
+    statuses = {check.inputs: check.status for check in output.variants[0].checks}
+    assert ("crashed", "crashed", "unsupported") == tuple(
+        map(statuses.get, ("contiguous", "misaligned", "strided"))
+    )

@@ -14,6 +14,7 @@ from loop.base.places import find_project
 from loop.builds.resources import requests_report
 from loop.cli import app
 from loop.library import targets
+from loop.machine.machine import machine
 from loop.model.target import CAbiVariant, Target
 from loop.starting.model import TensorSpec
 from loop.starting.source import read_kernel, sources_to_edit
@@ -395,7 +396,12 @@ def test_a_cuda_file_asks_for_its_report_and_is_emulated_where_it_can_be(
     """The emulator runs only what is written against its header."""
     exported = SCALE.replace('#include "factor.h"', f'#include "{header}"')
     (tmp_path / "scale.cu").write_text(exported)
-    loop("init", "mine", "--from", "scale.cu", *SOURCE[2:])
+    said = loop("init", "mine", "--from", "scale.cu", *SOURCE[2:])
+    can_run = is_emulated or bool(machine().gpus)
+    on_host = "" if can_run else "--on HOST "
+    assert f"next: loop run session quick {on_host}--target mine\n" in said
+    assert can_run == ("next: loop kernels verify --target mine\n" in said)
+    assert (not can_run and machine().nvcc is not None) == ("next: loop kernels resources --gpu sm_89" in said)
     variant = targets.read_target(find_project(Path("mine"), tmp_path)).value.variants["mine"]
     assert isinstance(variant, CAbiVariant)
     assert requests_report(variant.build.flags)
