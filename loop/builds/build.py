@@ -222,7 +222,7 @@ def _require_python(file: str, content: bytes) -> None:
             ast.parse(content)
     except SyntaxError as error:
         line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
-        raise BuildFailed(line, "Python cannot read it", f"{line}\n{error.text or ''}") from error
+        raise BuildFailed(line, "mend the line named above", f"{line}\n{error.text or ''}") from error
     except (ValueError, RecursionError) as error:
         raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
 
