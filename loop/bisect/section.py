@@ -61,7 +61,7 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
         yield f"{say.count(observations, 'observation')} in {probes}, {builds}"
     in_range = {commit.commit for commit in answer.range}
     for commit, reason in answer.skipped.items():
-        if commit not in in_range and reason not in answer.why:
+        if commit not in in_range:
             yield f"Skipped `{commit[:12]}`: {reason}"
 
 
