@@ -59,8 +59,8 @@ class Observations:
     range of positions by its ends, `low` and `high`, which differ."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        """Sort the probes' values by position. Ratios to commits other than the good end belong to other
-        searches."""
+        """Sort the probes' values by position: commits that build the same program share one, the
+        good end is 0. Ratios to other commits than the good end belong to other searches."""
         self.problem = problem
         self.fit = functools.cache(self._fit)
         self.values_at: dict[int, list[float]] = {}

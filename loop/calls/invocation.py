@@ -314,7 +314,8 @@ class Stage:
         return 0
 
     def finish_results(self) -> None:
-        """Force the device to finish each result, including work that the variant deferred."""
+        """Force the device to finish each result, including work that the variant deferred. Only
+        Python functions on a GPU need it; of other stages it does nothing."""
 
     def copy_results(self) -> None:
         """Copy the result of each call to where the judge reads it."""

@@ -150,7 +150,8 @@ class CheckedDefinitions(Printed):
     _checked: int = PrivateAttr(0)
 
     def show(self, screen: Screen) -> None:
-        """Print a mistake per line, or how many definitions are right."""
+        """Print a mistake per line, or how many definitions (of patterns, plans, the target, the
+        rate card) are right."""
         screen.data("\n".join(self.complaints) or f"{self._checked} definitions, no complaints")
 
 

@@ -209,15 +209,17 @@ def _read_trace_workloads(path: Path) -> list[Workload]:
 
 
 def load_sol(path: Path, why: str) -> model.ForeignTask:
-    """Read a SOL-ExecBench problem. Raises DefinitionError with the line of a mistake."""
+    """Read a SOL-ExecBench problem. All workloads are judged by the loosest of their tolerances.
+    Raises DefinitionError with the line of a mistake."""
     folder = path.parent if path.name == DEFINITION_FILE else path
     workloads, solutions = _read_sol_workloads(folder), sorted(folder.glob("solution*.json"))
-    task = _make_task(SOL, why, folder, folder / DEFINITION_FILE, workloads, solutions, folder)
+    definition_file = folder / DEFINITION_FILE
+    task = _make_task(SOL, why, folder, definition_file, workloads, solutions, root=folder)
     tolerances = {workload.tolerance for workload, *_ in workloads}
-    if not tolerances:
+    if not workloads:  # A workload that states no tolerance has the default.
         return task
     loosest = max(tolerances, key=lambda rule: (rule.max_atol, rule.max_rtol, -rule.required_matched_ratio))
-    count_text = f"{len(tolerances)} rules, the loosest shown; " if len(tolerances) > 1 else ""
+    count_text = f"{len(tolerances)} rules, judged by the loosest; " if len(tolerances) > 1 else ""
     rule = model.AcceptanceRule(
         atol=loosest.max_atol,
         rtol=loosest.max_rtol,

@@ -140,9 +140,10 @@ def _document_with_marks(path: Path, data: Any, text: str, lines_above: int) -> 
     return Document(short_path(path), data, marks)
 
 
-def with_positions(path: Path, document: Document, line_index: int = 0) -> Document:
-    """A document with line and column of each value; `line_index`: its place in a JSON-lines file."""
+def with_positions(path: Path, document: Document, line_index: int | None = None) -> Document:
+    """The document with the position of each value, as `_document_with_marks` finds it.
+    `line_index`: its line in a JSON-lines file, from 0; None: it is the whole file."""
     text = read_text(path)
-    if line_index:
+    if line_index is not None:
         text = text.split("\n")[line_index]
-    return _document_with_marks(path, document.data, text, line_index)
+    return _document_with_marks(path, document.data, text, line_index or 0)

@@ -141,7 +141,7 @@ def find_origin(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 
 
 def refuse_unrunnable(task: ForeignTask) -> None:
-    """Raise UsageError, with all reasons, if no choice of cases or device lets `loop` run a task here."""
+    """Raise UsageError, with all reasons, if `loop` cannot run a task here, not even on the CPU."""
     obstacles = find_hindrances(task, len(detect_gpus().usable))
     # A missing GPU alone does not count: answers may run on the processor.
     reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind != "cuda")

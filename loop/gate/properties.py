@@ -151,7 +151,8 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
         computed = yield from worker.ask(
             Compute(answer), limit_s=CALL_LIMIT_S, note=note, first_call_s=bench.first_call_s
         )
-        question = question.replace(output_file=output_files(answer, computed)[0])
+        first_output = output_files(answer, computed)[0]  # Of several, where repeats differ.
+        question = question.replace(output_file=first_output)
     else:
         return "failed", f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     if finding is None:

@@ -525,7 +525,7 @@ def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) ->
 
 
 def output_files(call: Call, reply: Computed) -> tuple[str, ...]:
-    """The files of a call's outputs. Raises WorkerLost for other or incomplete files in a reply."""
+    """The files of a call's distinct outputs. Raises WorkerLost if the reply has other ones."""
     paths = tuple(f"{call.output.path}.{number}" for number in range(len(reply.output_files)))
     are_complete = all(os.path.isfile(path) and os.path.getsize(path) == call.output.nbytes for path in paths)
     if not paths or reply.output_files != paths or not are_complete:

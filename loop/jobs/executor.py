@@ -383,7 +383,8 @@ def run_all_comparable(
 
 
 def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
-    """Jobs that timed on a device outside `group` (if empty: the group of most jobs), each with the reason."""
+    """Jobs that timed on a device outside `group`, each with the reason. A group has the same model
+    and versions (`Where.group`). If `group` is empty: that of most jobs."""
     device_by_job = {job: job.device for job in jobs if job.task.times}
     devices = group_devices(device for device in device_by_job.values() if device)
     chosen = group or max(devices, key=lambda name: len(devices[name]), default="")

@@ -67,7 +67,7 @@ class SentJob(Model):
 
 
 def read_sent(folder: JobFolder) -> SentJob | None:
-    """Where a job was sent; None for a job of this machine."""
+    """Where a job was sent; None for a job of this machine. Raises LoopError for a damaged note."""
     with contextlib.suppress(OSError):
         return read_sealed(SentJob, folder.path / job_files.SENT)
     return None

@@ -269,6 +269,7 @@ class Measurement(Model):
     reference_us: float
     candidate_us: float
     timed_by: Literal["loop", "itself"] = "loop"
+    """`itself`: the variant is a program that reports its own time."""
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
     dropped: int = 0

@@ -160,7 +160,8 @@ class ChangeAtHand:
 
 
 def workshop_of(context: Context) -> Workshop:
-    """Where the session may edit the target, and its notes. Raises UsageError outside a session."""
+    """Where the session may edit the target (a worktree, perhaps not made yet), and its notes.
+    Raises UsageError outside a session."""
     if context.task.workshop is None:
         raise UsageError("a change needs a session: it is kept there", hint="loop run session optimize")
     return context.task.workshop

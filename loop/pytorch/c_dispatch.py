@@ -133,12 +133,14 @@ class Contract:
 
 
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
-    """Derive a variant's contract. Raises LoopError if an operator cannot have its signature."""
+    """Derive a variant's contract. Raises LoopError if an operator cannot have its signature: one
+    with a generator, a module, an updated input or several outputs is not plain."""
     signature = target.signature
     contract = Contract(f"loop_{target.name.replace('-', '_')}", name, variant, signature)
     if not target.is_plain:
         raise UsageError(
-            f"no operator of {name}: an operator takes tensors one by one and gives one",
+            f"no operator of {name}: an operator takes the tensors of the manifest's signature, "
+            "changes none, and gives one",
             hint="`loop kernels verify` and `measure` call it as it is",
         )
     unknown = [dimension for dimension in contract.output_dims if dimension not in contract.dimension_sources]

@@ -173,7 +173,7 @@ def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
 
 def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:
     """A workload's row of the table of speeds. `roof`: peak rates; None: unknown."""
-    clock_note = "" if timing.timed_by == "loop" else " (its own clock)"
+    clock_note = " (times itself)" if timing.timed_by == "itself" else ""
     too_few_text = f"{say.speedup_text(verdict.ratio)}, too few rounds"
     share = None if roof is None else roof.share(timing.flops_per_s, timing.bytes_per_s)
     return (

@@ -89,7 +89,7 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
         figure = by_path.get(str(pieces[0].attrs["src"])) if is_image else None
         if figure is not None:  # Screen readers read its title.
             label = escape(figure.title, quote=True)
-            group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{figure.inline}</div>'
+            group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{figure.html}</div>'
             add_html(f"<figure>{group}</figure>\n")
             position += 3
             continue

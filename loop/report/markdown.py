@@ -13,7 +13,8 @@ _REMOVED_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
 def plain_text(text: object) -> str:
-    """The text without terminal escapes and control characters; line ends and tabs stay."""
+    """The text without terminal escapes. Control and invisible characters become spaces, except
+    line ends and tabs."""
     plain = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if plain.isprintable():  # Most texts are, and this is quick.
         return plain

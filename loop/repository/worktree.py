@@ -199,7 +199,7 @@ class Worktree:
         """Delete the folder and unregister the worktree. Commits and branches stay."""
         shutil.rmtree(self.root, ignore_errors=True)
         if self.repository is not None:
-            _unregister_missing(self.repository, self.root)
+            _unregister_missing_in(self.repository, self.root.parent)
 
     def revert(self, commit: str = "HEAD") -> None:
         """Reset all files to a commit and remove new ones. Default: discard edits since `head`."""
@@ -252,7 +252,7 @@ def copy_worktree(tree: Worktree, root: Path) -> Worktree:
 def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
     """Make a worktree of the user's repository. Raises WorkFailed if git cannot register it. A
     separate `git reset` checks files out, so that `includeIf` settings for that folder apply."""
-    _unregister_missing(repository, root)
+    _unregister_missing_in(repository, root.parent)
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         git(repository, "worktree", "add", "--quiet", "--detach", "--force", "--no-checkout", str(root), commit)
@@ -274,10 +274,9 @@ def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] | 
         raise MachineFailure(error.message, f"look after the disk of {root}") from error
 
 
-def _unregister_missing(repository: Path, root: Path) -> None:
-    """Unregister worktrees beside `root` that no longer exist; a kill leaves such entries. `git
-    worktree prune` would also unregister the user's own worktrees on an unmounted disk."""
-    folder = root.parent
+def _unregister_missing_in(repository: Path, folder: Path) -> None:
+    """Unregister worktrees directly in `folder` that no longer exist; a kill leaves such entries.
+    `git worktree prune` would also unregister the user's own worktrees on an unmounted disk."""
     for line in git(repository, "worktree", "list", "--porcelain").splitlines():
         path = Path(line.removeprefix("worktree "))
         is_in_folder = line.startswith("worktree ") and path.parent.resolve() == folder.resolve()

@@ -163,7 +163,8 @@ def jobs_section(view: View) -> Iterator[Section]:
 def bottleneck_sections(view: View) -> Iterator[Section]:
     """Each variant's worst workload, the advice (`leaf`) of the rule that fits its profile, and the profile."""
     profiles = view.profiles
-    fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
+    outputs = outputs_of(view.finished, ParallelismOutput)
+    occupancies = [occupancy for output in outputs for occupancy in output.fillings]
     yield Section(figure=draw_roofline(profiles, view.head.baseline))
     for leaf, workload in map(describe_leaf, profiles):
         when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
@@ -182,7 +183,7 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
             "waits of its time:"
         )
         yield Section(note=note, table=kernel_table, after=total_lines(profiles))
-    if parallelism := parallelism_table(fillings):
+    if parallelism := parallelism_table(occupancies):
         note = "Pieces of work that may run at the same time, against the places for them:"
         yield Section(note=note, table=parallelism)
 

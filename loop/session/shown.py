@@ -95,7 +95,7 @@ def _timing_lines(output: MeasureOutput, screen: Screen) -> Iterator[str]:
     for timing in output.measurements:
         name = timing.workload.name
         interval = "-".join(map(plain_ratio, timing.interval))
-        clock = "" if timing.timed_by == "loop" else " (its own clock)"
+        clock = " (times itself)" if timing.timed_by == "itself" else ""
         verdict = verdicts.get((timing.variant, name), "") + clock
         times_us = f"{timing.reference_us:.1f}", f"{timing.candidate_us:.1f}"
         rows.append((timing.variant, name, *times_us, speedup_text(timing.ratio), interval, verdict))

@@ -96,7 +96,7 @@ class StoredFigure(Figure):
     """The SVG file's bytes; empty if there is no file."""
 
     @property
-    def inline(self) -> str:
+    def html(self) -> str:
         """HTML of the picture; without a file, its description."""
         if not self.data:
             return f"<p>Figure: {self.description}</p>"
@@ -190,7 +190,8 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
         report, figure = contents.reports.get(row.id), ""
         if report and (file := report.parent / "figures/ratios.svg").is_file():
             title = "Ratio by workload, as the report has it"
-            figure = StoredFigure("ratios", title, "", 1, 1, "", file.read_bytes()).inline  # Sized by its file.
+            # An <img> with the file as its data, and of the file's size.
+            figure = StoredFigure("ratios", title, "", 1, 1, "", file.read_bytes()).html
         neighbours = {"older": ids[number], "newer": ids[number + 2]}
         yield page_path("sessions", row.id), "session", {"row": row, **neighbours, "figure": Markup(figure)}
 

@@ -53,7 +53,7 @@ class CParameter:
     name: str
     pointers: int = 0
     is_const: bool = False
-    """For a pointer: whether the pointed-to type is `const`."""
+    """Whether the caller's data stays: it is passed by value, or points to a `const` type."""
 
     @property
     def dtype(self) -> str | None:
@@ -144,8 +144,8 @@ def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
     tokens = re.sub(r"\bconst\b|\*", " ", as_pointer).split()
     name = tokens.pop() if len(tokens) > 1 else ""
     is_value = "*" not in as_pointer  # It cannot change the caller's data.
-    is_alias_const = any("const" in types[token] for token in (*tokens, name) if token in types)
-    is_const = is_value or is_alias_const or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", as_pointer))
+    is_alias_const = any("const" in types[token] for token in tokens if token in types)
+    is_const = is_value or is_alias_const or bool(re.match(r".*\bconst\b[^*]*\*", as_pointer))
     type_name = _resolve_type(" ".join(tokens), types)
     return CParameter(text, type_name, name, as_pointer.count("*"), is_const)
 

@@ -92,7 +92,7 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     if is_function:
         inputs = _yaml_mapping({tensor.name: dims[tensor.name] for tensor in trial.inputs})
         lines = [f"  inputs: {inputs}   # dimensions by name"]
-    else:
+    else:  # A module or another object: `weights` are its tensors.
         inputs = ", ".join(f"{tensor.name} ({dims[tensor.name]})" for tensor in trial.inputs)
         lines = [f"  # inputs: `weights`, a dict of parameters and buffers by name; then {inputs}"]
         lines.append(f"  sizes: [{', '.join(trial.dims)}]")
@@ -104,7 +104,7 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     else:
         comment = "those of the reference; name their dimensions where these are sizes"
         lines.append(f"  # outputs: {{output: N M}}       # {comment}")
-    if facts.updates:
+    if facts.updates:  # Output to the input that it is.
         lines.append(f"  updates: {_yaml_mapping(facts.updates)}   # changed in place")
     tensors = (trial.inputs if is_function else []) + (facts.outputs if is_declared else [])
     types = {tensor.name: tensor.dtype for tensor in tensors if tensor.dtype}

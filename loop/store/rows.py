@@ -38,7 +38,7 @@ def compute_row(path: Path) -> tuple[SessionRow | None, str]:
     The row is None for copies and unreadable folders. Of a damaged journal the intact start counts."""
     folder = SessionFolder(path)
     try:
-        if (path / RECORDED).is_file():
+        if (path / RECORDED).is_file():  # Imported, from before `loop`: it has no journal.
             return _recorded_row(read_stored(RecordedSession, path / RECORDED)), ""
         head, record = folder.head(), folder.record()
         if head.id != path.name:  # A copied folder must not count twice.

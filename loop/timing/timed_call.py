@@ -50,7 +50,7 @@ SECRET = random.SystemRandom()
 """Draws which samples and segments are judged: a variant could predict a known seed."""
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample has as many calls as fill this: an order costs 1 us, or some 50 if the judge sleeps."""
-PROBES, PROBE_CALLS = 3, 3
+PROBES, PROBE_SAMPLES = 3, 3
 """Draws of values that test for cached results, and samples on each: fresh values, the same again, and
 all but the same. An odd number, so that an effect on every other call shows in both."""
 GLIMPSED_BYTES, COMPARED_BYTES = 16, 4096
@@ -465,19 +465,20 @@ class TimedCall:
         return MemoryProbe(*map(min, zip(*probes, strict=True))) if probes else None
 
     def _probe_draw(self, waits: DelayReader, calls: int) -> Generator[Tick, None, MemoryProbe]:
-        """Time one draw of values when they are new, and when they are repeated (the first two samples). On a
-        CPU that learned its branches, new values take longer; all but the same values do not."""
+        """Time one draw of values when they are new, and when they are repeated (the first two
+        samples). A CPU that learned the branches is faster on the old values, and on the third
+        sample's, which differ in the last bit: no cache of results has seen these."""
         windows, rotations = self._windows(calls), self.input_windows.rotations(None)
         times_s, is_undisturbed = list[float](), True
         has_floats = any(is_floating(tensor.dtype) for tensor in self.call.inputs)
         can_alter = has_floats and not self.is_on_gpu
-        for number in range(PROBE_CALLS):
+        for number in range(PROBE_SAMPLES):
             yield from self._prepare_calls(windows, rotations, alters=can_alter and number == 2)
             sample_s, waited_s = yield from self._time_calls(waits, calls)
             if not self.is_on_gpu and is_disturbed(sample_s, waited_s):
                 is_undisturbed = False
             without_wait_s = sample_s - min(waited_s or 0.0, 0.99 * sample_s)
-            times_s.append(self._device_s(without_wait_s) / calls)
+            times_s.append(self._device_s(without_wait_s) / calls)  # A GPU's clock goes before.
         new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
         return MemoryProbe(new_values_s, times_s[1], is_undisturbed)
 

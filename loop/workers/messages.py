@@ -108,6 +108,7 @@ class Computed(Plain):
     """Out-of-bounds writes, a sentence each."""
     replaced_functions: tuple[str, ...]
     digests: tuple[str, ...] = ()
+    """Of the distinct outputs. Calls with inaccessible guard zones do not count."""
     stray_reads: str = ""
     """Tensors that are read out of bounds, if the output depends on that read; empty for none."""
     depends_on_prefill: bool = False

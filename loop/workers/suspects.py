@@ -224,7 +224,7 @@ def suspects_of_call(
 
 
 def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
-    """Repeat the first index along an axis over the whole axis."""
+    """The input as a kernel sees it that reads only the first index along an axis."""
     return tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
 
 

@@ -95,11 +95,13 @@ def test_of_a_definition(changes: dict[str, object], said: str, tmp_path: Path) 
     ],
 )
 def test_of_a_workload(line: str, said: str, tmp_path: Path) -> None:
-    """The line of the workload is counted from the beginning of the file."""
+    """The line of the workload is counted from the beginning of the file, also of the first."""
     task = tasks.sol(tmp_path)
     first = (task / "workload.jsonl").read_text().splitlines()[0]
     (task / "workload.jsonl").write_text(f"{first}\n{line}\n")
     assert said in complaint(task)
+    (task / "workload.jsonl").write_text(f"{line}\n{first}\n")
+    assert said.replace(":2:", ":1:") in complaint(task)
 
 
 @pytest.mark.parametrize(

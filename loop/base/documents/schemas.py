@@ -50,7 +50,7 @@ class Untitled(GenerateJsonSchema):
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of a model, with field docstrings as descriptions."""
+    """The JSON schema of a model. `_add_descriptions` says where a field's description is from."""
     schema = model.model_json_schema(by_alias=True, schema_generator=Untitled)
     for inner in collect_models(model):
         inner_schema = schema if inner is model else schema.get("$defs", {}).get(inner.__name__, {})

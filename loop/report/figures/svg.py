@@ -74,7 +74,7 @@ class Figure:
         return f"{self._head}<style>{STYLE}</style>{self.body}</svg>\n"
 
     @property
-    def inline(self) -> str:
+    def html(self) -> str:
         """The SVG without its style, for a page that has `STYLE`."""
         return f"{self._head}{self.body}</svg>"
 
