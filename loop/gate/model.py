@@ -64,8 +64,6 @@ class LibrariesOutput(Output):
 
     actions = ("environment.libraries",)
 
-    missing: tuple[str, ...] = ()
-    """Libraries that the dynamic linker did not find."""
     duplicates: tuple[str, ...] = ()
     """Runtime libraries that were loaded more than once from different files."""
 

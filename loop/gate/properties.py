@@ -10,7 +10,6 @@ from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, output_files
 from loop.model.dtypes import Device
 from loop.model.measurement import PropertyCheck
-from loop.model.signature import Signature
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
@@ -145,9 +144,13 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
         if not isinstance(answer, Call):
             finding = answer
             break
-        workload_of_call = workload_of_property_call(bench.target.signature, workload, answer)
-        if explain_unsupported(side, workload_of_call):
-            return "inapplicable", f"asks for {workload_of_call.name}, which is not supported"
+        sizes: dict[str, int] = {}
+        for dimensions, tensor in zip(bench.target.signature.inputs.values(), answer.inputs, strict=True):
+            sizes |= dict(zip(dimensions.split(), tensor.shape, strict=True))
+        changes = {"sizes": {**workload.sizes, **sizes}, "attributes": answer.attributes}
+        if explain_unsupported(side, workload.model_copy(update=changes)):
+            size_text = " ".join(f"{dimension}{size}" for dimension, size in sizes.items())
+            return "inapplicable", f"asks for {size_text}, which is not supported"
         computed = yield from worker.ask(
             Compute(answer), limit_s=CALL_LIMIT_S, note=note, first_call_s=bench.first_call_s
         )
@@ -161,13 +164,3 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
         return "holds", f"off by {finding.largest_error:.1e} at most"
     wrong_text = f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.largest_error:.2g}"
     return "failed", f"{name} does not hold on {workload.name}: {wrong_text} (allowed {finding.allowed_error:.1e})"
-
-
-def workload_of_property_call(signature: Signature, workload: Workload, call: Call) -> Workload:
-    """The workload for a call that a property asks for; its sizes and attributes may differ."""
-    sizes: dict[str, int] = {}
-    for dimensions, tensor in zip(signature.inputs.values(), call.inputs, strict=True):
-        sizes |= dict(zip(dimensions.split(), tensor.shape, strict=True))
-    name = " ".join(f"{dimension}{size}" for dimension, size in sizes.items())
-    changes = {"name": name, "sizes": {**workload.sizes, **sizes}, "attributes": call.attributes}
-    return workload.model_copy(update=changes)

@@ -59,7 +59,23 @@ def verification_output(
         message = f"nothing was checked of {unchecked[0]}: {reasons[0]}"
         types_hint = f"`{context.command('kernels', 'list')}` shows the types of each"
         hint = f"{types_hint}: say dtype=... in --workloads, or name another set"
-    verdicts = [verdict for checks in sides for verdict in _verdicts_on_failures(checks)]
+    check_by_place: dict[tuple[str, str], Check] = {}
+    """Variant and workload to the first failed check there; tampering is taken before others."""
+    for checks in sides:
+        failed_checks = [check for check in checks.checks if not check.passed]
+        for check in sorted(failed_checks, key=lambda check: check.status != "tampered"):
+            check_by_place.setdefault((checks.variant, check.workload.name), check)
+    verdicts = [
+        NoSpeedVerdict(
+            variant=variant,
+            workload=workload_name,
+            against="baseline",
+            verdict="invalid" if check.status == "tampered" else "incorrect",
+            cause=check.cause,
+            reason=check.message,
+        )
+        for (variant, workload_name), check in check_by_place.items()
+    ]
     return VerifyOutput(
         ok=len(right_variants) == len(selected) and is_trusted,
         message=message or ", ".join(tallies) or "no variant runs on this device",
@@ -98,24 +114,6 @@ def _describe_failure(
         command = context.command("kernels", "verify", failed_names[0])
         return message, f"mend {failed_names[0]}, then `{command}`"
     return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
-
-
-def _verdicts_on_failures(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
-    """A verdict for each workload with a failed check, from its first; tampering is taken before others."""
-    failed_checks = [check for check in checks.checks if not check.passed]
-    tampering_first = sorted(failed_checks, key=lambda check: check.status != "tampered")
-    check_by_workload: dict[str, Check] = {}
-    for check in tampering_first:
-        check_by_workload.setdefault(check.workload.name, check)
-    for check in check_by_workload.values():
-        yield NoSpeedVerdict(
-            variant=checks.variant,
-            workload=check.workload.name,
-            against="baseline",
-            verdict="invalid" if check.status == "tampered" else "incorrect",
-            cause=check.cause,
-            reason=check.message,
-        )
 
 
 def merge_shares(

@@ -107,13 +107,6 @@ class Control:
     terms: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the mistake."""
 
-    def shortened_workload(self, workload: Workload) -> Workload:
-        """The workload that the mistake passes on to the variant: some dimensions lose their last eighth."""
-        sizes = dict(workload.sizes)
-        for name in self.shortens:
-            sizes[name] -= max(1, sizes[name] // 8)
-        return workload.model_copy(update={"sizes": sizes})
-
     def mistake_terms(self, target: Target, dtype: Dtype) -> dict[str, Any]:
         """What a worker has to know to inject the mistake: `terms` of `loop.mistakes.wrap`."""
         stated = target.tolerance.get(dtype)
@@ -252,8 +245,14 @@ def applicable_controls(
         normal.sort(key=lambda workload: operations_of(workload) < LARGE_ENOUGH_OPERATIONS)
         candidates = []
         for control in (control for control in controls(bench.target.signature) if honest.kind in control.kinds):
-            shows_on = [workload for workload in normal if control.applies(workload)]
-            shows_on = [w for w in shows_on if is_supported(honest, control.shortened_workload(w))]
+            shows_on = []
+            for workload in normal:
+                sizes = dict(workload.sizes)
+                for name in control.shortens:
+                    sizes[name] -= max(1, sizes[name] // 8)
+                shortened = workload.model_copy(update={"sizes": sizes})
+                if control.applies(workload) and is_supported(honest, shortened):
+                    shows_on.append(workload)
             candidates.append((control, shows_on[:WORKLOADS_PER_CONTROL]))
     else:
         candidates = yield from _shape_controls(bench, usable[:WORKLOADS_PER_CONTROL])
