@@ -61,14 +61,16 @@ class Mismatch(Model):
     def text(self) -> str:
         """As text: `B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
 
-        def number_text(value: float | None) -> str:
+        def number_text(value: float | None, digits: int = 6) -> str:
             if value is None:
                 return "nan"
             # JSON has no infinity: the judge sends a number of 1e300 or more instead.
-            return f"{value if abs(value) < 1e300 else value * float('inf'):.6g}"
+            return f"{value if abs(value) < 1e300 else value * float('inf'):.{digits}g}"
 
         place = " ".join(f"{name}={index}" for name, index in self.index.items())
         expected, got = number_text(self.expected), number_text(self.got)
+        if expected == got:  # In double, six digits may not tell them apart.
+            expected, got = number_text(self.expected, 17), number_text(self.got, 17)
         return f"{place}: expected {expected}, got {got} (allowed error {self.allowed:.1e})"
 
 

@@ -19,8 +19,9 @@ EXAMPLE_PREFIX = " (as with "
 """Begins the example in a fault's words. Faults that differ in their examples only are one."""
 SAMPLED_ELEMENTS = 1 << 16
 """Elements of an input whose digest tells whether the seed changes it."""
-HUGE_NUMBER = 1 << 16
-"""An attribute's alternative that hardly any limit or window reaches. It may be a size, so it is no larger."""
+HUGE_NUMBER = 1 << 46
+"""An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no address
+space holds it: the call fails at once, and does not fill the memory."""
 
 
 class DrawnInputs:

@@ -228,11 +228,12 @@ class Judge:
         return outputs, tuple(notes)
 
     def _tolerance_of(self, call: Call, file: TensorFile) -> Tolerance:
-        """The tolerance of an output: by the workload's type if all share it, else by its own.
-        Integers without a stated tolerance have to be equal."""
+        """The tolerance of an output: by its own type if inputs are of no other, or it may have one of its own;
+        else by the workload's. Integers without a stated tolerance have to be equal."""
         tolerance = None
+        floats = {tensor.dtype for tensor in call.inputs if is_floating(tensor.dtype)}
         may_have_own_type = call.structure or call.several_outputs or not is_floating(file.dtype)
-        if may_have_own_type:
+        if may_have_own_type or floats == {file.dtype}:
             tolerance = self.tolerance_by_dtype.get(file.dtype)
         if tolerance is None and not is_floating(file.dtype):
             return Tolerance(atol=0.0, rtol=0.0)

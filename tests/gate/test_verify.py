@@ -300,3 +300,10 @@ def test_a_whole_number_that_follows_the_memory_was_not_written(
     )
     side = SimpleNamespace(kind="c_abi", deterministic=True)
     assert cause == describe_fault(cast(Side, side), reply, finding, "n8")[0]
+
+
+def test_values_that_differ_do_not_look_alike() -> None:
+    """In double six digits are too few; elsewhere they are enough."""
+    near = Mismatch(index={"n": 2}, expected=4.01067, got=4.0106702, allowed=5e-9).text
+    assert "expected 4.0106700000000002, got 4.0106701999999999" in near
+    assert "expected 0.25, got 0.26 " in Mismatch(index={"n": 2}, expected=0.25, got=0.26, allowed=5e-9).text
