@@ -14,7 +14,7 @@ from loop.profile.bottleneck import SUFFICIENT_RATIO
 from loop.report import format as say
 from loop.store.judgements import wrong_builds
 
-ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
+ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and every output was right"
 Rejections = Mapping[str, int]
 """Variant to the number of its changes that were rejected since the last kept one."""
 MOST_REJECTIONS = 2

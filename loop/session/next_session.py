@@ -85,7 +85,7 @@ class NextSession(Printed):
     def correctness(self) -> Section:
         """A section on wrong variants, and on variants that no session judged."""
         lines = [*self.wrong, *([self.unjudged] if self.unjudged else [])]
-        title = "Wrong" if self.wrong else "Not judged" if lines else "Nothing is wrong"
+        title = "Wrong" if self.wrong else "Not judged" if lines else "Outputs"
         return Section(title, tuple(lines) or (ALL_RIGHT,))
 
     @property

@@ -12,13 +12,14 @@ from loop.model.sanitizing import SanitizeOutput
 from loop.profile.model import ResourcesOutput
 from loop.profile.resource_actions import kernel_rows, summary_lines
 from loop.proving.prove import GateOutput
+from loop.report.markdown import shortened
 from loop.report.screen import Screen
 from loop.timing.against_baseline import call_lines
 
 MOST_FAILURES = 6
 """Most failed checks of a variant that are printed."""
-LONGEST_CONTROL_LINE = 110
-"""Characters of a negative control's line; `--json` has the whole reason."""
+LONGEST_REASON = 56
+"""Characters of the reason in a negative control's line; `--json` has the whole reason."""
 
 
 def show_findings(finished: Sequence[Finished], repeat_options: Sequence[str], screen: Screen) -> None:
@@ -113,7 +114,8 @@ def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:
         for control in (control for control in output.controls if control.base == base):
             passed_word = "passed" if control.kind == "honest" else "alike"
             outcome = "rejected" if control.killed else "ACCEPTED" if control.is_survivor else passed_word
-            yield f"  {outcome:<8} {control.name:<42} {control.reason}".rstrip()[:LONGEST_CONTROL_LINE]
+            reason = shortened(control.reason, LONGEST_REASON)
+            yield f"  {outcome:<8} {control.name:<42} {reason}".rstrip()
     if inapplicable := dict.fromkeys(line.partition(":")[0] for line in output.not_applicable):
         yield f"not applicable: {', '.join(inapplicable)}"
     if output.indistinguishable:

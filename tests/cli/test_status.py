@@ -104,9 +104,9 @@ def test_wrong_stays_wrong_through_real_sessions(project: Path) -> None:
     def wrong_after(*words: str) -> tuple[int, list[str], str]:
         code = loop("run", "session", *words).returncode
         found = json.loads(loop("status", *where, "--json").stdout)
-        assert not found["milestone"]["wrong"] or "nothing is wrong" not in loop("status", *where).stdout.replace(
-            "\n", " "
-        )
+        assert not found["milestone"]["wrong"] or "every output was right" not in loop(
+            "status", *where
+        ).stdout.replace("\n", " ")
         return code, found["milestone"]["wrong"], found["milestone"]["command"]
 
     code, (first,), advised = wrong_after("baseline", *where, "--seed", "7")

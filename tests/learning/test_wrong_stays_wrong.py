@@ -163,7 +163,7 @@ def test_wrong_stays_wrong_in_any_order(seed: int) -> None:
         wrong = set(project.wrong())
         said = " ".join(project.present.describe_state(project.rows))
         assert wrong == {*project.present.failures_by_variant(project.rows)}
-        assert ("nothing is wrong" in said) == (not wrong and not project.unjudged())
+        assert ("every output was right" in said) == (not wrong and not project.unjudged())
         idea = project.advised()
         assert ALL_RIGHT not in idea.why or not (wrong or project.unjudged())
         assert not wrong or idea.variant in wrong, "what is wrong comes first"
