@@ -18,7 +18,6 @@ from loop.model.output import ChecksOutput, outputs_of
 from loop.model.signature import Signature
 from loop.model.target import Component, Scalar, Workload
 from loop.model.workloads import expand_sets, explain_unsupported, format_entry, make_entry, make_workload
-from loop.report import format as say
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
 from loop.workers.judge_messages import Compare
