@@ -329,14 +329,8 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", state_sentences)
 
 
-def describe_benefit(idea: Idea, rows: Sequence[SessionRow]) -> str:
-    """What the proposed session may bring. `rows`: one target's sessions, oldest first."""
+def describe_benefit(idea: Idea) -> str:
+    """What the proposed session may bring."""
     if idea.kept_change:
         return "the gain that was measured, in your own files"
-    if idea.plan not in ("optimize", "tune") or not idea.variant:
-        return "an answer"
-    promises = [item for row in rows for item in row.promises if item.variant == idea.variant]
-    if not promises:
-        return f"{idea.variant} faster; no profile has promised how much"
-    workload, promise = promises[-1].workload, promises[-1].promise
-    return f"{idea.variant} faster on {workload}, by advice on {promise.advice}: {promise.text}"
+    return f"{idea.variant} faster" if idea.plan in ("optimize", "tune") and idea.variant else "an answer"

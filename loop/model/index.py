@@ -14,7 +14,6 @@ from loop.model.dtypes import Device
 from loop.model.jobs import HostUse
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
-from loop.model.profile import Promised
 from loop.model.record import Status
 
 
@@ -167,7 +166,6 @@ class SessionRow(Model):
     predicted: Predicted | None = None
     speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Variant to workload to ratio against the baseline. Workloads without a ratio are left out."""
-    promises: tuple[Promised, ...] = ()
     failures: tuple[FailureSeen, ...] = ()
     recorded: bool = False
 

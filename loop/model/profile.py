@@ -1,17 +1,14 @@
 """A profile: facts of one variant on one workload, rules over these facts, and the resulting advice."""
 
-from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.stats import speedup_text
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.plan import Text
-from loop.model.verdict import Interval
 
 
 class DeviceFacts(Model):
@@ -118,30 +115,6 @@ def _validate_condition(text: str) -> str:
 
 Condition = Annotated[str, AfterValidator(_validate_condition)]
 """An expression over `FACTS`, with arithmetic."""
-Bound = Annotated[float, Field(gt=0)] | Condition
-"""A number, or a formula over facts, as in `1 / flops_share`."""
-
-
-class Promise(Model):
-    """The speedup that a leaf of the decision tree promises."""
-
-    advice: str
-    """The bottleneck that identifies the leaf."""
-    stated: Interval
-    """Lowest and highest promised speed ratio, after / before; 1.2 is 20 % faster."""
-
-    @property
-    def text(self) -> str:
-        """The promised interval as text: `1.1x to 1.2x`."""
-        return " to ".join(map(speedup_text, self.stated))
-
-
-class Promised(Model):
-    """The gain that a session's profile promised for a variant on a workload."""
-
-    promise: Promise
-    variant: str
-    workload: str
 
 
 class TreeRule(Model):
@@ -152,21 +125,6 @@ class TreeRule(Model):
     bottleneck: Text
     fix: Text
     gain: Text
-    times: tuple[Bound, Bound] | None = None
-    """The gain as an interval: lowest and highest speed ratio, after / before. None: no promise."""
-
-    def promise_for(self, facts: Mapping[str, Fact]) -> Promise | None:
-        """The gain in `times`, lowest and highest, for these facts; None without it, or for an unknown fact."""
-        if self.times is None:
-            return None
-        values = {name: value for name, value in facts.items() if value is not None}
-        low_formula, high_formula = self.times
-        try:
-            low = Expression.parse(str(low_formula)).evaluate_number(values)
-            high = Expression.parse(str(high_formula)).evaluate_number(values)
-        except ExpressionError:
-            return None
-        return Promise(advice=self.bottleneck, stated=(low, high)) if 0 < low <= high else None
 
 
 class SeverityRule(Model):
@@ -193,8 +151,6 @@ class Profile(Model):
     when: str | None
     fix: str | None
     gain: str | None
-    promise: Promise | None = None
-    """The gain as an interval; None if the rule promises none."""
     undecided: tuple[str, ...] = ()
     """Rules before the matching one that could not be decided, because a fact is unknown."""
     watched: DeviceProfile | None = None

@@ -40,11 +40,10 @@ def describe_leaf(profile: Profile) -> tuple[Profile, str]:
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
-    interval = f" ({profile.promise.text})" if profile.promise else ""
     texts = {
         "severity": profile.severity or "stop, it may be left alone",
         "bottleneck": profile.bottleneck or "not decided",
-        "gain": f"{profile.gain or ''}{interval}",
+        "gain": profile.gain or "",
     }
     workload = f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload
     return profile.model_copy(update=texts), workload

@@ -107,7 +107,6 @@ def make_profile(
         severity=severity_rule.severity if severity_rule else None,
         tool=severity_rule.tool if severity_rule else None,
         undecided=tuple(undecided),
-        promise=leaf.promise_for(facts) if leaf else None,
         bottleneck=leaf.bottleneck if leaf else None,
         when=leaf.when if leaf else None,
         fix=leaf.fix if leaf else None,

@@ -137,7 +137,7 @@ def propose_next(
         chain=head.plan.plan.patterns,
         expected=", ".join(filter(None, (predicted_time_text(head), cost))),
         predicted=head.predicted,
-        benefit=describe_benefit(idea, rows),
+        benefit=describe_benefit(idea),
         why=idea.why,
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(wrong_sentence, state.failures_by_variant(rows).values())),

@@ -13,7 +13,6 @@ from loop.model.history import RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Resource, Unmeasured
 from loop.model.output import Output, outputs_of
-from loop.model.profile import Promise, Promised
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
 from loop.store import journal
@@ -89,7 +88,6 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         hosts=hosts_of(steps),
         failures=collect_failures(head, [line.event for line in lines if isinstance(line.event, Finished)]),
-        promises=_promised_gains(steps),
         **{"status": None, **(_fields_of_record(record) if record else {})},
     )
 
@@ -118,20 +116,6 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
         incorrect=("the kernel",) if row.correct is False else (),
         recorded=True,
     )
-
-
-def _promised_gains(steps: Sequence[Finished]) -> tuple[Promised, ...]:
-    """The gain that the last profile of each variant promised."""
-    last_profile: dict[str, Any] = {}
-    for step in steps:
-        if step.action == "kernel.profile":
-            last_profile |= {profile["variant"]: profile for profile in step.output.get("profiles", ())}
-    promises = []
-    for variant, profile in last_profile.items():
-        if profile.get("promise") is not None:
-            promise = Promise.model_validate(profile["promise"], extra="ignore")
-            promises.append(Promised(promise=promise, variant=variant, workload=profile["workload"]))
-    return tuple(promises)
 
 
 def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -1,9 +1,8 @@
 """What to do next: what is wrong before what was not measured, and that before speed."""
 
-from loop.learning.next_plan import Idea, TargetState, describe_benefit, propose_sessions
+from loop.learning.next_plan import Idea, TargetState, propose_sessions
 from loop.model.change import KeptChange
 from loop.model.index import FailureSeen, Judgement, SessionRow, StepRun
-from loop.model.profile import Promise, Promised
 from tests.makers import make_row
 
 COMPILED = ("cpu", "fast", "a", "b")
@@ -198,16 +197,6 @@ def test_what_lost_before_is_not_proposed_again() -> None:
     alone = first(row(0, ratios={"b": 0.5}), lost={"b": 2})
     assert ("tune", "b") == (alone.plan, alone.variant)
     assert "2 of its changes lost in this environment and are not proposed again" in alone.why
-
-
-def test_speed_is_what_the_last_profile_promised() -> None:
-    """As its rule states it."""
-    promise = Promise(advice="mixed", stated=(1.1, 1.2))
-    made = Promised(promise=promise, variant="cpu", workload="S64")
-    rows = [row(0, promises=(made,))]
-    idea = Idea("optimize", "faster", (), "cpu")
-    assert "cpu faster; no profile has promised how much" == describe_benefit(idea, [])
-    assert "cpu faster on S64, by advice on mixed: 1.10x to 1.20x" == describe_benefit(idea, rows)
 
 
 KEPT = KeptChange(variant="cpu", changes=1, ratio=5.0, workloads={"w": (4.9, 5.0, 5.1)}, branch="loop/s0")

@@ -1,4 +1,4 @@
-"""A change that was judged: whether it is kept, what it saves, and what came of its brief's promise."""
+"""A change that was judged: whether it is kept, and what it saves."""
 
 from collections.abc import Sequence
 

@@ -76,29 +76,3 @@ def test_nothing_is_above_its_roof(seconds: float, unknown: set[str], said: str)
     found, exceeded = REACH.facts(1e6, 0.2e6, seconds)
     assert unknown == {name for name, value in found.items() if value is None}
     assert said == exceeded
-
-
-def rule(*times: float | str, bottleneck: str = "mixed") -> TreeRule:
-    """A leaf that promises so much."""
-    return TreeRule.model_validate(
-        {"when": "true", "bottleneck": bottleneck, "fix": "mend it", "gain": "some", "times": times or None}
-    )
-
-
-@pytest.mark.parametrize(
-    ("times", "facts", "stated"),
-    [
-        ((1.1, 1.2), {}, (1.1, 1.2)),
-        ((1, "slots / work_items"), {"slots": 4, "work_items": 2}, (1.0, 2.0)),
-        ((1, "slots / work_items"), {"slots": None, "work_items": 2}, None),
-        ((1, "1 / flops_share"), {"flops_share": 0.0}, None),
-        ((2, "1 / flops_share"), {"flops_share": 1.0}, None),
-        ((), {}, None),
-    ],
-)
-def test_a_leaf_states_an_interval(
-    times: tuple[float | str, ...], facts: dict[str, Fact], stated: tuple[float, float] | None
-) -> None:
-    """By facts, where they are known; else there is none, and none is made up."""
-    found = rule(*times).promise_for(facts)
-    assert stated == (found.stated if found else None)

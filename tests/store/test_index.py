@@ -185,27 +185,6 @@ def test_a_run_that_a_failure_cut_short_is_not_a_whole_run() -> None:
         assert whole is session_row(head, None, lines).runs[0].whole
 
 
-PROMISE = {"advice": "mixed", "stated": [1.1, 1.2]}
-BUILT = make_finished("build", output={"builds": [{"variant": "cpu", "build_id": "b1"}]})
-
-
-def profiled(**fields: object) -> dict[str, object]:
-    """A profile of `cpu`, as a journal has it."""
-    return {"variant": "cpu", "workload": "w", "facts": {"ratio": 0.5}, "promise": PROMISE, **fields}
-
-
-def test_a_promise_is_kept(tmp_path: Path) -> None:
-    """With the speeds that were clear."""
-    look = make_finished("profile", output={"profiles": [profiled()]})
-    folder = make_session(tmp_path, "s0", Opened(pid=1), BUILT, look)
-    verdicts = [make_speed("w", ratio=0.5), make_speed("x", ratio=2.0, verdict="inconclusive")]
-    folder.write_record(make_record(folder.head(), verdicts))
-    (row,) = index.rows(tmp_path)
-    (one,) = row.promises
-    assert ("cpu", "w") == (one.variant, one.workload)
-    assert [{"w": 0.5}] == list(row.speeds.values())
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> SessionFolder:
     """A finished session whose record knows how long its journal was."""
