@@ -253,7 +253,7 @@ def _wait_for_proposer(child: Child, task: ProposerTask) -> Generator[Tick, None
         child.pump()
         now_s, printed_bytes = time.monotonic(), 0
         for stream in (child.output, child.errors):
-            printed_bytes += len(stream.head) + len(stream.tail) + stream.dropped_bytes
+            printed_bytes += len(stream.data) + stream.dropped_bytes
         if printed_bytes != known_bytes:
             known_bytes, last_output_s = printed_bytes, now_s
         if now_s - started_s > task.limit_s:

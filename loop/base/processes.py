@@ -57,27 +57,23 @@ class CappedStream:
     """The beginning and the end of a stream, and the number of bytes dropped between them."""
 
     max_bytes: int = OUTPUT_CAP
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
+    data: bytearray = field(default_factory=bytearray)
     dropped_bytes: int = 0
 
     def add(self, data: bytes) -> None:
-        """Append `data`; drop bytes from the middle of the stream above the cap."""
-        head_room_bytes = self.max_bytes // 4 - len(self.head)
-        if head_room_bytes > 0:
-            self.head += data[:head_room_bytes]
-            data = data[head_room_bytes:]
-        self.tail += data
-        excess_bytes = len(self.tail) - (self.max_bytes - self.max_bytes // 4)
-        if excess_bytes > 0:
-            del self.tail[:excess_bytes]
-            self.dropped_bytes += excess_bytes
+        """Append `data`; drop bytes above the cap, behind the first quarter of it."""
+        self.data += data
+        excess_bytes = max(0, len(self.data) - self.max_bytes)
+        del self.data[self.max_bytes // 4 : self.max_bytes // 4 + excess_bytes]
+        self.dropped_bytes += excess_bytes
 
     @property
     def text(self) -> str:
         """The stream as text, with a line that tells how many bytes were dropped."""
-        gap_line = f"\n... {self.dropped_bytes} bytes left out ...\n" if self.dropped_bytes else ""
-        return (self.head + gap_line.encode() + self.tail).decode(errors="replace")
+        if not self.dropped_bytes:
+            return self.data.decode(errors="replace")
+        gap_line, head_bytes = f"\n... {self.dropped_bytes} bytes left out ...\n", self.max_bytes // 4
+        return (self.data[:head_bytes] + gap_line.encode() + self.data[head_bytes:]).decode(errors="replace")
 
 
 @dataclass(frozen=True)

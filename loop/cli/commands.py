@@ -23,7 +23,7 @@ Printing = Literal["md", "html", "json", "summary"]
 Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
 Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
 Hypothesis = Annotated[str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")]
-On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name or label.")]
+On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name.")]
 KEEP = "With --on: leave that machine running, for you need it until then."
 KeepUntil = Annotated[str | None, Option(metavar="HH:MM", help=KEEP)]
 JOBS = "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."
@@ -37,7 +37,7 @@ PatternName = Annotated[str, Argument(metavar="NAME", help=PATTERN)]
 SESSION = "An id, its beginning, or last."
 IDS = "Two or more: ids, beginnings of ids, last, last~1."
 SessionName = Annotated[str, Argument(metavar="ID", help=SESSION)]
-HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]
+HostName = Annotated[str, Argument(metavar="HOST", help="Name in hosts.yaml.")]
 VARIANTS = "Names of variants. Default: all that run on the device."
 PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): who proposes changes."
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."

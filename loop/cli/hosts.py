@@ -72,7 +72,6 @@ class HostRow(Model):
 
     name: str
     ssh: str
-    labels: tuple[str, ...]
     usd_per_hour: HourPrices | None
     file: str
     jobs: tuple[str, ...]
@@ -86,7 +85,6 @@ class HostRow(Model):
         return cls(
             name=entry.name,
             ssh=entry.host.ssh,
-            labels=entry.host.labels,
             usd_per_hour=entry.host.prices,
             file=str(entry.path),
             jobs=tuple(folder.id for folder, _ in sent_jobs.list_sent_jobs(entry.name)),
@@ -128,41 +126,36 @@ def list_hosts(target: Path | None) -> HostList:
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
-    """Install this `loop` on the machines with this name or label, and print what they lack."""
+    """Install this `loop` on a machine, and print what it lacks."""
     here = find_project(target, Path.cwd())
-    entries = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
-    if any(listed.path.parent == here.target for listed in entries) and not is_trusted(here):
+    entry = machines.choose_host(machines.read_hosts(hosts_folder(here)), host)
+    if entry.path.parent == here.target and not is_trusted(here):
         raise untrusted_error(here)  # The project's own hosts.yaml names the machine.
-    ready = []
-    for entry in entries:
-        name = entry.name
-        with connection_to(entry, screen) as connection:
-            facts = remote.ask_facts(connection)
-            remote.refuse_unfit_machine(connection, facts)
-            if running := connection.list_running():
-                hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
-                raise UsageError(f"{name}: job {running[0]} runs with the loop that is there", hint)
-            lacks = tuple(remote.list_missing_tools(connection, facts))
-            for line in lacks:
-                screen.say(f"{name}: {line}")
-            wait = "" if facts["torch"] else "; torch takes minutes"
-            folder = f"~/{remote.LOOP_FOLDER}/venv"
-            screen.say(f"{name}: installing loop into {folder}, over Python {facts['python']}{wait}")
-            remote.install(connection, facts)
-            torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
-            gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
-            screen.say(f"{name}: ready, with {torch} and {gpus}")
-            screen.say(f"  next: loop run session --on {name}")
-        ready.append(HostRow.from_entry(entry, lacks))
-    return HostList(hosts=tuple(ready))
+    with connection_to(entry, screen) as connection:
+        facts = remote.ask_facts(connection)
+        remote.refuse_unfit_machine(connection, facts)
+        if running := connection.list_running():
+            hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
+            raise UsageError(f"{host}: job {running[0]} runs with the loop that is there", hint)
+        lacks = tuple(remote.list_missing_tools(connection, facts))
+        for line in lacks:
+            screen.say(f"{host}: {line}")
+        wait = "" if facts["torch"] else "; torch takes minutes"
+        folder = f"~/{remote.LOOP_FOLDER}/venv"
+        screen.say(f"{host}: installing loop into {folder}, over Python {facts['python']}{wait}")
+        remote.install(connection, facts)
+    torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
+    gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
+    screen.say(f"{host}: ready, with {torch} and {gpus}")
+    screen.say(f"  next: loop run session --on {host}")
+    return HostList(hosts=(HostRow.from_entry(entry, lacks),))
 
 
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
-    """Run the `stop:` command of the machines with this name or label. Raises WorkFailed if one still runs."""
+    """Run a machine's `stop:` command. Raises WorkFailed if it still runs."""
     here = find_project(target, Path.cwd())
-    entries = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
-    for entry in entries:
-        if entry.host.stop is None:
-            raise WorkFailed(warn_of_cost(entry, f"{entry.path} has no `stop:` for it"), "stop it yourself")
-        stop_machine(entry, str(here.target), screen)
-    return HostList(hosts=tuple(map(HostRow.from_entry, entries)))
+    entry = machines.choose_host(machines.read_hosts(hosts_folder(here)), host)
+    if entry.host.stop is None:
+        raise WorkFailed(warn_of_cost(entry, f"{entry.path} has no `stop:` for it"), "stop it yourself")
+    stop_machine(entry, str(here.target), screen)
+    return HostList(hosts=(HostRow.from_entry(entry),))

@@ -26,7 +26,7 @@ from loop.jobs import remote_jobs as sent_jobs
 from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
 from loop.jobs.hosts import HostEntry
 from loop.jobs.remote import LOOP_FOLDER, Unreachable, retry_unreachable
-from loop.jobs.remote_jobs import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, TreeInUse
+from loop.jobs.remote_jobs import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.learning.unresolved import sessions_needed
 from loop.library import trust
 from loop.library.hosted import SENDER_VARIABLE, Sender, read_terms
@@ -88,7 +88,7 @@ def follow(folder: JobFolder, screen: Screen, connection: RemoteJobs | None = No
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
     known_hosts = machines.read_hosts(Path(sent.project) if sent.project else None)
-    (entry, *_) = machines.choose_hosts(known_hosts, sent.host)
+    entry = machines.choose_host(known_hosts, sent.host)
     with ExitStack() as stack:
         if connection is None:
             connection = stack.enter_context(RemoteJobs(entry))
@@ -291,14 +291,14 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if read_origin(project.target):
         hint = "loop targets inspect TASK"
         raise UsageError("--on: a task of another format is judged here only", hint)
-    (entry, *_) = machines.choose_hosts(machines.read_hosts(hosts_folder(project)), str(values["on"]))
+    entry = machines.choose_host(machines.read_hosts(hosts_folder(project)), str(values["on"]))
     if values.get("resume"):  # The other machine trusts what is allowed here.
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
     shipment = _Shipment.from_project(project, resumed)
     if unfetched := unfetched_job(entry, project.sessions, shipment.tree, resumed):
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
-            raise TreeInUse(entry.name, unfetched.id)
+            raise tree_in_use_error(entry.name, unfetched.id)
         screen.say(f"job {unfetched.id} has not been brought back from {entry.name} yet")
         return follow(unfetched, screen)
     lock_folder = state_folder() / "trees"

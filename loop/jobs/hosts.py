@@ -44,8 +44,6 @@ class Host(Model):
     """Command that starts the machine. It runs here when the machine does not answer."""
     stop: Text | None = None
     """Command that stops the machine. It runs here after the machine's last job."""
-    labels: tuple[Name, ...] = ()
-    """More names for `--on`; several machines may share a label."""
 
     @property
     def prices(self) -> HourPrices | None:
@@ -116,16 +114,12 @@ def describe_project_hosts(project: Path) -> Iterator[str]:
         yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command)
 
 
-def choose_hosts(entries: Mapping[str, HostEntry], name_or_label: str) -> list[HostEntry]:
-    """The machine of this name, else all with this label. Raises UsageError for an unknown word."""
-    if name_or_label in entries:
-        return [entries[name_or_label]]
-    labelled = [entry for entry in entries.values() if name_or_label in entry.host.labels]
-    if labelled:
-        return labelled
+def choose_host(entries: Mapping[str, HostEntry], name: str) -> HostEntry:
+    """The machine of this name. Raises UsageError if there is none."""
+    if name in entries:
+        return entries[name]
     if not entries:
         hint = f"write one: {config_folder() / HOSTS_FILE}"
-        raise UsageError(f"no host {name_or_label!r}: there is no {HOSTS_FILE}", hint=hint)
-    words = [*entries, *(label for entry in entries.values() for label in entry.host.labels)]
-    hint = did_you_mean(name_or_label, words) or f"known: {', '.join(entries)}"
-    raise UsageError(f"no host {name_or_label!r}", hint=hint)
+        raise UsageError(f"no host {name!r}: there is no {HOSTS_FILE}", hint=hint)
+    hint = did_you_mean(name, [*entries]) or f"known: {', '.join(entries)}"
+    raise UsageError(f"no host {name!r}", hint=hint)

@@ -233,12 +233,11 @@ class PollResult:
         return not self.has_more and self.state not in ("queued", "running")
 
 
-class TreeInUse(LockHeld):
-    """Another job runs in the project's folder on that machine."""
-
-    def __init__(self, host: str, job: str) -> None:
-        super().__init__(Path(host), f"job {job} of this project")
-        self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
+def tree_in_use_error(host: str, job: str) -> LockHeld:
+    """The error to raise if another job runs in the project's folder on that machine."""
+    error = LockHeld(Path(host), f"job {job} of this project")
+    error.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
+    return error
 
 
 class RemoteJobs(Connection):
@@ -251,13 +250,13 @@ class RemoteJobs(Connection):
 
     def check_ready(self, tree: str = "-") -> tuple[str, int]:
         """Home folder of the user there, and free disk space in KiB. `tree`: name of the project's folder there;
-        `-`: none. Raises UsageError if another `loop` is installed, TreeInUse if a job uses `tree`."""
+        `-`: none. Raises UsageError if another `loop` is installed, LockHeld if a job uses `tree`."""
         home, digest, free_kb, *running = self._run(READY_SCRIPT, TREE=tree)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
             raise UsageError(f"{self.name} has {which} loop", f"loop hosts setup {self.name}")
         if running[0]:  # Id of the job that uses the tree.
-            raise TreeInUse(self.name, running[0][:80])
+            raise tree_in_use_error(self.name, running[0][:80])
         return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:

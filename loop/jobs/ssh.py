@@ -22,7 +22,7 @@ from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE_VARIABLE
 
 HOSTS_VARIABLE = "LOOP_HOSTS"
-"""Environment variable: names or labels of machines, comma-separated; unset: all of the user's."""
+"""Environment variable: names of machines, comma-separated; unset: all of the user's."""
 AWAY_LIMIT_S = 120.0
 """Seconds without an answer after which a machine loses its jobs."""
 POLL_S = 0.3
@@ -38,13 +38,10 @@ def check() -> None:
 def _choose_hosts() -> list[HostEntry]:
     """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
     entries = host_list.read_hosts(None)
-    names_or_labels = filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))
-    chosen: dict[str, HostEntry] = {}
-    for name in [*names_or_labels] or entries:
-        chosen |= {entry.name: entry for entry in host_list.choose_hosts(entries, name)}
-    if not chosen:
+    names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*entries]
+    if not names:
         raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
-    return [*chosen.values()]
+    return [host_list.choose_host(entries, name) for name in dict.fromkeys(names)]
 
 
 def slots(width: int) -> list[Slot]:

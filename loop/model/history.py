@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from loop.model.base import Model
 
@@ -10,7 +10,9 @@ Usd = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class HistorySession(Model):
-    """One recorded session. Fields that only some reports state are optional."""
+    """One recorded session. It may have further fields, as its report states them."""
+
+    model_config = ConfigDict(extra="allow")
 
     id: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9+._-]*$")]
     """Name in the reports: letters, digits and `+ . _ -`."""
@@ -20,19 +22,8 @@ class HistorySession(Model):
     ai_usd: Usd | None = None
     engineer_usd: Usd | None = None
     outcome: str
-    speedup: float | None = None
-    """Reported ratio against PyTorch."""
-    environment: dict[str, Any] = Field(default_factory=dict)
-    """How the session set up its environment, and in how many minutes."""
-    build: str | None = None
-    patterns_found: int | None = None
-    applied: tuple[str, ...] = ()
-    target_minutes: float | None = None
     grade: str | None = None
     correct: bool | None = None
-    max_diff: float | None = None
-    mean_diff: float | None = None
-    note: str | None = None
 
 
 class History(Model):

@@ -79,7 +79,7 @@ WRONG = [
         "steps:\n  - id: a\n    budget: 3",
         "3:5: steps.0.budget: expected a known name, got 'budget' (did you mean 'budget_s'?)",
     ),
-    ("budget_s: 3", "1:1: budget_s: expected a known name, got 'budget_s' (it belongs in 'steps')"),
+    ("budget_s: 3", "1:1: budget_s: expected a known name, got 'budget_s'"),
     ("steps: [{}]", "1:9: steps.0: expected a value for 'id', got nothing"),
     ("steps:\n  - id: a\n    budget_s: -1", "x.yaml:3:15: steps.0.budget_s: expected greater than 0, got -1"),
     ("sizes: {A: 1}", "1:9: sizes.A: expected what fits, got 'A': String should match pattern '^[a-z]+$'"),

@@ -18,7 +18,7 @@ from loop.jobs import remote_jobs as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
 from loop.jobs.hosts import Host, HostEntry
 from loop.jobs.remote import Unreachable
-from loop.jobs.remote_jobs import PollResult, RemoteJobs, SentJob, TreeInUse
+from loop.jobs.remote_jobs import PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.model import change
 from loop.model.campaign import Campaign
 from loop.model.jobs import JobRun
@@ -211,7 +211,7 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
     job = make(tmp_path, "a")
     project = Project(tmp_path / "target", tmp_path / "other", bundled=False)
     assert is_away == (unfetched_job(make_host(tmp_path), project.sessions, tree, None) is not None)
-    assert "loop jobs follow a" in (TreeInUse("l4", job.id).hint or "")
+    assert "loop jobs follow a" in (tree_in_use_error("l4", job.id).hint or "")
 
 
 def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,6 @@ hosts:
     ssh: me@34.1.2.3:2222
     usd_per_hour: {on_demand: 0.7, spot: 0.28}
     stop: gcloud stop l4
-    labels: [ada]
   h100: {ssh: h100, usd_per_hour: 3, gpus: [0, 1]}
 """
 
@@ -35,15 +34,15 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_hosts_are_named(own: Path) -> None:
-    """By name and by label; with the address and port that ssh is called with, and a price for each kind."""
+    """By name; with the address and port that ssh is called with, and a price for each kind."""
     found = hosts.read_hosts(None)
     assert ("me@34.1.2.3", "2222") == (found["l4"].ssh_address, found["l4"].port)
     assert ("h100", "") == (found["h100"].ssh_address, found["h100"].port)
     assert (0.28, "spot") == found["l4"].host.prices.usd_and_terms("spot")  # type: ignore[union-attr]
     assert (3, "on_demand") == found["h100"].host.prices.usd_and_terms(None)  # type: ignore[union-attr]
-    assert [found["l4"]] == hosts.choose_hosts(found, "l4") == hosts.choose_hosts(found, "ada")
+    assert found["l4"] == hosts.choose_host(found, "l4")
     with pytest.raises(UsageError) as wrong:
-        hosts.choose_hosts(found, "h10")
+        hosts.choose_host(found, "h10")
     assert "did you mean 'h100'?" == wrong.value.hint
 
 

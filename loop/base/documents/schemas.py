@@ -12,27 +12,6 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 DRAFT_URL = "https://json-schema.org/draft/2020-12/schema"
-DEFAULT_DESCRIPTIONS = {
-    "against": "What it was compared with.",
-    "as_of": "When it was true.",
-    "attempt": "1, or more after a resume.",
-    "budget_s": "Seconds that it is meant to take.",
-    "build_id": "Hash of its build; null where nothing is built.",
-    "cause": "What is wrong, as a code.",
-    "device": "Where it runs: cpu or cuda.",
-    "good": "Whether the change passes this step.",
-    "hint": "What to do next.",
-    "interval": "Where the ratio lies, at 99 %.",
-    "message": "What came of it, in a line.",
-    "not_exercised": "What was not run, and why.",
-    "ok": "Whether it found nothing wrong.",
-    "right": "Names of the variants that are right.",
-    "seed": "Base seed of the inputs.",
-    "threads": "CPU threads of each process.",
-    "verdict": "What may be said of it.",
-    "wrong": "Names of those that are wrong.",
-}
-"""Default descriptions of fields by name, for fields without a docstring."""
 
 
 class Untitled(GenerateJsonSchema):
@@ -94,29 +73,21 @@ def find_models(annotation: Any) -> list[type[BaseModel]]:
 
 
 @functools.cache
-def enclosing_fields(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Field of a model, or of models inside it, to the fields that may contain it: for a pattern, `when` to
-    `steps` and `next`. Empty list: a field of `model` itself. For hints at misplaced fields."""
-    parents_by_key: dict[str, list[str]] = {}
-    parents: dict[type[BaseModel], list[str]] = {}
-    for inner in collect_models(model):
-        for name, info in inner.model_fields.items():
-            key = info.alias or name
-            parents_by_key.setdefault(key, []).extend(parents.get(inner, ()))
-            for child in find_models(info.annotation):
-                parents.setdefault(child, []).append(key)
-    return parents_by_key
+def known_fields(model: type[BaseModel]) -> tuple[str, ...]:
+    """Names of the fields of a model and of all models inside it. For hints at mistyped names."""
+    fields = [item for inner in collect_models(model) for item in inner.model_fields.items()]
+    return tuple(info.alias or name for name, info in fields)
 
 
 def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Describe each schema in `properties`: by the docstring below its field, else the default for its name, else
-    its type's. pydantic could read the docstrings at import, but that slows every start."""
+    """Describe each schema in `properties`: by the docstring below its field, else its type's. pydantic could read
+    the docstrings at import, but that slows every start."""
     texts: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:
             texts |= _field_docstrings(owner)
     for name, info in model.model_fields.items():
-        text = texts.get(name) or DEFAULT_DESCRIPTIONS.get(name)
+        text = texts.get(name)
         for inner in find_models(info.annotation)[:1]:
             text = text or (inner.__doc__ or "").partition("\n")[0]
         property_schema = properties.get(info.alias or name)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loop.base.documents.complaints import Document, Place, complain, did_you_mean, quote
@@ -68,16 +68,9 @@ def _make_complaints(
         expected, got, wrong_word, choices = _describe_mistakes(model, same_place_mistakes)
         # Finding a hint is slow: only complaints that will be shown get one.
         needs_hint = len(complaints) < DefinitionError.MAX_SHOWN and isinstance(wrong_word, str)
-        hint = _hint_at_name(wrong_word, choices) if needs_hint else None
+        hint = did_you_mean(wrong_word, choices) if needs_hint else None
         complaints.append(complain(document, place, expected, got, hint, key=is_key))
     return complaints
-
-
-def _hint_at_name(word: str, choices: Mapping[str, list[str]]) -> str | None:
-    """Hint at a wrong name: the fields it belongs in (by `choices`), else the most similar name, else None."""
-    if places := choices.get(word):
-        return f"it belongs in {' or '.join(map(repr, dict.fromkeys(places)))}"
-    return did_you_mean(word, list(choices))
 
 
 def _place_of_mistake(data: Any, mistake: Any) -> Place:
@@ -94,30 +87,28 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
     return tuple(place)
 
 
-def _describe_mistakes(
-    model: type[T], same_place_mistakes: list[Any]
-) -> tuple[str, str, Any, Mapping[str, list[str]]]:
+def _describe_mistakes(model: type[T], same_place_mistakes: list[Any]) -> tuple[str, str, Any, Sequence[str]]:
     """(expected, got, wrong word, possible words) for the pydantic errors about one place.
-    The last two are for `_hint_at_name`; None and empty where there can be no hint."""
-    from loop.base.documents.schemas import enclosing_fields
+    The last two are for a hint; None and empty where there can be none."""
+    from loop.base.documents.schemas import known_fields
 
     first = same_place_mistakes[0]
     kind, value = first["type"], first["input"]
-    choices: dict[str, list[str]] = {}
+    choices: list[str] = []
     if kind in MISSING_VALUE_ERRORS:
         name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
-        return f"a value for {name}", "nothing", None, {}
+        return f"a value for {name}", "nothing", None, ()
     if kind == "extra_forbidden":
         name = str(first["loc"][-1])
-        return "a known name", quote(name), name, enclosing_fields(model)
+        return "a known name", quote(name), name, known_fields(model)
     if kind == "union_tag_invalid":
         value, expected = first["ctx"]["tag"], first["ctx"]["expected_tags"]
-        choices = {key: [] for key in re.findall(r"'([^']*)'", expected)}
+        choices = re.findall(r"'([^']*)'", expected)
         return f"one of {expected}", quote(value), value, choices
     matches: list[re.Match[str]] = []
     for item in same_place_mistakes:
         if item["type"] in CHOICE_ERRORS:
-            choices |= {key: [] for key in re.findall(r"'([^']*)'", item["ctx"]["expected"])}
+            choices += re.findall(r"'([^']*)'", item["ctx"]["expected"])
         if match := EXPECTED_AND_GOT.fullmatch(item["msg"]):
             matches.append(match)
     if not matches:
