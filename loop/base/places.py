@@ -110,14 +110,20 @@ def make_folder_variables_absolute() -> None:
 
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
     """The folder that `variable` names, else `loop` below `xdg_variable`, else below home. If others could write
-    it: a private temporary one, with a remark. Resolved, because paths are compared as text."""
-    xdg_folder = os.environ.get(xdg_variable) or Path.home() / home_subfolder
-    chosen = Path(os.environ.get(variable) or Path(xdg_folder) / "loop").absolute()
+    it: the one below home or a private temporary one, with a remark. Resolved, because paths are compared as
+    text."""
+    default = Path.home() / home_subfolder / "loop"
+    xdg_folder = os.environ.get(xdg_variable)
+    chosen = Path(xdg_folder).absolute() / "loop" if xdg_folder else default
+    if os.environ.get(variable):
+        chosen = Path(os.environ[variable]).absolute()
     make_private(chosen)
     danger = explain_foreign_access(chosen)
     if not danger:
         return chosen.resolve()
-    safe_folder = private_folder(variable.lower())
+    make_private(default)
+    is_default_safe = default != chosen and not explain_foreign_access(default)
+    safe_folder = default if is_default_safe else private_folder(variable.lower())
     advice = f"mend that, or name another folder with {variable}"
     remark_once(f"{chosen} is not used: {danger}. {safe_folder} is used instead; {advice}")
     return safe_folder.resolve()

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NotRequired
-
-from typing_extensions import TypedDict
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import is_locked
 from loop.base.places import find_project
 from loop.learning.comparison import LETTERS, ComparedSession, SessionComparison, compare
-from loop.model.base import Printed
+from loop.model.base import Model, Printed
 from loop.model.verdict import Verdict
 from loop.report.screen import Screen, seconds_text
 from loop.session import recorded
@@ -24,21 +21,20 @@ from loop.store.sessions import LOCK
 MOST_SESSIONS = len(LETTERS)
 
 
-class SessionLine(TypedDict):
+class SessionLine(Model):
     """One row of the list; None: not known, or not yet."""
 
     id: str
-    target: str | None
-    plan: str | None
-    device: str | None
+    target: str | None = None
+    plan: str | None = None
+    device: str | None = None
     status: str
-    grade: str | None
-    seconds: float | None
-    usd: float | None
-    fastest: str | None
-    recorded: NotRequired[bool]
-    reason: NotRequired[str]
-    """What is wrong with the folder."""
+    grade: str | None = None
+    seconds: float | None = None
+    usd: float | None = None
+    fastest: str | None = None
+    reason: str = ""
+    """What is wrong with the folder; empty: nothing."""
 
 
 class SessionList(Printed):
@@ -53,14 +49,14 @@ class SessionList(Printed):
             return
         cells = []
         for row in self.sessions:
-            duration = "-" if row["seconds"] is None else seconds_text(row["seconds"])
-            usd = f"{row['usd']:.4f}" if row["usd"] else "-"
-            leading_cells = row["id"], row["status"], row["grade"] or "-", row["device"] or "-"
-            cells.append((*leading_cells, duration, usd, row["fastest"] or "-"))
+            duration = "-" if row.seconds is None else seconds_text(row.seconds)
+            usd = f"{row.usd:.4f}" if row.usd else "-"
+            leading_cells = row.id, row.status, row.grade or "-", row.device or "-"
+            cells.append((*leading_cells, duration, usd, row.fastest or "-"))
         screen.table(("session", "status", "", "device", "took", "usd", "fastest"), cells, wrap=0)
-        damaged = [row for row in self.sessions if "reason" in row]
+        damaged = [row for row in self.sessions if row.reason]
         for row in damaged[: index.MAX_NAMED]:
-            screen.say(f"{row['id']}: {row['reason']}")
+            screen.say(f"{row.id}: {row.reason}")
         if len(damaged) > index.MAX_NAMED:
             others = len(damaged) - index.MAX_NAMED
             screen.say(f"{others} more folders have something wrong: loop sessions list --json")
@@ -75,28 +71,17 @@ def list_sessions(target: Path | None) -> SessionList:
 def _list_line(entry: IndexEntry, root: Path) -> SessionLine:
     """The row of one session folder, with results of one that has ended. `root`: of all sessions."""
     row = entry.row
-    line: SessionLine = {
-        "id": entry.folder,
-        "target": row.target if row else None,
-        "plan": row.plan if row else None,
-        "device": row.device if row else None,
-        "status": "damaged",
-        "grade": None,
-        "seconds": None,
-        "usd": None,
-        "fastest": None,
-    }
-    if row is not None and row.recorded:
-        line["status"], line["recorded"] = "recorded", True
-    elif row is not None:
-        line["status"] = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
-    if row is not None and (row.recorded or row.status is not None):
-        line["grade"], line["seconds"], line["fastest"] = row.grade or None, row.seconds, row.fastest_text
-        # The report of an imported session may state no cost.
-        line["usd"] = row.usd if row.charges or not row.recorded else None
-    if entry.problem:
-        line["reason"] = entry.problem
-    return line
+    if row is None:
+        return SessionLine(id=entry.folder, status="damaged", reason=entry.problem)
+    status = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
+    facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
+    line = SessionLine(id=entry.folder, status="recorded" if row.recorded else status, **facts)
+    if row.status is None and not row.recorded:
+        return line
+    # The report of an imported session may state no cost.
+    usd = row.usd if row.charges or not row.recorded else None
+    results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": row.fastest_text}
+    return line.model_copy(update=results)
 
 
 def show_session(name: str, target: Path | None) -> ShownSession | ShownRecorded:

@@ -87,7 +87,7 @@ def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any],
     monkeypatch.setenv("LOOP_SESSIONS", str(root))
     err, sessions = io.StringIO(), listing.list_sessions(None)
     sessions.show(Screen(io.StringIO(), err))
-    return {row["id"]: dict(row) for row in sessions.sessions}, err.getvalue()
+    return {row.id: dict(row) for row in sessions.sessions}, err.getvalue()
 
 
 def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
