@@ -27,7 +27,8 @@ from loop.model.money import AiUse, ModelUse
 from loop.report.screen import seconds_text
 from loop.store.sessions import SessionFolder
 
-LOGIN_PATTERN = r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized"
+LOGIN_PATTERN = r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b"
+LOGIN_PATTERN += "|unauthorized"
 """Regular expression for the last output of a failed program that has to be logged in."""
 
 
@@ -196,16 +197,17 @@ class ProposerTask:
     def read_answer(self) -> dict[str, Any]:
         """The answer file as a dictionary, its values unchecked; empty if unreadable."""
         try:
-            answer = json.loads((self.root / ANSWER_FILE).read_text(errors="replace")[:LONGEST_ANSWER])
+            text = (self.root / ANSWER_FILE).read_text(errors="replace")
+            answer = json.loads(text[:LONGEST_ANSWER])
         except (OSError, ValueError, RecursionError):
             return {}
         return answer if isinstance(answer, dict) else {}
 
 
 def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
-    """Run the proposer to its end, and end its process group. Returns its proposal without an edit: `ended` is
-    `edited` if the program ended normally, even if it edited nothing; `said` is its last line if it failed.
-    Closing the generator ends the proposer and all its child processes."""
+    """Run the proposer to its end, and end its process group. Returns its proposal without an edit:
+    `ended` is `edited` if the program ended normally, even if it edited nothing; `said` is its last
+    line if it failed. Closing the generator ends the proposer and all its child processes."""
     names = (*PASSED_VARIABLES, *task.preset.variables, *task.campaign.env)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     environment["LOOP_CACHE"] = str(task.root / CACHE_FOLDER)
@@ -340,7 +342,8 @@ def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
     for model, usage in usage_by_model.items():
         cost = usage.get("costUSD", usd) if isinstance(usage, dict) else usd
         is_known = isinstance(cost, int | float) and not isinstance(cost, bool) and cost > 0
-        models.append(ModelUse(model=model, tokens=_count_tokens(usage), usd=cost if is_known else None))
+        tokens = _count_tokens(usage)
+        models.append(ModelUse(model=model, tokens=tokens, usd=cost if is_known else None))
     session_use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
     if usd == 0 and session_use.total_tokens:
         names = tuple(model.model for model in models)

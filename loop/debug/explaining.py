@@ -78,7 +78,8 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
     unknown = "it gives no output, so its own message is all there is"
     texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
     message = "; ".join(texts) or NOTHING_WRONG
-    return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not explanations)
+    output = DebugOutput(ok=True, message=message, explanations=tuple(explanations))
+    return Result(output, idle=not explanations)
 
 
 def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation]:
@@ -190,9 +191,11 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
         prober.begin_process(threads=1)
 
     def fails(case: Case, seed_shifts: Sequence[int]) -> Generator[Tick, None, bool | None]:
-        """Whether a case fails with the values of any of these seeds; None: with another failure."""
+        """Whether a case fails with the values of any of these seeds; None: with another
+        failure."""
         for shift in seed_shifts:
-            outcome = yield from prober.ask_gate(_entry_of(case), cast(Layout, case["inputs"]), shift)
+            layout = cast(Layout, case["inputs"])
+            outcome = yield from prober.ask_gate(_entry_of(case), layout, shift)
             if outcome != "passes" or not is_quick or case["inputs"] != "contiguous":
                 break
         return None if outcome == "other" else outcome == "fails"
@@ -213,8 +216,8 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
 
 
 def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
-    """All checked cases of the variant, smallest first, each with whether it fails. Features of a case: sizes,
-    attributes (`none`: without a value), type, kind of values and layout."""
+    """All checked cases of the variant, smallest first, each with whether it fails. Features of a
+    case: sizes, attributes (`none`: without a value), type, kind of values and layout."""
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
     for check in prober.checks:
         outcome, workload = prober.classify(check), check.workload

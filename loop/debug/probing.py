@@ -63,8 +63,9 @@ class BudgetSpent(Exception):
 
 
 class FailureProber:
-    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails alike on other
-    workloads, and caches every answer. As a context it has a time limit, and ends the worker process."""
+    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails
+    alike on other workloads, and caches every answer. As a context it has a time limit, and ends
+    the worker process."""
 
     def __init__(self, context: Context, side: Side, checks: VariantChecks, limit_s: float) -> None:
         """`checks`: of the variant, of which at least one failed."""
@@ -78,8 +79,9 @@ class FailureProber:
 
         def effort(check: Check) -> tuple[bool, bool, int]:
             """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
-            sizes, names_by_shorthand = check.workload.sizes, self.signature.shorthand
-            has_shorthand = all(len({sizes[name] for name in names}) == 1 for names in names_by_shorthand.values())
+            sizes, has_shorthand = check.workload.sizes, True
+            for names in self.signature.shorthand.values():
+                has_shorthand = has_shorthand and len({sizes[name] for name in names}) == 1
             return check.inputs != "contiguous", not has_shorthand, math.prod(sizes.values())
 
         def unevenness(check: Check) -> tuple[bool, bool, float, int]:
@@ -218,12 +220,13 @@ class FailureProber:
 
 
 def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]]:
-    """A prober for each variant that this session's last checks found wrong; none if a control failed.
-    Raises LoopError if a source was edited after it was checked."""
+    """A prober for each variant that this session's last checks found wrong; none if a control
+    failed. Raises LoopError if a source was edited after it was checked."""
     last_by_action = {record.action: record for record in context.finished if record.output}
     wrong: list[VariantChecks] = []
     for output in outputs_of(last_by_action.values(), ChecksOutput):
-        if output.control is None or not output.control.first_failure:  # A wrong control: they prove nothing.
+        # Where the control is wrong, the checks prove nothing.
+        if output.control is None or not output.control.first_failure:
             wrong += [checks for checks in output.variants if checks.first_failure]
     side_by_name = yield from build_sides_by_name(context, [checks.variant for checks in wrong])
     probers = []

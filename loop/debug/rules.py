@@ -57,7 +57,8 @@ class Rule:
 
 
 class RuleSearch:
-    """Searches a rule. The caller runs each case from `next_case` and passes the result to `learn`."""
+    """Searches a rule. The caller runs each case from `next_case` and passes the result to
+    `learn`."""
 
     def __init__(
         self,
@@ -153,8 +154,8 @@ class RuleSearch:
         return most_decisive
 
     def _cases_at_limits(self, rule: Rule) -> Iterator[Case]:
-        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes; also with all
-        sizes that are equal changed together."""
+        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes; also
+        with all sizes that are equal changed together."""
         for name, limit in rule.limits:
             tried_sizes = [int(case[name]) for case in (*self.failing, *self.passing)]
             below = max((size for size in tried_sizes if size < limit), default=0)
@@ -170,12 +171,18 @@ class RuleSearch:
         explains all if it holds in every failing and in no passing case. Masks have a bit per case."""
         conditions = list(self._conditions())
         for rule in [*conditions]:
-            texts = (rule.opposite, rule.text)
-            cost, limits = rule.cost + 0.1, rule.limits
-            conditions.append(Rule(*texts, cost, lambda case, rule=rule: not rule.holds(case), limits))
+            opposite = Rule(
+                text=rule.opposite,
+                opposite=rule.text,
+                cost=rule.cost + 0.1,
+                holds=lambda case, rule=rule: not rule.holds(case),
+                limits=rule.limits,
+            )
+            conditions.append(opposite)
         # Broad rules hold in all failing cases, perhaps in passing ones; strict ones in no passing case.
-        broad = _with_masks([rule for rule in conditions if all(map(rule.holds, self.failing))], self.passing)
-        strict = _with_masks([rule for rule in conditions if not any(map(rule.holds, self.passing))], self.failing)
+        broad_rules = [rule for rule in conditions if all(map(rule.holds, self.failing))]
+        strict_rules = [rule for rule in conditions if not any(map(rule.holds, self.passing))]
+        broad, strict = _with_masks(broad_rules, self.passing), _with_masks(strict_rules, self.failing)
         all_failing = (1 << len(self.failing)) - 1
         rules = [rule for rule, passing in broad if not passing]
         if not self.passing:
@@ -190,10 +197,13 @@ class RuleSearch:
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MAX_RULES]
 
     def _conditions(self) -> Iterator[Rule]:
-        """Rules of one condition: on a size that differs between cases (multiples, remainders, powers of two,
-        equality, thresholds), on two sizes, and on attributes, type, values and layout. Simple ones cost less."""
+        """Rules of one condition: on a size that differs between cases (multiples, remainders,
+        powers of two, equality, thresholds), on two sizes, and on attributes, type, values and
+        layout. Simple ones cost less."""
         cases = [*self.failing, *self.passing]
-        values_by_name = {name: list(dict.fromkeys(case[name] for case in cases)) for name in cases[0]}
+        values_by_name = {}
+        for name in cases[0]:
+            values_by_name[name] = list(dict.fromkeys(case[name] for case in cases))
         differing = [name for name, values in values_by_name.items() if len(values) > 1]
         sizes = [name for name in differing if name in self.sizes]
         for name in sizes:
@@ -203,8 +213,8 @@ class RuleSearch:
                 texts = (f"{name} % {step} != 0", f"{name} % {step} == 0")
                 cost = (1.0 if is_power else 3.0) + (step > 64)
                 yield Rule(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
-                remainders = sorted({size % step for size in failing_sizes} - {0}) if step <= 64 else []
-                for remainder in remainders:
+                remainders = {size % step for size in failing_sizes} - {0}
+                for remainder in sorted(remainders) if step <= 64 else ():
                     texts = (f"{name} % {step} == {remainder}", f"{name} % {step} != {remainder}")
                     cost = 2.5 if is_power else 3.5
                     yield Rule(*texts, cost, lambda case, n=name, s=step, r=remainder: int(case[n]) % s == r)
@@ -220,7 +230,8 @@ class RuleSearch:
                 if is_rounder:  # As `D > 512`.
                     texts = (f"{name} > {limit - 1}", f"{name} <= {limit - 1}")
                 cost = 1.5 if _is_round(limit) or is_rounder else 3.0
-                yield Rule(*texts, cost, lambda case, n=name, m=limit: int(case[n]) >= m, ((name, limit),))
+                limits = ((name, limit),)
+                yield Rule(*texts, cost, lambda case, n=name, m=limit: int(case[n]) >= m, limits)
         for a, b in combinations(sizes, 2):
             for (sign, opposite), compare in COMPARISONS.items():
                 texts = (f"{a} {sign} {b}", f"{a} {opposite} {b}")
@@ -241,7 +252,8 @@ def _key(case: Case) -> tuple[tuple[str, Scalar], ...]:
 def _join(
     word: str, other_word: str, a: Rule, b: Rule, *, cost: float, combine: Callable[[Iterable[bool]], bool]
 ) -> Rule:
-    """The rule that joins two by a word, as `and`. `other_word`: joins their opposites; `cost`: of joining."""
+    """The rule that joins two by a word, as `and`. `other_word`: joins their opposites; `cost`: of
+    joining."""
     text, opposite = f"{a.text} {word} {b.text}", f"{a.opposite} {other_word} {b.opposite}"
     cost, limits = a.cost + b.cost + cost, (*a.limits, *b.limits)
     return Rule(text, opposite, cost, lambda case: combine((a.holds(case), b.holds(case))), limits)

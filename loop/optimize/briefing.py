@@ -132,7 +132,8 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
         if name in variants and may_edit_variant(bench.target, bench.folder, name):
             worst |= bottleneck.worst_measurements(output, [name])
     # Examples and baselines only if no main variant may be edited.
-    candidates = [timing for name, timing in worst.items() if variants[name].role == "main"] or [*worst.values()]
+    main = [timing for name, timing in worst.items() if variants[name].role == "main"]
+    candidates = main or [*worst.values()]
     if not candidates:
         return None
 
@@ -143,8 +144,13 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     standings = []
     for timing in sorted(measured[focus.variant].measurements, key=saved_share, reverse=True):
         if (timing.variant, timing.against) == (focus.variant, "baseline"):
-            fields = {"ratio": timing.ratio, "interval": timing.interval, "worth": saved_share(timing)}
-            standings.append(Standing(workload=timing.workload.name, **fields))
+            standing = Standing(
+                workload=timing.workload.name,
+                ratio=timing.ratio,
+                interval=timing.interval,
+                worth=saved_share(timing),
+            )
+            standings.append(standing)
     return focus, tuple(standings)
 
 

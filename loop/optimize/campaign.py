@@ -31,8 +31,8 @@ MAX_REPAIRS = 2
 def _run_proposers(
     context: Context, brief: Brief, tree: Worktree, first_number: int
 ) -> Generator[Tick, None, None]:
-    """Run the campaign's proposers in parallel, numbered from `first_number`; save each proposal when it ends.
-    `tree`: the session's worktree, with the incumbent."""
+    """Run the campaign's proposers in parallel, numbered from `first_number`; save each proposal
+    when it ends. `tree`: the session's worktree, with the incumbent."""
     session_tree, campaign = workshop_of(context).worktree, context.task.campaign
     for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
         shutil.rmtree(leftover, ignore_errors=True)
@@ -43,7 +43,9 @@ def _run_proposers(
     numbers, head = range(first_number, first_number + campaign.width), tree.head
     try:
         with kill_new_orphans():
-            runs = (_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers)
+            runs = []
+            for number in numbers:
+                runs.append(_run_candidate(context, brief, tree, head, number, limit_s, usd))
             yield from run_side_by_side(runs, len(numbers))
     finally:
         tree.revert(head)
@@ -52,9 +54,10 @@ def _run_proposers(
 def _run_candidate(
     context: Context, brief: Brief, tree: Worktree, head: str, number: int, limit_s: float, usd: float | None
 ) -> Generator[Tick, None, None]:
-    """Run one proposer in a worktree of its own, and save its proposal. If its edit does not compile, it runs
-    again with the errors, `MAX_REPAIRS` times at most; only a proposal that compiles has a patch. Before it
-    ends, the saved proposal says `interrupted`, for a session that is killed. `head`: the incumbent's commit."""
+    """Run one proposer in a worktree of its own, and save its proposal. If its edit does not
+    compile, it runs again with the errors, `MAX_REPAIRS` times at most; only a proposal that
+    compiles has a patch. Before it ends, the saved proposal says `interrupted`, for a session that
+    is killed. `head`: the incumbent's commit."""
     workshop, runs = workshop_of(context), list[Proposal]()
     page = workshop.briefs_folder / "candidates" / f"{number:04}-brief.md"
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +86,9 @@ def _run_candidate(
             runs.append((yield from run_proposer(task)))
             tree.revert(head)  # A proposer may have written to it.
             edit = AcceptedEdit.of(brief, tree, copy)
-            refusal = (yield from compiler_errors(context, brief.variant, copy)) if edit.files else ""
+            refusal = ""
+            if edit.files:
+                refusal = yield from compiler_errors(context, brief.variant, copy)
             if not refusal or len(runs) > MAX_REPAIRS or runs[-1].ended != "edited":
                 break
             write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
@@ -103,8 +108,8 @@ def _run_candidate(
 
 
 def _prepare_checks(context: Context, brief: Brief, copy: Worktree) -> None:
-    """Let `loop kernels check` in a candidate's worktree compare with the incumbent. Its cache is its own, and its
-    locks are shared: so a proposer cannot edit the builds that the gate judges."""
+    """Let `loop kernels check` in a candidate's worktree compare with the incumbent. Its cache is
+    its own, and its locks are shared: so a proposer cannot edit the builds that the gate judges."""
     locks, builds = context.bench.cache / "locks", copy.root / CACHE_FOLDER / "builds"
     locks.mkdir(parents=True, exist_ok=True)
     builds.mkdir(parents=True, exist_ok=True)

@@ -159,8 +159,9 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
 def _estimate_speed(
     context: Context, timed_build: Build, note: CheckNote | None
 ) -> Generator[Tick, None, QuickSpeed | None]:
-    """Estimate a variant's speed against the incumbent; outside a campaign (no `note`) against the baseline.
-    Times the campaign's workload, else the plan's last. None without enough rounds or such a workload."""
+    """Estimate a variant's speed against the incumbent; outside a campaign (no `note`) against the
+    baseline. Times the campaign's workload, else the plan's last. None without enough rounds or
+    such a workload."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
@@ -374,6 +375,7 @@ def _confirm_variant(
             timed_ratios += [ratios] if is_timed else []
     if not timed_ratios:
         return None, "", timings
-    means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]  # Over workloads.
+    # Mean over workloads of each round.
+    means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
     ratio, low, high = ratio_interval(means)
     return Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals), "", timings

@@ -52,7 +52,8 @@ GROUP_SIZE = 6
 """Points that are timed next to the incumbent at the same time: each side has a process."""
 INCUMBENT = "incumbent"
 FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
-"""Points that are timed again, three times as long; rounds of each in the first pass; most points of a search."""
+"""Points that are timed again, three times as long; rounds of each in the first pass; most points
+of a search."""
 LOSING_MARGIN = 0.01
 """A tuning point lost if it is more than this share (1 %) slower than the best point of its search."""
 
@@ -203,7 +204,8 @@ class PointSearch:
         return best
 
     def describe_points(self) -> str:
-        """How the search went, in words: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`."""
+        """How the search went, in words: `of 4 others 1 did not compile, 2 timed, the best at
+        1.02x`."""
         texts = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
         counts = Counter(texts.get(trial.outcome, "timed") for trial in self.trials)
         ratios = [trial.ratio for trial in self.trials if trial.ratio is not None]

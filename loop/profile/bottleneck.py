@@ -37,8 +37,8 @@ def first_match(
 
 
 def saved_time_share(ratio: float, weight: float = 1.0) -> float:
-    """The part of `weight` (a call's time) saved once it is `SUFFICIENT_RATIO` times as fast as the baseline.
-    `ratio`: its speed against the baseline."""
+    """The part of `weight` (a call's time) saved once it is `SUFFICIENT_RATIO` times as fast as the
+    baseline. `ratio`: its speed against the baseline."""
     return weight * (1 - 1 / max(1.0, SUFFICIENT_RATIO / ratio))
 
 

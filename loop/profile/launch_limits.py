@@ -183,7 +183,8 @@ def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
 
 
 def _gpu_for(context: Context, variant: Variant) -> DeviceFacts | None:
-    """Facts of the GPU for a variant: the one at hand, else the manifest's first; None on a processor."""
+    """Facts of the GPU for a variant: the one at hand, else the manifest's first; None on a
+    processor."""
     if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
         return gpu_at_hand(context) or next(iter(context.bench.target.devices.values()), None)
     return None
@@ -218,7 +219,8 @@ def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]
     message, hint = "; ".join(parts or missing[:1]) or "no variant declares its launch", None
     impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
     if impossible:
-        name, on = impossible.kernel or impossible.variant, f"{impossible.on} for {impossible.workload}"
+        name = impossible.kernel or impossible.variant
+        on = f"{impossible.on} for {impossible.workload}"
         message = f"{name} cannot be launched on {on}: {impossible.limited_by}"
         hint = "fewer threads, registers or less shared memory a block"
     return ParallelismOutput(

@@ -187,8 +187,8 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
 
 
 def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
-    """A launch from its counters (times in nanoseconds); facts without a counter are left None. Its stalls, as
-    shares of its warps' time, are left empty if a needed counter is missing."""
+    """A launch from its counters (times in nanoseconds); facts without a counter are left None. Its
+    stalls, as shares of its warps' time, are left empty if a needed counter is missing."""
     facts: dict[str, Any] = {}
     for fact, counter in PERCENT_COUNTERS.items():
         if counter in counters:
@@ -229,7 +229,9 @@ def profile_call(
         return device_profile(runs, "ncu"), ""
     kernels, trace_error = yield from observe_call(context.bench, side, workload, "trace", limit_s)
     if kernels:
-        runs = tuple(KernelRun(kernel=short_name(run.name), us=run.us, registers=run.registers) for run in kernels)
+        runs = ()
+        for run in kernels:
+            runs += (KernelRun(kernel=short_name(run.name), us=run.us, registers=run.registers),)
         limits = "torch's profiler told kernels and times, which is all that it can"
         return device_profile(runs, "torch's profiler"), f"{ncu_error}; {limits}"
     return None, f"{ncu_error}; torch's profiler: {trace_error or 'it saw no kernel in the call'}"

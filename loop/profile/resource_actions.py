@@ -20,7 +20,7 @@ from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_res
 
 FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
 BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
-NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`); `launch` is for kernel.parallelism"
+NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`)"
 MOST_ROWS = 12
 """Most kernels in the table; kernels with problems come first."""
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
@@ -115,7 +115,8 @@ def _check_findings(
 
 
 def merge_launches(placed: Sequence[Placement], timed: set[str]) -> tuple[Placement, ...]:
-    """Each distinct launch once, and whether it is timed on any workload. `timed`: names of workloads."""
+    """Each distinct launch once, and whether it is timed on any workload. `timed`: names of
+    workloads."""
     merged: dict[str, Placement] = {}
     for placement in placed:
         key = placement.model_dump_json(exclude={"workload"})
@@ -173,8 +174,8 @@ def _refusal_text(launch: Placement, gpu_name: str) -> str:
 def _timed_occupancies(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placements: Sequence[Placement]
 ) -> list[Occupancy]:
-    """How each timed call fills the GPU, by the launches that host code reported; notes in `findings` variants
-    without any. Nothing for a GPU without facts."""
+    """How each timed call fills the GPU, by the launches that host code reported; notes in
+    `findings` variants without any. Nothing for a GPU without facts."""
     device, occupancies = findings.device, list[Occupancy]()
     if device is None:
         return occupancies

@@ -36,11 +36,13 @@ class PeakRates:
     def facts(
         self, flops: float | None, moved_bytes: float | None, seconds: float
     ) -> tuple[dict[str, float | str | None], str]:
-        """Roofline facts of a call (Williams, Waterman, Patterson 2009), and the roofs that it exceeds, as `1.56
-        of the arithmetic roof`. `moved_bytes`: the least that it must move, so `bandwidth_share` is a lower bound.
-        A share above `MOST_SHARE` proves the roof wrong: it and `roof` become None."""
+        """Roofline facts of a call (Williams, Waterman, Patterson 2009), and the roofs that it
+        exceeds, as `1.56 of the arithmetic roof`. `moved_bytes`: the least that it must move, so
+        `bandwidth_share` is a lower bound. A share above `MOST_SHARE` proves the roof wrong: it and
+        `roof` become None."""
         intensity = flops / moved_bytes if flops is not None and moved_bytes else None
-        facts: dict[str, float | str | None] = {"flops": flops, "bytes": moved_bytes, "intensity": intensity}
+        facts: dict[str, float | str | None] = {"flops": flops, "bytes": moved_bytes}
+        facts["intensity"] = intensity
         exceeded = []
         for fact, roof, amount, peak in (
             ("flops_share", "arithmetic", flops, self.flops_per_s),
@@ -56,7 +58,8 @@ class PeakRates:
         facts["roof"] = None
         if not exceeded and intensity is not None and self.flops_per_s and self.bytes_per_s:
             # Left of the roofline's ridge, bandwidth limits the call.
-            facts["roof"] = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
+            is_left = intensity * self.bytes_per_s < self.flops_per_s
+            facts["roof"] = "memory" if is_left else "compute"
         return facts, " and ".join(exceeded)
 
 

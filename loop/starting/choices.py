@@ -76,8 +76,9 @@ class Choices:
         values: Mapping[str, Any],
         attribute_names: Sequence[str] | None = None,
     ) -> None:
-        """`likes`, `values`: path of a parameter (`x`, `config.eps`) to its `--like` option or its `--set` value;
-        `attribute_names`: numbers that a kernel or program takes: these alone become attributes; None: any."""
+        """`likes`, `values`: path of a parameter (`x`, `config.eps`) to its `--like` option or its
+        `--set` value; `attribute_names`: numbers that a kernel or program takes: these alone become
+        attributes; None: any."""
         self.likes, self.values, self.attribute_names = likes, values, attribute_names
         self.by_path: dict[str, list[Choice]] = {}
         """Path of a parameter to its choices, the likeliest first."""
@@ -111,13 +112,18 @@ class Choices:
         return call
 
     def add_options(self) -> Call:
-        """The call of a function without a signature: tensors in the order of `--like`, then `--set` by name."""
-        call = [("", self.add(path, None, Parameter.empty, {}) or "") for path in self.likes]
-        return call + [(path, self.add(path, None, Parameter.empty, {}) or "") for path in self.values]
+        """The call of a function without a signature: tensors in the order of `--like`, then
+        `--set` by name."""
+        call: Call = []
+        for path in (*self.likes, *self.values):
+            text = self.add(path, None, Parameter.empty, {}) or ""
+            call.append(("" if path in self.likes else path, text))
+        return call
 
     def add(self, path: str, annotation: Any, default: Any, reads: Reads) -> str | None:
-        """Add a parameter. Returns the source text of its argument, mostly `{path}`, in place of which a choice's
-        text comes later; None: its default is used. `reads`: what the code reads from its variables."""
+        """Add a parameter. Returns the source text of its argument, mostly `{path}`, in place of
+        which a choice's text comes later; None: its default is used. `reads`: what the code reads
+        from its variables."""
         kind, owner = kind_of(annotation)
         name = path.rpartition(".")[2]
         if path in self.likes:
@@ -179,7 +185,8 @@ class Choices:
         return Choice(name, attributes={name: value})
 
     def _add_class(self, path: str, annotation: Any, reads: Reads) -> str:
-        """Add a parameter of a class, by the parameters of its constructor. Returns a call of the class."""
+        """Add a parameter of a class, by the parameters of its constructor. Returns a call of the
+        class."""
         name = annotation.__qualname__
         self.imports[f"from {annotation.__module__} import {name.partition('.')[0]}"] = None
         if issubclass(annotation, enum.Enum):
@@ -191,8 +198,9 @@ class Choices:
         return f"{name}({', '.join(arguments)})"
 
     def _add_object(self, path: str, parts: Mapping[str, bool]) -> str:
-        """Add a parameter that is an object, or a dict, of an unknown class, with the `parts` that the code reads
-        from it, and those that options give. Returns an expression that makes it, or ""."""
+        """Add a parameter that is an object, or a dict, of an unknown class, with the `parts` that
+        the code reads from it, and those that options give. Returns an expression that makes it, or
+        ""."""
         given_parts = []
         for option in (*self.likes, *self.values):
             if option.startswith(f"{path}."):
@@ -242,22 +250,25 @@ class Choices:
         return [*numbers[:leading_count], *sizes, *numbers[leading_count:]]
 
     def _tensor_choices(self, path: str, kind: str) -> list[Choice]:
-        """Choices of a tensor's values, likeliest first, by the type of its `--like` option, else by its name. A
-        parameter of the kind `tensors`, or of none, may also be a list of them."""
+        """Choices of a tensor's values, likeliest first, by the type of its `--like` option, else
+        by its name. A parameter of the kind `tensors`, or of none, may also be a list of them."""
         like, name = self.likes[path], path.replace(".", "_")
 
         def choices_of(dtype: str, values: Sequence[str], highs: Sequence[str], label: str) -> list[Choice]:
             """A choice for each kind of values and each bound. `label`: what they are, for a note."""
             option = f"--like {path}={','.join(like.dims)}:float32 for others"
-            notes = (f"{name}: {label}, as its name or use says; {option}",) if not like.dtype else ()
+            notes: tuple[str, ...] = ()
+            if label and not like.dtype:
+                notes = (f"{name}: {label}, as its name or use says; {option}",)
             choices = []
             for drawn in values:
                 for high in highs:
-                    spec = TensorSpec(name=name, dims=like.dims, dtype=dtype, values=drawn, high=high)
-                    choices.append(Choice(name, (spec,), notes=notes if label else ()))
+                    fields = {"dtype": dtype, "values": drawn, "high": high}
+                    spec = TensorSpec(name=name, dims=like.dims, **fields)
+                    choices.append(Choice(name, (spec,), notes=notes))
             return choices
 
-        # Offsets are seldom bounded by a size of their own; others by any, or by a number such as vocab.
+        # Offsets are seldom bounded by a size of their own; others by any, or by a number.
         is_sorted = bool(OFFSETS.fullmatch(name.lower()))
         highs = sorted(self.dims, key=lambda dim: is_sorted and dim in like.dims)
         highs += [str(v) for v in self.values.values() if isinstance(v, int) and v > 1]
@@ -280,11 +291,13 @@ class Choices:
         elif is_index:
             choices = [*index, *normal]
         else:
-            choices = [*masks, *normal, *index] if MASK.fullmatch(name.lower()) else [*normal, *index, *masks]
+            is_mask = MASK.fullmatch(name.lower())
+            choices = [*masks, *normal, *index] if is_mask else [*normal, *index, *masks]
         first = choices[0].inputs[0]
-        inputs = tuple(first.model_copy(update={"name": f"{name}_{number}"}) for number in range(LIST_LENGTH))
-        names, notes = ", ".join(tensor.name for tensor in inputs), (f"{name}: a list of {LIST_LENGTH} tensors",)
-        listed = Choice(f"[{names}]", inputs, notes=notes)
+        names = [f"{name}_{number}" for number in range(LIST_LENGTH)]
+        inputs = tuple(first.model_copy(update={"name": name}) for name in names)
+        notes = (f"{name}: a list of {LIST_LENGTH} tensors",)
+        listed = Choice(f"[{', '.join(names)}]", inputs, notes=notes)
         return [listed] if kind == "tensors" else choices if kind else [*choices, listed]
 
 
@@ -294,8 +307,8 @@ def _first_match(table: Sequence[tuple[str, Any]], name: str) -> Any:
 
 
 def parameters(function: Any) -> list[Parameter]:
-    """The parameters of a function or of a class's constructor, with resolved annotations; empty for a function
-    written in C without a signature."""
+    """The parameters of a function or of a class's constructor, with resolved annotations; empty
+    for a function written in C without a signature."""
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):

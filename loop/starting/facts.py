@@ -51,8 +51,8 @@ class Facts:
 
 
 def check_results(trial: Trial, sizes: Dims, folder: str) -> None:
-    """Raise UsageError if calls give different results, or none. Sets `trial.has_outputs`. `folder`: that of the
-    user's module."""
+    """Raise UsageError if calls give different results, or none. Sets `trial.has_outputs`.
+    `folder`: that of the user's module."""
     outcome, name = trial.run(sizes), trial.subject.full_name
     torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
     if not outcome.results:
@@ -70,8 +70,8 @@ def check_results(trial: Trial, sizes: Dims, folder: str) -> None:
 
 
 def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, notes: list[str]) -> Facts:
-    """The facts for target.yaml, from a few dozen calls. `base`: sizes that run. `choices`: all choices.
-    Adds a note on each choice that was made, and on each guess, to `notes`."""
+    """The facts for target.yaml, from a few dozen calls. `base`: sizes that run. `choices`: all
+    choices. Adds a note on each choice that was made, and on each guess, to `notes`."""
     notes += choices.notes
     for path, choice in trial.choices.items():  # Note each choice among several.
         notes += choice.notes
@@ -99,7 +99,8 @@ def _float32_error(trial: Trial, sizes: Dims, drawn: str) -> float:
     exact_results, largest = trial.run(sizes, drawn=drawn, as_float64=True).results, 0.0
     for name, result in trial.run(sizes, drawn=drawn).results.items():
         exact = exact_results.get(name)
-        if exact is not None and exact.shape == result.shape and result.numel() and result.is_floating_point():
+        is_comparable = exact is not None and exact.shape == result.shape and result.numel() > 0
+        if exact is not None and is_comparable and result.is_floating_point():
             error = (result.double() - exact.double()).abs() / (1 + exact.double().abs())
             largest = max(largest, float(error.nan_to_num(0.0, 0.0, 0.0).max()))
     return largest
@@ -163,7 +164,7 @@ def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
             continue
         is_long = time.monotonic() - began > LONG_S
         tensors = trial.outcomes[-1][1].outputs.values()
-        output_bytes = max((tensor.numel() * tensor.element_size() for tensor in tensors), default=0)
+        output_bytes = max((tensor.nbytes for tensor in tensors), default=0)
         if largest and (is_long or output_bytes > MOST_BYTES):
             break
         largest = candidate
@@ -230,7 +231,8 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
 
 
 def _dims_of(calls: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> tuple[str, ...]:
-    """Names of an output's dimensions; empty if unclear. `calls`: sizes of each call, and the output's shape."""
+    """Names of an output's dimensions; empty if unclear. `calls`: sizes of each call, and the
+    output's shape."""
     ranks = {len(shape) for _, shape in calls}
     dims: list[str] = []
     for axis in range(min(ranks)):

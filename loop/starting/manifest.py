@@ -74,9 +74,11 @@ def manifest(
 
 
 def _values_text(inputs: Sequence[TensorSpec], edges: Sequence[Mapping[str, Any]]) -> str:
-    """The text of `values` in target.yaml: by name, distributions from which loop draws; empty without any."""
+    """The text of `values` in target.yaml: by name, distributions from which loop draws; empty
+    without any."""
     drawn = {workload.get("drawn") for workload in edges}
-    positive = {tensor.name: DISTRIBUTIONS["positive"] for tensor in inputs if tensor.values == "positive"}
+    names = [tensor.name for tensor in inputs if tensor.values == "positive"]
+    positive = dict.fromkeys(names, DISTRIBUTIONS["positive"])
     lines = [f"  positive: {_yaml_mapping(positive)}\n"] if positive else []
     for name in ("negative", "far"):
         if name in drawn:
@@ -117,7 +119,8 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     if attributes:
         lines.append(f"  attributes: {_yaml_mapping(attributes)}")
     if trial.needs_generator:
-        lines.append("  parameters: {drawn: {kind: choice, choices: [normal, negative, far, ends]}}")
+        choices = "{kind: choice, choices: [normal, negative, far, ends]}"
+        lines.append(f"  parameters: {{drawn: {choices}}}")
     return lines
 
 

@@ -92,8 +92,9 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, int]]:
-    """Parse `--like` options, as `x=N,M` or `places=N:int64<V`: path to its tensor, and fixed sizes.
-    A size given by number gets a letter as its name, equal ones the same. Raises UsageError."""
+    """Parse `--like` options, as `x=N,M` or `places=N:int64<V`: path to its tensor, and fixed
+    sizes. A size given by number gets a letter as its name, equal ones the same. Raises
+    UsageError."""
     likes: dict[str, TensorSpec] = {}
     for text in texts:
         path, _, shape = (part.strip() for part in text.partition("="))

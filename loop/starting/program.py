@@ -1,7 +1,9 @@
-"""The program that tries a function for `loop init`, in a process because it imports the user's module.
+"""The program that tries a function for `loop init`, in a process because it imports the user's
+module.
 
-`python -m loop.starting.program REQUEST ANSWER`: files with an `InitRequest` and an `InitAnswer` as JSON. The
-program finds arguments that the function accepts, calls it with several sizes and values, and writes the files.
+`python -m loop.starting.program REQUEST ANSWER`: files with an `InitRequest` and an `InitAnswer` as
+JSON. The program finds arguments that the function accepts, calls it with several sizes and values,
+and writes the files.
 """
 
 import contextlib
@@ -38,8 +40,8 @@ MODULE_ROLES = ("reference", "mine", "inputs")
 
 
 def find_subject(options: InitOptions, function: str, choices: Choices) -> Subject:
-    """Find the user's function, and collect the choices of its arguments. `function`: the target's name for it.
-    Raises UsageError."""
+    """Find the user's function, and collect the choices of its arguments. `function`: the target's
+    name for it. Raises UsageError."""
     module, name = options.module, options.name
     member: Any
     try:
@@ -47,14 +49,19 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise  # The user's module itself imports what is missing.
-        hint = f"start the command in the folder of {module.partition('.')[0]}.py, or pip install it"
+        file = f"{module.partition('.')[0]}.py"
+        hint = f"start the command in the folder of {file}, or pip install it"
         message = f"{module}: no module `{error.name}` here or among the installed packages"
         raise UsageError(message, hint) from error
     for word in name.split("."):
         owner, member = member, getattr(member, word, None)
         if member is None:
             names = [key for key, value in vars(owner).items() if callable(value) and not key.startswith("_")]
-            own_names = [name for name in names if getattr(vars(owner)[name], "__module__", "") == module]
+            member_by_name = vars(owner)
+            own_names = []
+            for key in names:
+                if getattr(member_by_name[key], "__module__", "") == module:
+                    own_names.append(key)
             hint = did_you_mean(word, names) or f"it has {', '.join(own_names[:8]) or 'none'}"
             raise UsageError(f"{module}: no `{word}` there", hint)
     # `word`: the last part of the name; `member`: what it names, in `owner`.
@@ -94,7 +101,8 @@ def check_names(full_name: str, choices: Choices, command_line: str) -> None:
                 message = f"{full_name} has no parameter `{path}`: {', '.join(choices.names)}"
                 raise UsageError(f"{option} {path}: {message}", did_you_mean(path, choices.names))
     if choices.missing:
-        message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {full_name} has no shape and no value"
+        names_text = ", ".join(f"`{path}`" for path in choices.missing)
+        message = f"{names_text} of {full_name} has no shape and no value"
         likes = " ".join(f"--like {path}=N,M" for path in choices.missing)
         values = " ".join(f"--set {path}=VALUE" for path in choices.missing)
         raise UsageError(message, f"{command_line} {likes}; or, where it is no tensor, {values}")
@@ -113,8 +121,8 @@ def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iter
 
 
 def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
-    """Search a call that runs, and its sizes, if possible with finite outputs. Likely choices come first, each on
-    all sizes. Raises UsageError, with the error of the likeliest call."""
+    """Search a call that runs, and its sizes, if possible with finite outputs. Likely choices come
+    first, each on all sizes. Raises UsageError, with the error of the likeliest call."""
     began, choice_lists = time.monotonic(), list(choices.by_path.values())
     ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
     combinations = itertools.chain.from_iterable(combinations_of_rank(choice_lists, rank) for rank in ranks)
@@ -156,7 +164,8 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
     for path, choice in trial.choices.items():
         if not choice.inputs or choice.inputs[0].values != "index":
             continue
-        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == "index"]
+        others = [other for other in choices.by_path[path] if other.inputs]
+        others = [other for other in others if other.inputs[0].values == "index"]
         for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
             candidate = Trial(trial.subject, {**trial.choices, path: other})
             with contextlib.suppress(Exception):
@@ -184,14 +193,17 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     notes: list[str] = []
     facts = gather_facts(trial, base_sizes, sizes, choices, notes)
     # The user's files keep their names: ours give way.
-    modules = {role: f"{role}_of_target" if f"{role}.py" in options.files else role for role in MODULE_ROLES}
+    modules = {}
+    for role in MODULE_ROLES:
+        modules[role] = f"{role}_of_target" if f"{role}.py" in options.files else role
     files = {name: read_text(path) for name, path in options.files.items()}
     files[f"{modules['reference']}.py"] = trial.wrapper("What is right")
     if trial.needs_generator:
         files[f"{modules['inputs']}.py"] = trial.generator(modules["reference"])
     if writer:
         outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
-        files[writer.name], entry_notes = writer.write(trial.inputs, outputs, list(trial.attributes))
+        attributes = list(trial.attributes)
+        files[writer.name], entry_notes = writer.write(trial.inputs, outputs, attributes)
         notes += entry_notes
     edit = next(iter(variant.copied_files), "") if variant else f"{modules['mine']}.py"
     if variant is None:
@@ -203,7 +215,8 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
 
 
 def main(request: InitRequest) -> InitAnswer:
-    """Make the target, with the function's folder on `sys.path`. Any error becomes what the user has to mend."""
+    """Make the target, with the function's folder on `sys.path`. Any error becomes what the user
+    has to mend."""
     options = read_options(request)
     sys.path.insert(0, str(options.folder))
     torch_side.use_threads(1)

@@ -13,7 +13,8 @@ DIFFERENT_SIZES = (
     (64, 32, 16, 8, 4, 2, 2, 2),
     (16, 64, 32, 8, 128, 4, 2, 2),
 )
-"""Sizes of the dimensions, to try one row after the other. With equal ones, wrong calls run, too."""
+"""Sizes of the dimensions, to try one row after the other. With equal ones, wrong calls run,
+too."""
 
 
 class Sizes:
@@ -29,7 +30,8 @@ class Sizes:
         """Sizes to try, one after the other, until a function runs. Those given by number stay."""
         candidates: list[dict[str, int]] = []
         for row in DIFFERENT_SIZES:
-            candidate = {**dict(zip(self.free_dims, itertools.cycle(row), strict=False)), **self.fixed_sizes}
+            sizes = dict(zip(self.free_dims, itertools.cycle(row), strict=False))
+            candidate = {**sizes, **self.fixed_sizes}
             candidates += [] if candidate in candidates else [candidate]
         return candidates
 

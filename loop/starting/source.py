@@ -75,7 +75,8 @@ class FirstVariant:
 
     function: str
     yaml_line: str
-    """Its line in target.yaml; of a plain C function, that of the entry which `EntryWriter.write` makes."""
+    """Its line in target.yaml; of a plain C function, that of the entry which `EntryWriter.write`
+    makes."""
     copied_files: Mapping[str, Path] = field(default_factory=dict)
     """File name in the target to the user's file, the kernel's own source first."""
     scalars: tuple[str, ...] = ()
@@ -110,8 +111,9 @@ class EntryWriter:
     def write(
         self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], attributes: Sequence[str]
     ) -> tuple[str, list[str]]:
-        """C source of the entry, and a note on each guess. `outputs`: without inputs that are changed in place;
-        `attributes`: of the reference. Raises UsageError if a parameter is unclear."""
+        """C source of the entry, and a note on each guess. `outputs`: without inputs that are
+        changed in place; `attributes`: of the reference. Raises UsageError if a parameter is
+        unclear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
         if self.function.problem:
             raise self._unclear(self.function.problem)
@@ -163,9 +165,10 @@ class EntryWriter:
         return text, notes
 
     def _match_tensors(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name of
-        a tensor to its place. Equal names match first. Of the others, surplus ones may be scratch memory, the
-        last that are not `const` are outputs, and the rest inputs. Raises UsageError if a tensor is left."""
+        """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`,
+        `outputs`: name of a tensor to its place. Equal names match first. Of the others, surplus
+        ones may be scratch memory, the last that are not `const` are outputs, and the rest inputs.
+        Raises UsageError if a tensor is left."""
         pointers = self.function.pointers
         counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
         places: dict[str, str] = {}
@@ -181,7 +184,7 @@ class EntryWriter:
         scratch_count = max(len(unnamed) - len(free_inputs) - len(free_outputs), 0)
         scratch = [item for item in unnamed if not item.is_const and SCRATCH_NAME.fullmatch(item.name)]
         scratch = scratch[:scratch_count]
-        writable = [pointer for pointer in unnamed if not pointer.is_const and pointer not in scratch]
+        writable = [item for item in unnamed if not item.is_const and item not in scratch]
         writers = writable[max(len(writable) - len(free_outputs), 0) :]
         readers = [pointer for pointer in unnamed if pointer not in (*writers, *scratch)]
         if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
@@ -202,10 +205,11 @@ class EntryWriter:
         attributes: Mapping[str, str],
         tensor: TensorSpec,
     ) -> str:
-        """The C expression for a parameter: stream, pointer, constant, attribute, size or count. `places`: see
-        `_match_tensors`; `sizes`, `attributes`: name to its C expression; `tensor`: the first input. Raises
-        UsageError if it is unclear."""
-        name, cast = parameter.name, f"({parameter.type} {'*' if parameter.pointers else ''})".replace(" )", ")")
+        """The C expression for a parameter: stream, pointer, constant, attribute, size or count.
+        `places`: see `_match_tensors`; `sizes`, `attributes`: name to its C expression; `tensor`:
+        the first input. Raises UsageError if it is unclear."""
+        name = parameter.name
+        cast = f"({parameter.type} *)" if parameter.pointers else f"({parameter.type})"
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
             return f"{cast}loop_stream"
         if name in places:
@@ -222,7 +226,8 @@ class EntryWriter:
         unknown = [item for item in unset if not _by_name(item, sizes)]
         # The only integer without a meaning of its own, such as `n`, is the number of all elements.
         is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
-        if is_integer and name in unset and (is_only_unset or (unknown == [name] and COUNT_NAME.fullmatch(name))):
+        is_count = is_only_unset or (unknown == [name] and COUNT_NAME.fullmatch(name))
+        if is_integer and name in unset and is_count:
             return f"loop_elements(&loop_in[0], {_dtype_constant(tensor.dtype)})"
         if size or attribute:
             return size or f"{cast}{attribute}"
@@ -242,8 +247,8 @@ class EntryWriter:
         raise self._unclear(f"{message}; {expected}", hint)
 
     def _constant(self, name: str, sizes: Mapping[str, str]) -> str:
-        """The C expression of a parameter's `--set` value: a number, or a formula of sizes, as `N*M+1`.
-        `sizes`: dimension to its C expression. Raises UsageError for other text."""
+        """The C expression of a parameter's `--set` value: a number, or a formula of sizes, as
+        `N*M+1`. `sizes`: dimension to its C expression. Raises UsageError for other text."""
         value = self.constants[name]
         if not isinstance(value, str):
             return json.dumps(value)
@@ -326,8 +331,8 @@ def _only_or_named(names: Iterable[str], stem: str) -> str | None:
 
 
 def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
-    """The line of a compiled variant in target.yaml. `path`: the user's file; `source`: the file in the target
-    that is compiled; `files`: the user's files."""
+    """The line of a compiled variant in target.yaml. `path`: the user's file; `source`: the file in
+    the target that is compiled; `files`: the user's files."""
     device, compiler = BUILD_BY_ENDING[path.suffix]
     includes = [name for file in files.values() for name in INCLUDE.findall(read_text(file))]
     emulation = EMULATION if compiler == "nvcc" and "loop_device.cuh" in includes else ""

@@ -1,4 +1,5 @@
-"""A user's function as the Python files of a first target call it: reference, variant and generator."""
+"""A user's function as the Python files of a first target call it: reference, variant and
+generator."""
 
 import re
 import sys
@@ -157,10 +158,12 @@ class Outcome:
 
 
 class Trial:
-    """A way to call the user's function: a choice for every parameter. It makes the target's files, and calls."""
+    """A way to call the user's function: a choice for every parameter. It makes the target's files,
+    and calls."""
 
     def __init__(self, subject: Subject, choices: Mapping[str, Choice]) -> None:
-        """`choices`: path of a parameter to its choice. Executes the source that the target would get."""
+        """`choices`: path of a parameter to its choice. Executes the source that the target would
+        get."""
         self.subject, self.choices = subject, choices
         self.inputs = [tensor for choice in choices.values() for tensor in choice.inputs]
         """All input tensors, in the order of the call."""
