@@ -39,10 +39,6 @@ MIN_OPERATIONS = 1 << 18
 """Operations that a fresh workload may have in any case."""
 ZEROS_FAULT = "nothing were computed (zeros)"
 """Name of the fault that explains an all-zero output best, before a zeroed input."""
-MIN_GROWTH = 2.0
-"""An error grows along a dimension if it never falls and ends at least this many times as large."""
-MIN_TREND_PARTS = 3
-INFINITE = 1e300
 MIN_DISTINCT_SIZES = 2
 """Different sizes of a dimension needed to tell a fixed place from one that moves with the size."""
 BLOCK_SIZES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -261,7 +257,7 @@ def describe_location(check: Check, signature: Signature) -> str:
     """Where elements are wrong: `query rows 64 to 127 of 128, all heads`; empty without a map."""
     if not check.spans:
         return ""
-    partial, whole, growing = list[str](), list[str](), list[str]()
+    partial, whole = list[str](), list[str]()
     for name, span in check.spans.items():
         label = signature.words.get(name)  # The axis in words, as in `query rows`.
         indices = label or f"of {name}"
@@ -277,13 +273,7 @@ def describe_location(check: Check, signature: Signature) -> str:
             partial.append(f"{label or name} {span.first} to {span.last} of {span.size}")
         else:
             partial.append(f"{span.count} of {span.size} {indices} between {span.first} and {span.last}")
-    for name, parts in check.map.items():
-        largest = [part.largest for part in parts if part.count]
-        errors = [error for error in largest if error is not None and error < INFINITE]
-        has_trend = len(errors) == len(largest) >= MIN_TREND_PARTS  # A part without a finite error hides it.
-        if has_trend and errors == sorted(errors) and errors[-1] >= MIN_GROWTH * errors[0]:
-            growing.append(f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}")
-    return "; ".join([", ".join([*partial, *whole]) or "its one element", *growing])
+    return ", ".join([*partial, *whole]) or "its one element"
 
 
 def describe_common_location(checks: Sequence[Check], signature: Signature) -> str:

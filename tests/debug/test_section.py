@@ -109,11 +109,6 @@ def spans(**found: tuple[int, int, int, int]) -> dict[str, Span]:
     return {name: Span(**dict(zip(names, numbers, strict=True))) for name, numbers in found.items()}
 
 
-def parts(*errors: float | None, wrong: int = 1) -> tuple[Span, ...]:
-    """Parts of a dimension with these largest errors; 0 stands for nothing wrong."""
-    return tuple(Span(first=n, last=n, count=wrong if e != 0 else 0, largest=e) for n, e in enumerate(errors))
-
-
 def wrong(**fields: Any) -> Check:
     return make_check(right=False).model_copy(update=fields)
 
@@ -130,15 +125,6 @@ def wrong(**fields: Any) -> Check:
 def test_a_dimension_in_the_manifests_words(found: tuple[int, int, int, int], expected: str) -> None:
     """All of it, a range, a single index, or some of them."""
     assert expected == describe_location(wrong(spans=spans(Sq=found)), SIGNATURE)
-
-
-def test_an_error_that_grows_is_said() -> None:
-    """As in the recorded history: row 0 exact, row 32 off by 0.158, row 63 by 0.199."""
-    check = wrong(
-        spans=spans(Sq=(9, 63, 55, 64)), map={"Sq": parts(0, 0.08, 0.158, 0.199), "D": parts(0.2, 0.1, 0.2)}
-    )
-    expected = "query rows 9 to 63 of 64; the error grows along Sq, from 0.08 to 0.2"
-    assert expected == describe_location(check, SIGNATURE)
 
 
 @pytest.mark.parametrize(
