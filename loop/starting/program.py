@@ -57,12 +57,7 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
         owner, member = member, getattr(member, word, None)
         if member is None:
             names = [key for key, value in vars(owner).items() if callable(value) and not key.startswith("_")]
-            member_by_name = vars(owner)
-            own_names = []
-            for key in names:
-                if getattr(member_by_name[key], "__module__", "") == module:
-                    own_names.append(key)
-            hint = did_you_mean(word, names) or f"it has {', '.join(own_names[:8]) or 'none'}"
+            hint = did_you_mean(word, names) or f"it has {', '.join(names[-8:]) or 'none'}"
             raise UsageError(f"{module}: no `{word}` there", hint)
     # `word`: the last part of the name; `member`: what it names, in `owner`.
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
