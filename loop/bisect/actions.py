@@ -128,10 +128,7 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
             return (yield from _search_lines(context, regression, lines, tuple(not_searched)))
         not_searched.append(f"a search for why {regression.summary}: {reason}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
-    message = (
-        *not_searched,
-        "nothing is slower or wrong; a kernel that takes more registers or memory is not searched",
-    )[0]
+    message = (*not_searched, "no variant is wrong, or slower than its known good")[0]
     output = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched))
     return Result(output, idle=True)
 

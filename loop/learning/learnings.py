@@ -7,6 +7,7 @@ from loop.model.debugging import DebugOutput
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
+from loop.report.markdown import one_line
 
 
 def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
@@ -71,10 +72,5 @@ def explain_location(finished: Sequence[Finished], variant: str | None, files: S
         return ""
     smallest = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]
     failure = next((case.check for case in smallest if case.variant == variant), failures[0])
-    message = one_line(failure.message)
+    message = one_line(failure.message).rstrip(".")
     return f"Look in {', '.join(files)}: {message}" if files else message
-
-
-def one_line(text: str) -> str:
-    """The text on one line, without a final full stop."""
-    return " ".join(text.split()).rstrip(".")

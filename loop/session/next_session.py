@@ -9,7 +9,7 @@ from pathlib import Path
 from loop.base.errors import LoopError, UsageError
 from loop.bisect.section import show_command
 from loop.gate.emulating import is_too_large_to_emulate
-from loop.learning.learnings import explain_location, one_line
+from loop.learning.learnings import explain_location
 from loop.learning.next_plan import (
     ALL_RIGHT,
     Idea,
@@ -30,6 +30,7 @@ from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.optimize import candidate, past
 from loop.optimize.edits import may_edit_variant
+from loop.report.markdown import one_line
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.repository.reading import is_revertible
@@ -263,13 +264,13 @@ def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]
         row = session_row(head, record, lines)
         proposed = propose_next(setting, options, [row], device, head.host_options)
     except LoopError as error:
-        return f"{one_line(error.message)}\n{head.repeat_command()}"
+        return f"{one_line(error.message).rstrip('.')}\n{head.repeat_command()}"
     variant = setting.target.variants.get(proposed.variant or "")
     sources = variant.sources if isinstance(variant, CAbiVariant) else ()
     files = sources_to_edit(sources, setting.project.target)
     location = explain_location(finished, proposed.variant, files)
     # The report already shows this session's findings. Name the first of the other reasons.
-    reasons = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text]
+    reasons = [one_line(text).partition("; ")[0].rstrip(".") for text in proposed.why if head.id not in text]
     objective = ": ".join([proposed.objective, *reasons[:1]])
     sentence = ". ".join(filter(None, [objective, location]))
     return f"{sentence}.\n{proposed.command}"

@@ -200,12 +200,10 @@ def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequenc
 def was_cut_short(steps: Sequence[Finished]) -> bool:
     """Whether a run of a pattern (its steps in order) was ended early, or left out steps because one had failed.
     Its time says nothing on a run that does all steps. A step that had nothing to do has an output."""
-    has_failed = False
-    for step in steps:
-        has_failed = has_failed or step.status == "failed"
-        if step.status in ("aborted", "paused") or (has_failed and step.status == "skipped" and not step.output):
-            return True
-    return False
+    statuses = [step.status for step in steps]
+    after_failure = steps[statuses.index("failed") :] if "failed" in statuses else ()
+    is_left_out = any(step.status == "skipped" and not step.output for step in after_failure)
+    return is_left_out or bool({"aborted", "paused"}.intersection(statuses))
 
 
 def _is_conclusive(output: dict[str, Any]) -> bool:
