@@ -304,7 +304,7 @@ def run_side_by_side(
 
 
 def kill_trees(pids: Sequence[int]) -> None:
-    """Kill these session leaders and all their descendants; wait about 3 s for their end."""
+    """Kill these session leaders and all their descendants; wait 3 s at most for their end."""
     for _ in range(3):  # A process may start another one just before it is killed.
         family = _processes_below(pids)
         for pid in pids:

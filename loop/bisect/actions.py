@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
-from loop.bisect.candidates import CommitLine, read_line
+from loop.bisect.candidates import CommitLine, read_commits
 from loop.bisect.hunt import Regression, open_kernel_bisection
 from loop.bisect.trying import MOST_FAILING_WORKLOADS, map_ticks
 from loop.gate.emulating import is_too_large_to_emulate
@@ -95,7 +95,7 @@ def lines_from_good_sessions(
     lines, problems = list[CommitLine](), list[str]()
     for commit in filter(None, dict.fromkeys(commits)):
         try:
-            lines.append(read_line(folder, commit, bad))
+            lines.append(read_commits(folder, commit, bad))
         except LoopError as error:
             problems.append(error.message)
         if len(lines) == MOST_GOOD_ENDS:

@@ -72,8 +72,9 @@ class CommitLine:
         return os.path.normpath(os.path.join(os.path.relpath(self.folder.resolve(), self.top), name))
 
 
-def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
-    """The line between two revisions; without `bad` it ends with uncommitted changes. LoopError if none is."""
+def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
+    """The commits from `good` to `bad`, along first parents. If `bad` is None: to `HEAD`, and to
+    uncommitted changes, if any. Raises LoopError if there is nothing to search."""
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = require_repository(folder)

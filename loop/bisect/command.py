@@ -13,7 +13,7 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, Usage
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import require_named_target
 from loop.bisect.actions import lines_from_good_sessions
-from loop.bisect.candidates import CommitLine, read_line
+from loop.bisect.candidates import CommitLine, read_commits
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
 from loop.bisect.section import basis_lines, blamed_lines, headline, show_command
 from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
@@ -179,7 +179,7 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
     """The line from the requested revision or the last session that found the variant good. Raises LoopError."""
     folder, variant = setting.project.target, regression.variant
     if request.good:
-        return read_line(folder, request.good, request.bad)
+        return read_commits(folder, request.good, request.bad)
     require_repository(folder)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
@@ -208,7 +208,7 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
     if not request.command:
         raise UsageError("no command to run", hint="loop bisect --good REV --probe exit -- COMMAND")
     folder, here = (request.target or Path.cwd()).absolute(), Path.cwd().resolve()
-    line = read_line(folder, request.good, request.bad or "HEAD")
+    line = read_commits(folder, request.good, request.bad or "HEAD")
     tree = stack.enter_context(open_worktree(line))
     if here.is_relative_to(line.top):
         tree = replace(tree, target=tree.root / here.relative_to(line.top))  # There the command runs.

@@ -628,10 +628,10 @@ def _narrow_down(
     observed = [position for position in testable if evidence.count_at(position) or position in (low, high)]
     good, bad = low, high
     """The latest position that is good, and the earliest that is bad, as far as decided."""
-    probabilities, p_bad, is_one_if_quiet = list[float](), list[float](), False
+    probabilities, p_bad, is_one_left_if_quiet = list[float](), list[float](), False
     for doubt, strict in ((UNLIKELY, False), (DECISIVE, True)):
-        # In the second turn: whether one commit is left, if builds differ as little as assumed.
-        is_one_if_quiet = testable.index(bad) - testable.index(good) == 1
+        # In the second turn: whether the first left one commit, with little noise between builds.
+        is_one_left_if_quiet = testable.index(bad) - testable.index(good) == 1
         probabilities = _step_probabilities(evidence, low, high, rejected, strict=strict)
         p_bad = list(accumulate(probabilities))
         """Probability of each position that it is bad: that the step is at it or before it."""
@@ -649,13 +649,13 @@ def _narrow_down(
                 count = max(evidence.next_count(low, high, unobserved, strict=strict), 1)
                 why = f"probe: {p_bad[unobserved]:.0%} that it regressed"
                 return evidence.request(unobserved, count, why)
-    is_one = testable.index(bad) - testable.index(good) == 1
+    is_one_left = testable.index(bad) - testable.index(good) == 1
     # Only times have noise between builds: code layout does not make builds fail.
     least_step = evidence.find_least_step(low, high, good, bad) if isinstance(evidence, Pairs) else 0.0
     fit = evidence.fit(low, high, strict=True)
-    if not (is_one and fit.step >= least_step):
+    if not (is_one_left and fit.step >= least_step):
         parent, suspect = max(pairwise(testable), key=lambda gap: p_bad[gap[1]] - p_bad[gap[0]])
-        builds = MANY_NEIGHBOURS if is_one_if_quiet else FEW_NEIGHBOURS
+        builds = MANY_NEIGHBOURS if is_one_left_if_quiet else FEW_NEIGHBOURS
         if isinstance(evidence, Pairs):
             request = _request_neighbour(evidence, testable, parent, suspect, builds)
             if request is not None:
@@ -668,7 +668,7 @@ def _narrow_down(
             why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit: {noise}, so it takes "
             why += f"{math.expm1(least_step):+.1%}; {place}"
             return SearchEnd("inconclusive", why, tuple(probabilities))
-        if not is_one and bad - good > min(max((high - low) // 4, 5), WIDEST_RANGE):
+        if not is_one_left and bad - good > min(max((high - low) // 4, 5), WIDEST_RANGE):
             why = f"{bad - good} builds are left that the noise between builds does not tell apart; {place}"
             return SearchEnd("inconclusive", why, tuple(probabilities))
     if isinstance(evidence, Runs) and evidence.is_consistent(0, problem.last_position):
@@ -676,7 +676,8 @@ def _narrow_down(
             if (missing_count := CONSISTENT_RUNS - evidence.count_at(position)) > 0:
                 return evidence.request(position, missing_count, "does it always do the same?")
         first_commits = problem.first_commits
-        culprit = Culprit(first_commits[good + 1], first_commits[bad], 1 / DECISIVE, 1.0)
+        run = first_commits[good + 1], first_commits[bad]
+        culprit = Culprit(*run, evidence=1 / DECISIVE, step=1.0)  # From passing to failing.
         return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
     claim = evidence.make_claim(low, high, number=1 + len(rejected))
     return evidence.request_confirmation(Confirmation(bad, good, claim))

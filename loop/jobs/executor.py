@@ -193,7 +193,7 @@ class Executor:
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = list(slots)
         self._queue: list[JobFolder] = []
-        self._running: dict[str, tuple[JobFolder, Slot]] = {}
+        self._running: dict[str, tuple[JobFolder, Slot]] = {}  # By the job's id.
         self._unnoted_failures: set[str] = set()
         """Ids of failed jobs whose failure could not be written to their folders."""
         self._change = threading.Condition()

@@ -67,7 +67,7 @@ class SlurmSlot(Slot):
     """Runs one Slurm job at a time. `host` is unique: Slurm itself keeps jobs apart."""
 
     def __init__(self, queue: SlurmQueue, host: str) -> None:
-        self.listing, self.host = queue, host
+        self.queue, self.host = queue, host
         self.slurm_id = ""
         """Slurm's number of the current job."""
 
@@ -81,9 +81,9 @@ class SlurmSlot(Slot):
                 is_cancelled = True
                 with contextlib.suppress(WorkFailed):  # A running job sees its file `cancel`.
                     _run_slurm(["scancel", "--state=PENDING", self.slurm_id])
-            elif self.listing.is_listed(self.slurm_id):
+            elif self.queue.is_listed(self.slurm_id):
                 listed_at = time.monotonic()
-            elif self.listing.answered_at - listed_at > EXIT_CODE_WAIT_S and state != "running":
+            elif self.queue.answered_at - listed_at > EXIT_CODE_WAIT_S and state != "running":
                 question = f" and never began it: do the nodes share {job.path.parent}?"
                 raise WorkFailed(f"its job of Slurm ended{question if job.tries == tries else ''}")
             time.sleep(POLL_S)

@@ -31,7 +31,8 @@ class Sender(Model):
         return self.model_dump_json(exclude_none=True)  # An explicit null price is an error.
 
     def rate(self, terms: Terms | None, cloud: str | None) -> Rate | None:
-        """The hourly price of this whole machine; None without one. `terms`: None has the higher one count."""
+        """The hourly price of this whole machine; None without one. `terms`: how it is rented, by
+        the `cloud`; None if unknown: then the higher price counts."""
         if self.prices is None:
             return None
         usd, used_terms = self.prices.usd_and_terms(terms)

@@ -158,7 +158,8 @@ class AcceptedEdit:
         return cls(files, tuple(refused_files))
 
     def as_patch(self, tree: Worktree, path: Path) -> Path:
-        """Write the edit to `path` as a patch against the incumbent in `tree`, which is unchanged afterwards."""
+        """Write the edit to `path` as a patch against the incumbent in `tree`, which is unchanged
+        afterwards. Files outside of `tree` are left out."""
         for name, content in self.files.items():
             if _is_inside(tree, tree.target / name):
                 _replace_file(tree.target / name, content)

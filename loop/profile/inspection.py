@@ -140,7 +140,8 @@ def build_for_gpu(
 def _build_variants(
     context: Context, variants: Mapping[str, CAbiVariant], purpose: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build these variants, and note failures in `findings`; returns the others. `purpose`: of the builds."""
+    """Build these variants; returns the builds. A failure is a problem of `findings`, or missing
+    if no compiler is there. `purpose`: of the builds."""
     built, failures = yield from compile_all(context, variants, will_run=False)
     for failed in failures:
         if failed.no_compiler:

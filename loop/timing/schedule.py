@@ -348,7 +348,7 @@ def measure(
         yield from schedule.time_sets(fitting, pending_sides)
         if len(fitting) < len(batch):
             break
-    rounds, segments = timings.rounds, list(timings.segments)
+    rounds, segments = timings.rounds, list(timings.segments)  # Without those of the proof.
     for number in range(terms.rounds, terms.rounds + PROOF_ROUNDS):
         if not any(unproven_sides().values()):
             break

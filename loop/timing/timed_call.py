@@ -164,7 +164,8 @@ class InputWindows:
         return rotations
 
     def _rotation_in_draws(self, window: Sequence[int] | None) -> int:
-        """By how many draws to rotate, so that the window holds values of known answer; None: random."""
+        """By how many draws to rotate, so that the window holds the values of known answer; random
+        if `window` is None, or if all inputs have one draw only."""
         for number, offset in enumerate(window or ()):
             tensor, offsets = self.call.inputs[number], self.offsets[number]
             if len(offsets) > 1:

@@ -85,7 +85,7 @@ class CallCheck:
         """Make the calls, then find what the output depends on and try inaccessible guard zones."""
         with FaultWatch(lambda: self.prepared.memories):
             self._repeat_with_guards()
-            if self.changed_inputs or self.stray_writes:
+            if self.changed_inputs or self.stray_writes:  # It is wrong already.
                 return self
             if len(self.outputs) > 1 and self.prepared.memories:
                 self.stray_reads = self._find_stray_reads()

@@ -316,8 +316,8 @@ class Judge:
 
     def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
         """Widen the allowed error of output number `index` by what any sound summation and exp may
-        lose. `explained_counts` of the result counts errors that rounded inputs explain, and those by
-        which the reference errs in the call's own types. That run replaces a missing `plain`."""
+        lose. `explained_counts` of the result counts errors that rounded inputs explain, and those of
+        a run of the reference in the call's own types, which replaces a missing `plain`."""
         inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
         if self.functions.has_plain_signature(call) and sizes and not self.has_unknown_outputs:

@@ -128,7 +128,7 @@ def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Sus
             judgements = [output.judge_suspect(answer) for output in compared]
         except Exception:  # The reference may reject a suspect's changed call.
             continue
-        if None not in judgements:
+        if None not in judgements:  # It explains the wrong elements of each.
             fitting[description] = all(judgements)
             if fitting[description]:
                 complete_faults.add(fault_name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bisect.candidates import read_line
+from loop.bisect.candidates import read_commits
 from loop.bisect.command import BisectRequest, run_bisect
 from loop.model.bisect import UNCOMMITTED
 from loop.report.screen import Screen
@@ -123,7 +123,7 @@ def test_what_is_uncommitted_is_read_without_a_trace(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     make_repository(folder, tmp_path / "mark")
     before = {**contents(folder), ".git/index": None}
-    found = read_line(folder, "HEAD~2", None)
+    found = read_commits(folder, "HEAD~2", None)
     assert UNCOMMITTED == found.candidates[-1].commit
     assert before == {**contents(folder), ".git/index": None}
     assert [] == list(tmp_path.glob("mark-*"))

@@ -11,7 +11,7 @@ import pytest
 
 from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, run_to_end
-from loop.bisect.candidates import CommitLine, Untestable, read_line
+from loop.bisect.candidates import CommitLine, Untestable, read_commits
 from loop.bisect.hunt import Bisection
 from loop.bisect.trying import Observing, ProbeMemory, Prober
 from loop.model.bisect import BisectAnswer, Candidate, Metric
@@ -66,7 +66,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> CommitLine:
     """A real repository of so many commits."""
     folder = tmp_path_factory.mktemp("history") / "r"
     commits = make_history(folder, [str(number) for number in range(COUNT)])
-    return read_line(folder, commits[0], "HEAD")
+    return read_commits(folder, commits[0], "HEAD")
 
 
 def hunted(line: CommitLine, prober: Simulated, memory: Path) -> BisectAnswer:

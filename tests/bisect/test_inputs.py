@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.places import find_project, include_folder
 from loop.base.processes import run_to_end
-from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs, read_line
+from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs, read_commits
 from loop.bisect.hunt import open_worktree
 from loop.library import targets
 from loop.model.bisect import UNCOMMITTED
@@ -64,7 +64,7 @@ def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path)
     commit(folder, "a tolerance", manifest.replace("atol: 1.0e-6", "atol: 1.0e-5"), "target.yaml")
     commit(folder.parent, "the header", "#define FACTOR 3\n", "common/factor.h")
     (folder / "notes.md").write_text("not committed")
-    line = read_line(folder, "HEAD~6", None)
+    line = read_commits(folder, "HEAD~6", None)
     assert "uncommitted" == line.commits[-1].commit
     (names,) = built(folder, tmp_path / "cache", line, 0)
     assert [0, 0, 0, 3, 0, 0, 6, 6] == groups(names)
@@ -78,7 +78,7 @@ def test_what_a_commit_in_between_reads_counts_once_it_is_built(folder: Path, tm
     commit(folder, "more changes", "// second\n", "more.h")
     (folder / "more.h").unlink()
     commit(folder, "without", f"{source}// end\n", "scale.c")
-    line = read_line(folder, "HEAD~3", "HEAD")
+    line = read_commits(folder, "HEAD~3", "HEAD")
     good, middle = built(folder, tmp_path / "cache", line, 0, 1)
     assert [0, 1, 1, 3] == groups(good)
     assert [0, 1, 2, 3] == groups(middle)
@@ -102,7 +102,7 @@ def broken(tmp_path: Path) -> Path:
 
 def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(broken: Path, tmp_path: Path) -> None:
     """It says nothing of the others."""
-    line = read_line(broken, "HEAD~4", "HEAD")
+    line = read_commits(broken, "HEAD~4", "HEAD")
     with open_worktree(line) as tree:
         found = builder(broken, tmp_path / "cache", tree)
         with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
@@ -118,7 +118,7 @@ def test_neighbours_with_one_tree_are_one_kernel(tmp_path: Path) -> None:
     commit(folder, "kernel", "k", "kernels/k.cpp")
     commit(folder, "notes", "n", "notes.md")
     commit(folder, "kernel again", "k2", "kernels/k.cpp")
-    found = read_line(folder / "kernels", first, "HEAD")
+    found = read_commits(folder / "kernels", first, "HEAD")
     assert ["commit 1", "commit 2", "kernel", "notes", "kernel again"] == [one.subject for one in found.candidates]
     assert ("commit 0", first) == (found.good.subject, found.good.commit)
 
@@ -127,14 +127,14 @@ def test_the_uncommitted_tree_is_the_last_candidate(tmp_path: Path) -> None:
     """With its files; without any it is not there."""
     folder = tmp_path / "r"
     first, second = make_history(folder, ["a", "b"])
-    assert [second] == [one.commit for one in read_line(folder, first, None).candidates]
+    assert [second] == [one.commit for one in read_commits(folder, first, None).candidates]
     (folder / "state").write_text("c")
     (folder / "new.h").write_text("new")
-    found = read_line(folder, first, None)
+    found = read_commits(folder, first, None)
     assert [second, UNCOMMITTED] == [one.commit for one in found.candidates]
     assert "uncommitted changes: new.h, state" == found.candidates[-1].subject
-    assert [UNCOMMITTED] == [one.commit for one in read_line(folder, "HEAD", None).candidates]
-    assert [second] == [one.commit for one in read_line(folder, first, "HEAD").candidates]
+    assert [UNCOMMITTED] == [one.commit for one in read_commits(folder, "HEAD", None).candidates]
+    assert [second] == [one.commit for one in read_commits(folder, first, "HEAD").candidates]
 
 
 def test_a_line_that_begins_on_a_branch(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_line_that_begins_on_a_branch(tmp_path: Path) -> None:
     git(folder, "checkout", "-q", "main")
     commit(folder, "main", "m", "main.h")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge", "side")
-    line = read_line(folder, good, "HEAD")
+    line = read_commits(folder, good, "HEAD")
     assert ["merge"] == [one.subject for one in line.candidates]
     both = branches_of_merge(line, line.candidates[0], joined=False)
     assert [["main"], ["on the side, too"]] == [[one.subject for one in branch.candidates] for branch in both]
