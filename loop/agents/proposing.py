@@ -115,8 +115,9 @@ def can_isolate() -> bool:
 
 
 def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
-    """The `bwrap` command line that isolates a proposer, with only its own configuration and what `loop kernels
-    check` needs; empty if it runs without isolation. `root`: its worktree; `notes`: folder of the brief."""
+    """The `bwrap` command line that isolates a proposer, with only its own configuration and what
+    `loop kernels check` needs; empty if it runs without isolation. `root`: its worktree; `locks`:
+    as in `ProposerTask`; `notes`: folder of the brief."""
     # A user's own command may keep files anywhere, so it is not isolated.
     if not preset.config_files or not can_isolate():
         return ()

@@ -123,8 +123,8 @@ class Prober:
         raise NotImplementedError
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Whether to search at all. Reduces `workloads` to those that show the regression, and saves
-        what it observes. Raises Untestable if an end cannot be built, or is wrong."""
+        """Whether to search at all (None: yes). Reduces `workloads` to those that show the
+        regression, and saves what it observes. Raises Untestable if an end has no build, or is wrong."""
         yield from ()
         return None
 

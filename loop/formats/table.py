@@ -84,7 +84,8 @@ def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
 
 
 def claiming_formats(path: Path, format_name: str | None = None) -> list[tuple[Format, str]]:
-    """The formats that a path looks like, each with the reason; `format_name`: try only this one."""
+    """The formats that a path looks like, each with the reason; `format_name`: try only this one.
+    Raises UsageError for an unknown one."""
     names = [task_format.name for task_format in FORMATS]
     if format_name is not None and format_name not in names:
         hint = did_you_mean(format_name, names) or f"there are {', '.join(names)}"

@@ -85,24 +85,24 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     bench = context.bench
     variants = dict(variants_to_build(context, context.task.variants))
     variants |= bench.emulated_variants(context.task.emulated)
-    finished, failures = yield from compile_all(context, variants)
+    builds, failures = yield from compile_all(context, variants)
     summaries, headers = list[str](), set[str]()
-    for library in finished:
+    for library in builds:
         headers |= {*library.framework_headers}
         if library.compiled:
             origin = "cached" if library.cached else f"compiled in {library.seconds:.1f} s"
             summaries.append(f"{library.variant} {origin}")
-    summaries += [library.note for library in finished if library.note]
-    message = ", ".join(summaries) if finished else "no variant is compiled"
+    summaries += [library.note for library in builds if library.note]
+    message = ", ".join(summaries) if builds else "no variant is compiled"
     output = BuildOutput(
         ok=not failures,
         message=failures[0].message if failures else message,
         hint=failures[0].hint if failures else None,
-        identity=" ".join(f"{library.variant}={library.build_id}" for library in finished),
-        builds=finished,
-        units=max((library.units for library in finished), default=0),
+        identity=" ".join(f"{library.variant}={library.build_id}" for library in builds),
+        builds=builds,
+        units=max((library.units for library in builds), default=0),
         framework_headers=tuple(sorted(headers)),
-        seconds=sum(library.seconds for library in finished if not library.cached),
+        seconds=sum(library.seconds for library in builds if not library.cached),
     )
     return Result(output, idle=not variants)
 
@@ -438,12 +438,12 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
 
 def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
     """Report variants whose build differs from the known-good build, and the changed files."""
-    finished, failures = yield from build_selected(context)
+    builds, failures = yield from build_selected(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     known_good = context.past.known_good
     changed, unknown, commit = list[str](), list[str](), None
-    for library in finished:
+    for library in builds:
         if library.variant not in known_good:
             unknown.append(library.variant)
         elif known_good[library.variant].build_id != library.build_id:
@@ -457,7 +457,7 @@ def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOu
     output = ChangesOutput(
         ok=True,
         message=message,
-        identity=" ".join(f"{library.variant}={library.build_id}" for library in finished),
+        identity=" ".join(f"{library.variant}={library.build_id}" for library in builds),
         changed=tuple(changed),
         count=len(changed),
         files=tuple(sorted(lines_by_file))[:MOST_FILES_SHOWN],

@@ -97,7 +97,7 @@ class HostArrays:
         return make_loop_tensor(array.ctypes.data, array.shape, strides, ELEMENT_NAMES[array.dtype])
 
     def read_back(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
-        """Copy the output from `tensor` to its array: nothing to do on the host, where they share memory."""
+        """Copy the output from `tensor` to its array. On the host they share memory: no copy."""
 
     def write_back(self, tensor: LoopTensor, array: Array) -> None:
         """Copy an array that the mistake changed to its tensor; nothing to do on the host."""

@@ -58,7 +58,8 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
 def price_restart(
     minutes: float, source: str, card: RateCard, usd_per_hour: float, waiting: Waiting | None = None
 ) -> StopCost:
-    """Cost of a stop: minutes of the restart, from `source`, at the rates of the GPU and of who waits."""
+    """Cost of a stop: minutes of the restart, from `source`, at the rates of the GPU and of who
+    waits (`waiting`; None: whom the rate card names). Raises UsageError if that has no price."""
     card_rate = card.find_rate(card.waiting)
     if waiting is None:
         waiting = "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"

@@ -179,7 +179,8 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
 
 
 def fit_plan_to_target(plan_file: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
-    """The plan without workload sets that the target lacks. Of a project's own plan, that is a mistake."""
+    """The plan without workload sets that the target lacks; with the target's first set if none
+    is left. Raises DefinitionError for a project's own plan with a set that the target lacks."""
     target, own_folder = setting.target, setting.project.definitions_folder("plans")
     sets = plan_file.value.workloads
     missing = [name for name in sets if name not in target.workloads]

@@ -101,8 +101,8 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> RunningAction[TheirsO
 
 
 def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Generator[Tick, None, Verdict]:
-    """The evaluator's verdict; `not available` if `loop` knows none for the task's format. Raises UsageError
-    if the checkout does not exist."""
+    """The evaluator's verdict; `not available` without the GPU or checkout that it needs. Raises
+    UsageError if the checkout does not exist."""
     checkout = Path(terms.evaluator).absolute() if terms.evaluator else None
     python = terms.evaluator_python or sys.executable
     evaluator_input = ForeignAnswer(

@@ -201,9 +201,10 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         answered = self._judge.find_answered(self._target_request, call.key)
         if answered is None:
             return call
-        path, known = call.output.path, answered[1]
-        parts = tuple(part.replace(path=path) for part in known.several_outputs)
-        return known.replace(output=known.output.replace(path=path), several_outputs=parts)
+        path, answered_call = call.output.path, answered[1]
+        parts = tuple(part.replace(path=path) for part in answered_call.several_outputs)
+        output = answered_call.output.replace(path=path)
+        return answered_call.replace(output=output, several_outputs=parts)
 
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """Combine a variant with its build; the name `baseline` means the target's baseline.

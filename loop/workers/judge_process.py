@@ -62,7 +62,7 @@ class Orders:
         words[ORDER_KIND] = operation
         start_ns = clock_ns()
         words[ORDER] = number
-        if bell is not None:
+        if bell is not None:  # They share a core, so neither can poll.
             bell.wake_worker()
             while not bell.wait_for_worker(LIFE_CHECK_S) or words[DONE_ORDER] != number:
                 yield from self._check_worker(clock_ns() - start_ns, number)
