@@ -82,11 +82,10 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
             else:
                 bisection = _open_kernel_bisection(request, screen, stack)
             bisection.prober.emptied = set() if request.again else None
-            line = bisection.line
-            count, changes = len(line.candidates), ""
-            if line.commits[-1].commit == UNCOMMITTED:
-                count, changes = count - 1, " and uncommitted changes"
-            screen.say(f"{say.count(count, 'commit')}{changes} after {line.good.name}")
+            is_dirty = bisection.line.commits[-1].commit == UNCOMMITTED
+            count = say.count(len(bisection.line.candidates) - is_dirty, "commit")
+            changes = " and uncommitted changes" if is_dirty else ""
+            screen.say(f"{count}{changes} after {bisection.line.good.name}")
             answer = run_with_progress(bisection, request.budget_minutes, screen)
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
@@ -136,9 +135,9 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisecti
     if answer.swapped:
         good, bad = request.bad or "HEAD", request.good or line.good.short_commit
         return f"--good {good} --bad {bad}, if it was the other way round"
-    if answer.outcome == "no_regression" and bad_end.commit == UNCOMMITTED:
-        return "the same command with --bad HEAD, if the uncommitted changes mend it"
     if answer.outcome == "no_regression":
+        if bad_end.commit == UNCOMMITTED:
+            return "the same command with --bad HEAD, if the uncommitted changes mend it"
         return "loop doctor: compare the environment with the one in which it was seen"
     return ""
 

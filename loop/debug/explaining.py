@@ -322,9 +322,7 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
     for variant, checks in wrong_by_variant.items():
         smallest, explanation = smallest_by_variant.get(variant), explanation_by_variant.get(variant)
         lines = tuple(_diagnosis_lines(finished, checks, smallest, explanation))
-        command = ""
-        if smallest:  # What fails only at times, or after other calls, needs the other workloads too.
-            command = head.verify_command(variant, "" if smallest.note else smallest.words, smallest.seed)
+        command = head.verify_command(variant, smallest.words, smallest.seed) if smallest else ""
         if command or explanation or any(label == "Component" for label, _ in lines):
             cause, rule = (explanation.cause, explanation.rule) if explanation else ("", "")
             diagnoses.append(Diagnosis(variant=variant, lines=lines, command=command, cause=cause, rule=rule))

@@ -32,7 +32,7 @@ class Smallest(Model):
     check: Check
     began: str
     words: str
-    """The workload for a command line: `B=1 S=65 D=64`."""
+    """The workload for a command line: `B=1 S=65 D=64`; empty if it failed only at times, or after others."""
     seed: int
     probes: int
     minimal: bool
