@@ -24,7 +24,7 @@ from loop.store.rows import compute_row
 
 RECENT_SESSIONS = 200  # Number of newest sessions that predictions, proposals and decisions use.
 MAX_NAMED = 5  # Messages name at most this many damaged folders; `loop sessions list --json` has all.
-FORMAT = f"24 {__version__}"
+FORMAT = f"25 {__version__}"
 """Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
 
 
