@@ -578,8 +578,6 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
         worst, is_nan = finding.worst.text, finding.worst.got is None
         value_cause: Cause = "loose tolerance" if finding.passes_only_as_stated else "elements"
         worst += "; by the stated tolerance zeros would be right" if finding.passes_only_as_stated else ""
-        if finding.is_integer:
-            worst += "; if these are indices of equal values, a `checker` in target.yaml can accept either"
         is_all_nan = is_nan and finding.wrong == finding.total
         # A Python variant may return an earlier result, which `loop` overwrote by NaN after reading.
         if side.kind == "python" and is_all_nan and finding.worst.expected is not None:
@@ -589,6 +587,8 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
         elif reply.depends_on_prefill and not is_nan:
             value_cause = "not written"
             worst += "; what stood in the output before the call shows in it"
+        elif finding.is_integer:
+            worst += "; if these are indices of equal values, a `checker` in target.yaml can accept either"
         return "NaN" if is_nan else value_cause, f"{wrong_text} on {place}; worst {worst}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"

@@ -80,12 +80,10 @@ class TargetState:
         sentences = [wrong_sentence(failures) for failures in self.failures_by_variant(rows).values()]
         if unjudged := self.find_unjudged(rows):
             sentences.append(unjudged_sentence(unjudged))
-        few = []
+        few, total = list[str](), self.workload_count
         for name, sets in self.declared_workloads.items():
-            count = len(set().union(*sets.values()))
-            if 2 * count < self.workload_count:
-                share = f"{count} of {self.workload_count} workloads"
-                few.append(f"{name} was judged on {share} alone: name more that it takes")
+            if 2 * (count := len(set().union(*sets.values()))) < total:
+                few.append(f"{name} was judged on {count} of {total} workloads alone: name more that it takes")
         return tuple(sentences or few or [ALL_RIGHT])
 
 
