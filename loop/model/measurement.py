@@ -6,7 +6,6 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from loop.base.stats import plain_ratio, speedup_text
 from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
@@ -278,12 +277,6 @@ class Measurement(Model):
     """Rounds excluded because the GPU (throttling) or other programs slowed down only one side."""
     held_back: str | None = None
     """Which side was slowed down in most rounds, and by what. None: neither."""
-
-    @property
-    def speed_text(self) -> str:
-        """Ratio and interval as text: `1.62x [1.55, 1.70]`."""
-        low, high = self.interval
-        return f"{speedup_text(self.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
 
 
 class PropertyCheck(Model):

@@ -2,9 +2,8 @@
 
 Begin with `actions` or `resource_actions`. `actions` profiles each variant on its worst workload:
 roofline, launch, compiler report, hardware counters. `bottleneck` walks the pattern's decision tree
-with these facts. An unknown fact is never zero: a rule that reads one does not match. It also
-states the gain that a leaf promises, and compares earlier promises with results. `profile` runs the
-compiler, ncu and torch's profiler. `roof` holds the roofline and measures a processor's.
+with these facts. An unknown fact is never zero: a rule that reads one does not match. `profile` runs
+the compiler, ncu and torch's profiler. `roof` holds the roofline and measures a processor's.
 
 `resource_actions` compiles for a GPU, checks budgets and writes that part of the report.
 `inspection` collects the compiler's report and the launches of the host code in a dry run.
