@@ -284,7 +284,8 @@ def run_to_end(task: Generator[Tick, None, Any]) -> Any:
 def run_side_by_side(
     tasks: Iterable[Generator[Tick, None, Result]], max_running: int
 ) -> Generator[Tick, None, list[Result]]:
-    """Run generators of ticks in turns, `max_running` at a time; return their results in order."""
+    """Run generators of ticks in turns, `max_running` at a time; return their results in order. If
+    one raises, the others are closed."""
     not_started = enumerate(tasks)
     running = dict(itertools.islice(not_started, max_running))  # Number of a task to the task.
     results: dict[int, Result] = {}

@@ -61,8 +61,7 @@ class CommitLine:
 
     @functools.cached_property
     def file_changes(self) -> list[dict[str, str]]:
-        """For each of `commits`, path to git object: the good end's files, then changes; empty for a removed
-        file."""
+        """Per commit, path to git object: the good end's files, then changes; empty: removed."""
         commits = [commit.commit for commit in self.commits if commit.commit != UNCOMMITTED]
         changes = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
         return [*changes, dict(self.uncommitted_files)] if self.uncommitted_files else changes

@@ -119,9 +119,9 @@ class ShownPattern(Printed, Pattern):
 def show_pattern(name: str, target: Path | None) -> ShownPattern:
     """A pattern with its statistics. Raises LoopError for an unknown name."""
     here = find_project(target, Path.cwd())
-    read = definitions.choose(definitions.patterns(here), name, "pattern")
-    statistics = compute_statistics({name: read.value}, index.rows(here.sessions))[name]
-    return ShownPattern(file=str(read.path), statistics=statistics, **dict(read.value))
+    file = definitions.choose(definitions.patterns(here), name, "pattern")
+    statistics = compute_statistics({name: file.value}, index.rows(here.sessions))[name]
+    return ShownPattern(file=str(file.path), statistics=statistics, **dict(file.value))
 
 
 class PlanList(Printed):
@@ -150,8 +150,7 @@ class CheckedDefinitions(Printed):
     _checked: int = PrivateAttr(0)
 
     def show(self, screen: Screen) -> None:
-        """Print a mistake per line, or how many definitions (of patterns, plans, the target, the
-        rate card) are right."""
+        """Print a mistake per line, or how many patterns, plans, target and rate card are right."""
         screen.data("\n".join(self.complaints) or f"{self._checked} definitions, no complaints")
 
 
@@ -173,8 +172,8 @@ def _check_project(target: Path | None) -> int:
     rates(setting.project)
     read_histories()
     mistakes = []
-    for read in setting.patterns.values():
-        mistakes += check_pattern(read, setting.patterns, {})
+    for pattern in setting.patterns.values():
+        mistakes += check_pattern(pattern, setting.patterns, {})
     for plan in setting.plans.values():
         mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
     if mistakes:

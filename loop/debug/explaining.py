@@ -187,8 +187,7 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
         prober.begin_process(threads=1)
 
     def fails(case: Case, seed_shifts: Sequence[int]) -> Generator[Tick, None, bool | None]:
-        """Whether a case fails with the values of any of these seeds; None: with another
-        failure."""
+        """Whether a case fails with the values of any of these seeds; None: it fails otherwise."""
         for shift in seed_shifts:
             layout = cast(Layout, case["inputs"])
             outcome = yield from prober.ask_gate(_entry_of(case), layout, shift)

@@ -57,8 +57,7 @@ class Rule:
 
 
 class RuleSearch:
-    """Searches a rule. The caller runs each case from `next_case` and passes the result to
-    `learn`."""
+    """Searches a rule. The caller runs each case of `next_case` and gives the result to `learn`."""
 
     def __init__(
         self,
@@ -252,8 +251,7 @@ def _key(case: Case) -> tuple[tuple[str, Scalar], ...]:
 def _join(
     word: str, other_word: str, a: Rule, b: Rule, *, cost: float, combine: Callable[[Iterable[bool]], bool]
 ) -> Rule:
-    """The rule that joins two by a word, as `and`. `other_word`: joins their opposites; `cost`: of
-    joining."""
+    """Join two rules by a word, as `and`; their opposites by `other_word`. `cost`: of joining."""
     text, opposite = f"{a.text} {word} {b.text}", f"{a.opposite} {other_word} {b.opposite}"
     cost, limits = a.cost + b.cost + cost, (*a.limits, *b.limits)
     return Rule(text, opposite, cost, lambda case: combine((a.holds(case), b.holds(case))), limits)

@@ -159,8 +159,7 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
-    """Report the machine's cloud; fails if the cloud says within `ANSWER_LIMIT_S` that it takes the machine
-    away."""
+    """Report the machine's cloud; fails if that announces preemption within `ANSWER_LIMIT_S`."""
     watch, deadline = context.preemption_watch, time.monotonic() + ANSWER_LIMIT_S
     if watch is None:
         message = "preemption watch: nothing is watched outside a session"

@@ -184,8 +184,7 @@ def workloads(
 
 
 def unjudged_workload_names(context: Context) -> set[str]:
-    """Names of the workloads that the last verification of this session could not judge. Empty if nothing
-    was verified."""
+    """Names of workloads that the session's last verification left unjudged; empty without one."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
     if verification is None:
         return set()

@@ -146,8 +146,7 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
-    """Run one call per workload, with inputs that exist, in a worker under a tool; a failure is noted, not
-    raised."""
+    """Run a call per workload, on inputs that exist, in a worker under a tool; notes failures."""
     examination, note, failures = Examination(), f"{side.name} under {tool}", list[str]()
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"

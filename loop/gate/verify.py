@@ -66,8 +66,7 @@ class Job:
     side: Side
     workloads: Sequence[Workload]
     layouts: bool = True
-    """Whether to try other input layouts on one workload of each type, and first calls of fresh
-    processes."""
+    """Whether to try other layouts on a workload of each type, and first calls of new processes."""
     fail_fast: bool = False
     """Whether the first failure ends the checks of this side."""
     call_limit_s: float | None = None

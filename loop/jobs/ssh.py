@@ -126,7 +126,7 @@ class SshSlot(Slot):
         return self.trouble is None
 
     def close(self) -> None:
-        """End and remove the jobs that are still there, then close the connection."""
+        """End and remove the jobs still there (one try if it has trouble); close the connection."""
         with self.connection, contextlib.suppress(LoopError):
             retry_unreachable(self._remove_stale_jobs, 0.0 if self.trouble else REMOVE_LIMIT_S)
 

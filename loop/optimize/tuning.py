@@ -204,8 +204,7 @@ class PointSearch:
         return best
 
     def describe_points(self) -> str:
-        """How the search went, in words: `of 4 others 1 did not compile, 2 timed, the best at
-        1.02x`."""
+        """How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`."""
         texts = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
         counts = Counter(texts.get(trial.outcome, "timed") for trial in self.trials)
         ratios = [trial.ratio for trial in self.trials if trial.ratio is not None]

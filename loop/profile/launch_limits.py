@@ -183,8 +183,7 @@ def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
 
 
 def _gpu_for(context: Context, variant: Variant) -> DeviceFacts | None:
-    """Facts of the GPU for a variant: the one at hand, else the manifest's first; None on a
-    processor."""
+    """Facts of a variant's GPU: the one at hand, else the manifest's first; None on a processor."""
     if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
         return gpu_at_hand(context) or next(iter(context.bench.target.devices.values()), None)
     return None

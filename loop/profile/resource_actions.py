@@ -115,8 +115,7 @@ def _check_findings(
 
 
 def merge_launches(placed: Sequence[Placement], timed: set[str]) -> tuple[Placement, ...]:
-    """Each distinct launch once, and whether it is timed on any workload. `timed`: names of
-    workloads."""
+    """Each distinct launch once, and whether a workload whose name is in `timed` has it."""
     merged: dict[str, Placement] = {}
     for placement in placed:
         key = placement.model_dump_json(exclude={"workload"})

@@ -112,8 +112,7 @@ class Choices:
         return call
 
     def add_options(self) -> Call:
-        """The call of a function without a signature: tensors in the order of `--like`, then
-        `--set` by name."""
+        """The call of a function without a signature: tensors by `--like`, then `--set` by name."""
         call: Call = []
         for path in (*self.likes, *self.values):
             text = self.add(path, None, Parameter.empty, {}) or ""
@@ -185,8 +184,7 @@ class Choices:
         return Choice(name, attributes={name: value})
 
     def _add_class(self, path: str, annotation: Any, reads: Reads) -> str:
-        """Add a parameter of a class, by the parameters of its constructor. Returns a call of the
-        class."""
+        """Add a parameter of a class, by those of its constructor. Returns a call of the class."""
         name = annotation.__qualname__
         self.imports[f"from {annotation.__module__} import {name.partition('.')[0]}"] = None
         if issubclass(annotation, enum.Enum):

@@ -231,8 +231,7 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
 
 
 def _dims_of(calls: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> tuple[str, ...]:
-    """Names of an output's dimensions; empty if unclear. `calls`: sizes of each call, and the
-    output's shape."""
+    """An output's dimensions, out of `names`; empty if unclear. `calls`: sizes and output shape."""
     ranks = {len(shape) for _, shape in calls}
     dims: list[str] = []
     for axis in range(min(ranks)):

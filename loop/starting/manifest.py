@@ -74,8 +74,7 @@ def manifest(
 
 
 def _values_text(inputs: Sequence[TensorSpec], edges: Sequence[Mapping[str, Any]]) -> str:
-    """The text of `values` in target.yaml: by name, distributions from which loop draws; empty
-    without any."""
+    """The text of `values` in target.yaml: by name, distributions to draw from; or empty."""
     drawn = {workload.get("drawn") for workload in edges}
     names = [tensor.name for tensor in inputs if tensor.values == "positive"]
     positive = dict.fromkeys(names, DISTRIBUTIONS["positive"])

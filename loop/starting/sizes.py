@@ -13,8 +13,7 @@ DIFFERENT_SIZES = (
     (64, 32, 16, 8, 4, 2, 2, 2),
     (16, 64, 32, 8, 128, 4, 2, 2),
 )
-"""Sizes of the dimensions, to try one row after the other. With equal ones, wrong calls run,
-too."""
+"""Sizes of the dimensions, to try row by row. With equal ones, wrong calls run, too."""
 
 
 class Sizes:

@@ -75,8 +75,7 @@ class FirstVariant:
 
     function: str
     yaml_line: str
-    """Its line in target.yaml; of a plain C function, that of the entry which `EntryWriter.write`
-    makes."""
+    """Its line in target.yaml; of a plain C function, that of `EntryWriter.write`'s entry."""
     copied_files: Mapping[str, Path] = field(default_factory=dict)
     """File name in the target to the user's file, the kernel's own source first."""
     scalars: tuple[str, ...] = ()

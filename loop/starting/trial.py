@@ -1,5 +1,4 @@
-"""A user's function as the Python files of a first target call it: reference, variant and
-generator."""
+"""A user's function as the files of a first target call it: reference, variant, generator."""
 
 import re
 import sys

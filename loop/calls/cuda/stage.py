@@ -195,8 +195,7 @@ class DeviceCompiledCall(CompiledCall):
         return launch_and_wait
 
     def read_output(self) -> bytes:
-        """Wait for the stream; return the last output's bytes. Raises Refused if work continued on
-        another stream."""
+        """Wait for the stream; return the last output's bytes. Refused if another stream works."""
         the_stream().synchronise()
         data = super().read_output()
         refuse_late_work(the_device().synchronise_all)
