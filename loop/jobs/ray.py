@@ -23,6 +23,7 @@ from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
 from loop.jobs.executor import Slot, run_job
 from loop.jobs.folder import EXIT_CODE, LOCK, SOURCES, TASK, JobFolder, detect_devices, jobs_folder
+from loop.jobs.local import split_cores
 
 NO_NODE_LIMIT_S = 120.0
 """Seconds that a cluster may have no usable node before the job fails."""
@@ -44,11 +45,29 @@ def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     job = JobFolder(jobs_folder() / f"ray-{os.getpid()}" / id_)
     shutil.rmtree(job.path, ignore_errors=True)
     unpack(packed, job.path)
+    all_cores = os.sched_getaffinity(0)
     try:
+        # The job's processes inherit the cores. Ray gives the same process another job later.
+        os.sched_setaffinity(0, (own_cores() if gpu else ()) or all_cores)
         run_job(job, device=detect_devices(gpu=gpu)[0])
         return pack(job.path, without=(TASK, SOURCES, LOCK))
     finally:
+        os.sched_setaffinity(0, all_cores)
         shutil.rmtree(job.path.parent, ignore_errors=True)
+
+
+def own_cores() -> list[int]:
+    """In a Ray task: the cores for a job on the task's GPU, so that jobs on the node's other GPUs have
+    others. Ray itself binds no task to cores. Empty (all cores) if the node has few cores, or if Ray does
+    not number its GPUs."""
+    ray = importlib.import_module("ray")
+    context = ray.get_runtime_context()
+    node = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+    gpu_count = int(node["Resources"].get("GPU", 0))
+    (gpu_number,) = map(str, context.get_accelerator_ids()["GPU"][:1] or [""])
+    if not gpu_number.isdecimal() or int(gpu_number) >= gpu_count:
+        return []
+    return split_cores(gpu_count)[int(gpu_number)]
 
 
 def check() -> None:

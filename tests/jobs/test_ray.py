@@ -90,6 +90,23 @@ def test_a_node_allows_the_sources_that_were_sent(tmp_path: Path, monkeypatch: p
     assert [] == [*(tmp_path / "state" / "jobs").iterdir()]
 
 
+def test_a_job_has_the_cores_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two jobs of one node have other cores; without a number of its GPU a job has all."""
+    gpu_ids = ["1"]
+    context = SimpleNamespace(get_node_id=lambda: "b", get_accelerator_ids=lambda: {"GPU": gpu_ids})
+    nodes = [{"NodeID": "a", "Resources": {}}, {"NodeID": "b", "Resources": {"GPU": 2.0}}]
+    stub = SimpleNamespace(get_runtime_context=lambda: context, nodes=lambda: nodes)
+    monkeypatch.setitem(sys.modules, "ray", stub)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    shares = [on_ray.own_cores()]
+    gpu_ids[0] = "0"
+    shares.append(on_ray.own_cores())
+    assert [4, 4] == [len(set(share)) for share in shares]
+    assert not set(shares[0]) & set(shares[1])
+    gpu_ids[0] = "GPU-d5ca6fba"
+    assert [] == on_ray.own_cores()
+
+
 class Mixed:
     """A cluster whose nodes have GPUs of two kinds, and which loses all of them once a task waits."""
 
