@@ -197,7 +197,7 @@ class LatencyProbe(KernelProbe):
             log_ratios = yield from self.time_pairs(bad, good, terms)
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
-        chosen_names = choose_workloads(log_ratios)
+        chosen_names = choose_slower_workloads(log_ratios)
         self.workloads = [workload for workload in self.workloads if workload.name in chosen_names]
         if not self.memory.probes():
             values = [*map(fmean, zip(*(log_ratios[name] for name in chosen_names), strict=False))]
@@ -233,7 +233,7 @@ class LatencyProbe(KernelProbe):
         return log_ratios
 
 
-def choose_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
+def choose_slower_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
     """The workloads on which the gate finds the bad end slower; else those it cannot decide; else all."""
     verdict_by_name = {}
     for name, values in log_ratios.items():

@@ -126,7 +126,7 @@ def _named_values(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from _named_values(member, f"{path}.{name}" if path else str(name))
 
 
-def outputs_of(result: Any) -> dict[str, Any]:
+def outputs_by_path(result: Any) -> dict[str, Any]:
     """Map paths to the outputs in a function's result. A number becomes a tensor without dimensions.
     Any other object stays as it is: it may be a tensor subclass that computes later."""
     outputs = dict(_named_values(result))
@@ -197,7 +197,7 @@ class Callee:
 
     def checked_outputs(self, result: Any) -> list[Tensor]:
         """The output tensors in a call's result. Raises Refused unless they are as expected."""
-        expected, tensors = self.call.separate_outputs, list(outputs_of(result).values())
+        expected, tensors = self.call.separate_outputs, list(outputs_by_path(result).values())
         # A single output may come in a sequence or as a number. Else the check below judges the result.
         may_convert = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
         if not self.call.several_outputs and not may_convert:
@@ -227,7 +227,7 @@ def overwrite_result(result: Any) -> None:
     """Fill returned tensors with NaN or the smallest integer, so that a reused result shows. Tensors
     of bool stay, because both of their values are valid."""
     with torch.inference_mode():
-        for tensor in outputs_of(result).values():
+        for tensor in outputs_by_path(result).values():
             if type(tensor) is not Tensor or tensor.dtype == torch.bool:
                 continue
             # An expanded axis (stride 0) repeats one element, which may be written only once.

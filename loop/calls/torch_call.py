@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned, refuse_late_work
-from loop.calls.callee import Callee, outputs_of, overwrite_result
+from loop.calls.callee import Callee, outputs_by_path, overwrite_result
 from loop.calls.cuda.stage import LEFT_WORK
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
 from loop.calls.memory import LARGEST, Guard, Memory, draw_guard, guard_zone_bytes
@@ -230,7 +230,7 @@ class TensorCall(Prepared):
         result, self.result = self.result, None
         if self.output_buffers:
             return
-        outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
+        outputs = [output for output in outputs_by_path(result).values() if type(output) is Tensor]
         output_storages = {output.untyped_storage().data_ptr() for output in outputs}
         # A view of an input must stay: the next call needs its values.
         if not any(tensor.untyped_storage().data_ptr() in output_storages for tensor in self.arguments):

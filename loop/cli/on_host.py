@@ -186,7 +186,7 @@ def _fetch_results(
     retry_unreachable(lambda: connection.fetch_results(folder, BUNDLE_FILE, past=past), GIVE_UP_S)
     if last_state.state in job_files.ENDED_STATES:
         folder.verify_results(past)
-    session_folders = sent_jobs.import_sessions(folder, sent)
+    session_folders = sent_jobs.import_job_sessions(folder, sent)
     for session in session_folders:
         screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
     bundle = folder.path / BUNDLE_FILE

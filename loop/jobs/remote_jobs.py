@@ -81,7 +81,7 @@ def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
             yield folder, sent
 
 
-def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
+def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
     """Copy a job's sessions into the local sessions folder; returns their new folders. Raises WorkFailed if
     another session has that name. Only the resumed session is replaced, and only if it did not also continue
     here."""

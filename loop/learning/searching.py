@@ -18,8 +18,8 @@ def query_terms(query: str) -> list[str]:
 
 
 def search(terms: Sequence[str], texts: Mapping[str, str]) -> tuple[list[str], int]:
-    """Names of the entries that have the most of these words, and how many each has. `texts`: name to the text of
-    an entry. A word also matches the beginning of a longer one."""
+    """Names of the entries with the most of `terms` (see `query_terms`), and how many each has.
+    `texts`: name to an entry's text. A term also matches the beginning of a longer word."""
     count_by_name: dict[str, int] = {}
     for name, text in texts.items():
         words = WORD.findall(text.lower())

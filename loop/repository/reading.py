@@ -214,8 +214,8 @@ def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
             when = None
         yield Candidate(
             commit=commit,
-            subject=one_line(subject),
-            author=one_line(author),
+            subject=plain_line(subject),
+            author=plain_line(author),
             when=when,
             merge=len(parents.split()) > 1,
             parents=tuple(parents.split()),
@@ -223,6 +223,6 @@ def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
         )
 
 
-def one_line(text: str) -> str:
+def plain_line(text: str) -> str:
     """Text on one line, without terminal escape sequences."""
     return " ".join(remove_escapes(text).split())

@@ -88,7 +88,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
         with folder.locked_with_head(head):
-            return run_to_end(Session(request, setting, head, folder, screen), repeat_all=False)
+            return walk_and_close(Session(request, setting, head, folder, screen), repeat_all=False)
 
 
 def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -> int:
@@ -118,7 +118,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         revision, attended = read_revision(setting.project.target), head.attended or request.attended
         head = head.model_copy(update={"revision": revision, "attended": attended, **hashes})
         folder.write_head(head)
-        return run_to_end(replace(session, head=head), repeat_all=is_changed)
+        return walk_and_close(replace(session, head=head), repeat_all=is_changed)
 
 
 def sources_hash_to_resume(session: Session) -> str:
@@ -135,7 +135,7 @@ def sources_hash_to_resume(session: Session) -> str:
     )
 
 
-def run_to_end(session: Session, *, repeat_all: bool) -> int:
+def walk_and_close(session: Session, *, repeat_all: bool) -> int:
     """Walk the open steps, or all (`repeat_all`), and close. A LoopError gets the resume command as its hint."""
     try:
         with errors_as_machine_failures(session.setting, f"go on with: {session.head.resume_command}"):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loop.base.errors import UsageError
-from loop.calls.callee import outputs_of
+from loop.calls.callee import outputs_by_path
 from loop.calls.torch_side import DTYPE_NAMES, same_bits
 from loop.starting.choices import Call, Choice
 from loop.starting.model import Scalar, TensorSpec
@@ -202,7 +202,7 @@ class Trial:
         inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
         arguments = [_copy(value, as_float64=as_float64) for value in inputs]
         before = [_copy(value, as_float64=False) for value in arguments]
-        outputs = outputs_of(self.function(*arguments, **attributes))
+        outputs = outputs_by_path(self.function(*arguments, **attributes))
         for name, output in outputs.items():
             if not isinstance(output, Tensor) or output.dtype not in DTYPE_NAMES:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__

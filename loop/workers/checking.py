@@ -223,7 +223,7 @@ def list_launches(request: ListLaunches) -> DryLaunches:
         raise Refused(f"a line of {LAUNCHES_VARIABLE} is no JSON: {error}") from error
 
 
-def observe_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
+def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     """Make a call under a tool; return its kernels if `how` is `trace` (Refused without a GPU), else ().
     `once`, for sanitizers: each tensor of a compiled GPU variant is an allocation of exactly its size,
     the output uninitialised, so that out-of-bounds accesses and reads of unwritten memory show.

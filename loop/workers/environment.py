@@ -12,7 +12,7 @@ RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcubla
 """Libraries that must not be loaded twice from different files in one process."""
 
 
-def run_check(request: CheckEnvironment) -> EnvironmentFinding:
+def run_environment_check(request: CheckEnvironment) -> EnvironmentFinding:
     """Run one environment check by name. A failed import is the check's finding."""
     checks = {"torch": check_torch, "numpy": check_numpy, "device": check_device, "libraries": check_libraries}
     try:

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> None:
         if isinstance(request, CheckEnvironment):
             from loop.workers import environment
 
-            return environment.run_check(request)
+            return environment.run_environment_check(request)
         if not isinstance(request, SetTarget):
             return judge.reply_to(request)
         from loop.workers.judge import Judge

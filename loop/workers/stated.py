@@ -24,7 +24,7 @@ from torch import OutOfMemoryError, Tensor
 
 from loop.base.own_process import limit_memory
 from loop.calls import torch_side
-from loop.calls.callee import SplitStructure, outputs_of, rebuild_structure, split_structure
+from loop.calls.callee import SplitStructure, outputs_by_path, rebuild_structure, split_structure
 from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import bits_of, bytes_of, same_bits
 from loop.mistakes.functions import floating_positions
@@ -81,7 +81,7 @@ class StatedTask:
             values = {"inputs": rebuilt, "expected": expected, "outputs": output}
             arguments = [values[name] for name in self.terms["given"]]
             return run_check(partial(self.checker, *arguments))
-        right_tensors, tensors = outputs_of(expected).values(), outputs_of(output).values()
+        right_tensors, tensors = outputs_by_path(expected).values(), outputs_by_path(output).values()
         if len(right_tensors) != len(tensors):
             return f"{len(tensors)} outputs where {len(right_tensors)} are expected"
         for right_tensor, tensor in zip(right_tensors, tensors, strict=True):
@@ -152,8 +152,8 @@ def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
             reason = task.explain_rejection(reference_inputs, expected, output)
             if reason:
                 return {"status": "wrong", "why": f"{case['name']}, trial {trial + 1}: {reason}"}
-            tensors = [*inputs.tensors, *outputs_of(output).values()]
-            right_tensors = [*reference_inputs.tensors, *outputs_of(expected).values()]
+            tensors = [*inputs.tensors, *outputs_by_path(output).values()]
+            right_tensors = [*reference_inputs.tensors, *outputs_by_path(expected).values()]
             has_same_count = len(tensors) == len(right_tensors)
             is_same = is_same and has_same_count and all(map(same_bits, tensors, right_tensors))
     except Exception as error:
@@ -178,7 +178,7 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
             output = task.call_function(task.instantiate(task.reference), copy_inputs(inputs))
             input_shapes = _floating_shapes(inputs)
             output_shapes = _floating_shapes(split_structure(output))
-            findings += _find_float64_conflicts(task, inputs, outputs_of(output))
+            findings += _find_float64_conflicts(task, inputs, outputs_by_path(output))
         findings += _find_seed_problems(task, case, inputs)
         data = [bytes_of(bits_of(tensor).cpu()) for tensor in inputs.tensors]
         case_digest = hashlib.sha256(b"".join([inputs.skeleton, *data])).hexdigest()
@@ -224,7 +224,7 @@ def _find_float64_conflicts(
     `outputs`: what it gives on the inputs, by name."""
     try:
         exact_reference = task.instantiate(task.reference, exact=True)
-        exact_outputs = outputs_of(task.call_function(exact_reference, inputs, exact=True))
+        exact_outputs = outputs_by_path(task.call_function(exact_reference, inputs, exact=True))
     except Exception as error:
         yield {"kind": "no float64", "what": f"the reference does not run in float64: {error}"[:300]}
         return

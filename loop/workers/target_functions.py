@@ -319,7 +319,7 @@ class TargetFunctions:
         # Making a module seeds these generators. Two runs of a function that draws shall differ.
         random.seed(), numpy.random.seed(), torch.seed()
         result = self._call_or_refuse(role, bound_call, call)
-        outputs = callee.outputs_of(result)
+        outputs = callee.outputs_by_path(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
         if updates and len(outputs) == len(names) - len(updates):
             # The function returned only the other outputs: take each updated one from its input.

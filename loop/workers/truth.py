@@ -406,8 +406,7 @@ def _map_errors(error: Tensor, wrong_mask: Tensor, axis: int) -> tuple[Span, ...
 
 
 def _describe_mismatch(truth: Truth, output: Tensor, badness: Tensor) -> Mismatch:
-    """The first element with the largest `badness`: mask of wrong elements, or their errors in units of
-    the allowed ones."""
+    """The first element with the largest `badness`: mask of wrong elements, or errors / allowed."""
     flat_index = int(badness.double().reshape(-1).argmax())
     index = [int(i) for i in torch.unravel_index(torch.tensor(flat_index), output.shape)]
     return Mismatch(

@@ -251,7 +251,7 @@ def main(arguments: Sequence[str]) -> None:
         messages.StageCall: program.stage,
         messages.ObeyOrders: program.obey,
         messages.Unstage: program.unstage,
-        messages.Observe: lambda request: checking.observe_call(program.find_candidate().loaded, request),
+        messages.Observe: lambda request: checking.make_observed_call(program.find_candidate().loaded, request),
         messages.ListLaunches: checking.list_launches,
     }
     serve(int(arguments[0]), respond)

@@ -10,7 +10,7 @@ import pytest
 from loop.base.errors import UsageError
 from loop.base.places import find_project
 from loop.bisect.command import BisectRequest, run_bisect
-from loop.bisect.trying import choose_workloads
+from loop.bisect.trying import choose_slower_workloads
 from loop.library import trust
 from loop.report.screen import Screen
 from loop.timing.verdicts import MAX_BLOCKS
@@ -82,9 +82,9 @@ ALIKE = {f"same {number}": blocks(0.0, seed=number) for number in range(4)}
 
 def test_a_slower_workload_is_searched_alone_else_open_ones_or_all() -> None:
     """Eight per cent of one would be 1.6 in the mean of five; open ones scatter too much alone."""
-    assert ("slower",) == choose_workloads({**ALIKE, "slower": blocks(0.08)})
-    assert ("open",) == choose_workloads({**ALIKE, "open": blocks(0.0, 0.06, count=MAX_BLOCKS)})
-    assert tuple(ALIKE) == choose_workloads(ALIKE)
+    assert ("slower",) == choose_slower_workloads({**ALIKE, "slower": blocks(0.08)})
+    assert ("open",) == choose_slower_workloads({**ALIKE, "open": blocks(0.0, 0.06, count=MAX_BLOCKS)})
+    assert tuple(ALIKE) == choose_slower_workloads(ALIKE)
 
 
 @pytest.mark.parametrize(("step", "is_slower"), [(0.0, False), (0.08, True), (0.5, True)])
@@ -92,4 +92,4 @@ def test_blocks_that_are_far_off_change_nothing(step: float, is_slower: bool) ->
     """One in ten, as on a machine that does something else as well."""
     for seed in range(20):
         noisy = blocks(step, seed=seed, count=MAX_BLOCKS, outliers=0.1)
-        assert is_slower == (choose_workloads({**ALIKE, "noisy": noisy}) == ("noisy",))
+        assert is_slower == (choose_slower_workloads({**ALIKE, "noisy": noisy}) == ("noisy",))

@@ -81,14 +81,14 @@ def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
         (made / name).mkdir(parents=True, exist_ok=True)
         (made / name / "session.json").write_text("theirs")
     (made / "2026-11-23-120001-link").symlink_to("/etc")
-    assert ["2026-11-23-120000-quick"] == [one.name for one in noted.import_sessions(folder, sent)]
+    assert ["2026-11-23-120000-quick"] == [one.name for one in noted.import_job_sessions(folder, sent)]
     assert ["2026-11-23-120000-quick"] == [one.name for one in Path(sent.sessions).iterdir()]
     (made / "2026-11-23-120000-quick").mkdir(parents=True)
     with pytest.raises(WorkFailed, match="is there already"):
-        noted.import_sessions(folder, sent)
+        noted.import_job_sessions(folder, sent)
     resumed = sent.model_copy(update={"resumed": "2026-11-23-120000-quick"})
     (made / "2026-11-23-120000-quick" / "session.json").write_text("resumed")
-    (place,) = noted.import_sessions(folder, resumed)
+    (place,) = noted.import_job_sessions(folder, resumed)
     assert "resumed" == (place / "session.json").read_text()
 
 
@@ -99,16 +99,16 @@ def test_taking_in_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     for _ in range(2):
         made.mkdir(parents=True)
         (made / "journal.jsonl").write_text("one\ntwo\n")
-        assert [made.name] == [place.name for place in noted.import_sessions(folder, sent)]
+        assert [made.name] == [place.name for place in noted.import_job_sessions(folder, sent)]
     resumed = sent.model_copy(update={"resumed": made.name})
     for lines in ("one\ntwo\nthree\n", "one\nelse\n"):
         made.mkdir(parents=True, exist_ok=True)
         (made / "journal.jsonl").write_text(lines)
         if "three" in lines:
-            noted.import_sessions(folder, resumed)
+            noted.import_job_sessions(folder, resumed)
         else:
             with pytest.raises(WorkFailed, match="went on here meanwhile"):
-                noted.import_sessions(folder, resumed)
+                noted.import_job_sessions(folder, resumed)
     assert (Path(sent.sessions) / made.name / "journal.jsonl").read_text().endswith("three\n")
 
 
