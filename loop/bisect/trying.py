@@ -265,8 +265,8 @@ class CorrectnessProbe(KernelProbe):
     tries_layouts = True
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """For each of `count` fresh values: 1 if right, 0 if wrong. Ignores `against`. Raises
-        Untestable if the variant crashes, or takes none of the workloads."""
+        """For each of `count` seeds of the inputs: 1 if right, 0 if wrong. Ignores `against`. Raises
+        Untestable if the worker is lost, or if the variant takes none of the workloads."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         values: list[float] = []
         for seed in range(count):

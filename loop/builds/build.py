@@ -405,8 +405,8 @@ def _make_build(name: str, record: BuildRecord, cache: Path, *, cached: bool, no
 
 
 def list_files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
-    """Files that the current build read, and paths where a new file would shadow one of them. Paths
-    are relative to the folder where possible. None if there is no such build."""
+    """Files that the current build read, and paths where a new file would shadow one of them; None
+    if there is no such build. Of Python: files that it imports. Relative to `folder` if possible."""
     if isinstance(variant, PythonVariant):
         return find_used_files([variant.module], folder)
     record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)

@@ -284,11 +284,12 @@ def list_jobs() -> list[JobFolder]:
     return [JobFolder(path) for path in sorted(paths, key=lambda path: modified_at(path / TASK))]
 
 
-def remove_old_jobs(newest: int, prefix: str = "") -> None:
-    """Remove the folders of ended jobs, except the `newest` ones. `prefix`: only jobs whose id begins so."""
+def remove_old_jobs(kept_count: int, prefix: str = "") -> None:
+    """Remove the folders of ended jobs, except the latest `kept_count` (1 at least). `prefix`: only
+    jobs whose id begins so."""
     jobs = [job for job in list_jobs() if job.id.startswith(prefix)]
     ended = [job for job in jobs if job.state not in ("queued", "running")]
-    for job in ended[:-newest]:
+    for job in ended[:-kept_count]:
         shutil.rmtree(job.path, ignore_errors=True)
 
 

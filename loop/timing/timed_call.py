@@ -479,7 +479,7 @@ class TimedCall:
             if not self.is_on_gpu and is_disturbed(sample_s, waited_s):
                 is_undisturbed = False
             without_wait_s = sample_s - min(waited_s or 0.0, 0.99 * sample_s)
-            times_s.append(self._device_s(without_wait_s) / calls)  # A GPU's clock goes before.
+            times_s.append(self._device_s(without_wait_s) / calls)  # A GPU has its own clock.
         new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
         return MemoryProbe(new_values_s, times_s[1], is_undisturbed)
 

@@ -97,7 +97,8 @@ def to_json(value: Any, indent: int | None = 1) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Convert `value` to dicts, lists and scalars of JSON; other types become text."""
+    """Convert `value` to dicts, lists and scalars of JSON: sets to sorted lists, NaN and infinity
+    to None, other types to text."""
     if hasattr(value, "model_dump"):
         return to_plain(value.model_dump(mode="json", by_alias=True))
     if isinstance(value, Mapping):
