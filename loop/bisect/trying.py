@@ -184,7 +184,8 @@ class LatencyProbe(KernelProbe):
         return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))  # Of all workloads.
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Time both ends in blocks of process pairs; the search goes on from these, on the slower workloads."""
+        """Time both ends in blocks of process pairs, or reuse saved times; the search goes on from
+        these, on the slower workloads. An uncommitted end is always timed."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
         log_ratios: LogRatios = {
             probe.workload: probe.values
@@ -265,7 +266,7 @@ class CorrectnessProbe(KernelProbe):
     tries_layouts = True
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """For each of `count` seeds of the inputs: 1 if right, 0 if wrong. Ignores `against`. Raises
+        """For each of `count` seeds of inputs: 1 if right, 0 if wrong. Ignores `against`. Raises
         Untestable if the worker is lost, or if the variant takes none of the workloads."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         values: list[float] = []

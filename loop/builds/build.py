@@ -244,8 +244,8 @@ def _python_build_id(contents: dict[str, bytes]) -> str:
     return content_hash("\0".join(["python", *parts]))[:32]
 
 
-def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: bool) -> Build:
-    """The `Build` of a cached copy. `files`: their number."""
+def _python_build(name: str, build_id: str, cache: Path, file_count: int, *, cached: bool) -> Build:
+    """The `Build` of a Python variant: a copy of its files in the cache."""
     return Build(
         variant=name,
         build_id=build_id,
@@ -255,7 +255,7 @@ def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: 
         units=0,
         compiled=False,
         compiler=f"Python {platform.python_version()}",
-        note=f"{name} copied ({files} file{'s' * (files != 1)})",
+        note=f"{name} copied ({file_count} file{'s' * (file_count != 1)})",
     )
 
 

@@ -112,8 +112,8 @@ def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Gen
 
 
 def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> VerdictPair:
-    """Our verdict on answer `name`, from the session's steps, and the evaluator's (`verdict`). The ratio is the
-    lowest of all workloads."""
+    """Our verdict on answer `name`, from the session's steps, and the evaluator's (`verdict`). The
+    ratio is the lowest of all workloads; None if ours has a complaint (`why`)."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
     our_verdict = gate_verdict_on(name, finished)
