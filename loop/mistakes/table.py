@@ -95,6 +95,11 @@ def zeros(output: Array, terms: Terms) -> None:
     output[...] = 0
 
 
+def mean(output: Array, terms: Terms) -> None:
+    """Mistake: all elements are the output's mean."""
+    store_numbers(output, numpy.full(output.shape, read_numbers(output).mean()))
+
+
 def transpose(output: Array, terms: Terms) -> None:
     """Mistake: the last two dimensions are exchanged in memory."""
     output[...] = numpy.ascontiguousarray(output.swapaxes(-1, -2)).reshape(output.shape)
@@ -188,15 +193,21 @@ def beyond(call: ErringCall) -> None:
     call.fill(call.input_and_output_addresses[-1] + call.output.nbytes, OUTSIDE_VALUE, OUTSIDE_BYTES)
 
 
+def before(call: ErringCall) -> None:
+    """Mistake: also write a few bytes before the output's beginning."""
+    call.compute()
+    call.fill(call.input_and_output_addresses[-1] - OUTSIDE_BYTES, OUTSIDE_VALUE, OUTSIDE_BYTES)
+
+
 def write_input(call: ErringCall) -> None:
     """Mistake: write to an input after computing."""
     call.compute()
     call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0
 
 
-IN_OUTPUT = (zeros, transpose, one_off, one_nan, growing, zero_tail)
+IN_OUTPUT = (zeros, mean, transpose, one_off, one_nan, growing, zero_tail)
 IN_VALUES = (ignore, swap, cut, set_attribute, wrong_number, round_inputs, leave_tail, vary)
-IN_MEMORY = (write_input, nothing, beyond)
+IN_MEMORY = (write_input, nothing, beyond, before)
 OVER_CALLS = (stale, skip_every_other, by_address)
 ERROR_BY_NAME: dict[str, Mistake] = {
     "none": ErringCall.compute,

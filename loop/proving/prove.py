@@ -130,6 +130,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         *_attribute_controls(signature),
         *_value_controls(signature),
         Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",)),
+        Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",)),
         Control("stale output", "stale", **cheat),
         Control("skips every other call", "skip_every_other", ("NaN",), **cheat),
         Control("cached by address", "by_address", **cheat),
@@ -189,6 +190,7 @@ def _value_controls(signature: Signature) -> Iterator[Control]:
         yield Control(f"zeros in tail of {name}", "zero_tail", **on_axis)
         yield Control(f"error grows along {name}", "growing", **on_axis)
     yield Control(ZEROS_CONTROL, "zeros")
+    yield Control("constant", "mean")
     if len(output_dimensions) > 1:
         yield Control("transposed", "transpose", applies=_longer_than_1_test(*output_dimensions[-2:]))
     yield Control("one element off", "one_off")

@@ -33,7 +33,9 @@ def test_each_kind_of_mistake_once() -> None:
     """Those that verification has to find; mistakes that these shapes do not allow are left out."""
     makes = [one.make for one in choose_controls([[8, 16], [16]], [8, 16])]
     assert len(set(makes)) == len(makes)
-    assert {"none", "zeros", "stale", "by_address", "round_inputs", "other_type", "write_input"} <= {*makes}
+    assert {"none", "zeros", "mean", "stale", "by_address", "round_inputs", "other_type", "write_input"} <= {
+        *makes
+    }
     assert "swap" not in makes
 
 

@@ -26,12 +26,21 @@ from tests.tasks import write_task
 WRONG, NAN = "elements|NaN", "NaN"
 FOUND_BY = {
     WRONG: (
-        *("ignores a", "swaps a and b", "low precision", "drops relu", "wrong scale", "cuts K", "zeros"),
+        *(
+            "ignores a",
+            "swaps a and b",
+            "low precision",
+            "drops relu",
+            "wrong scale",
+            "cuts K",
+            "zeros",
+            "constant",
+        ),
         *("transposed", "one element off", "zeros in tail of B", "error grows along B"),
         *("stale output", "cached by address"),
     ),
     NAN: (*("nothing written", "one element NaN", "skips every other call"), "skips tail of B"),
-    "outside": ("writes beyond the end",),
+    "outside": ("writes beyond the end", "writes before the beginning"),
     "changed input": ("writes to a",),
     "two outputs": ("not deterministic",),
 }
@@ -42,7 +51,7 @@ PYTHON_ONLY = {
     **dict.fromkeys(("keeps its result", "leaves every other result unwritten"), WRONG),
     "gives a back": WRONG,
 }
-OUTSIDE = ("writes beyond the end",)
+OUTSIDE = ("writes beyond the end", "writes before the beginning")
 """Python variants have no memory of ours to write beside."""
 
 
