@@ -41,13 +41,19 @@ s at width 2 (1.65). Both made 936 checks, with the same verdicts. The very firs
 width 2, took 66.5 s. On another pair, turn about: 41.9 and 51.0 s at width 1, 27.7 and 30.4 s at
 width 2. On one H200 the GPU is busy 3 % of the time (nvidia-smi), and about one core (py-spy).
 
-Ray on two H200, the same checks and verdicts: 60.6 s at width 1, 44.4 s at width 2 (1.36). It begins
-10 s later. Both jobs bound their workers to the same last cores; a job has its own since, not
-measured again. Before, a job did not find the builds of its sender: 88.4 s at width 2.
+Later on 2026-11-29, on another pair: 46.0 s at width 1, 27.7 s at width 2 (1.66). Under Ray, each job on
+cores of its own: 50.9 s and 35.6 s (1.43), 8 s of it Ray's start. With `kill -9` of the Ray worker of one job
+after 28 s: 57 s, that job made twice, the other once, the same 936 checks and verdicts.
 
-A campaign of 6 candidates took 164 s at width 2. At width 1 it had not ended after 166 s.
+Beside other work there (`loop kernels measure small`, 10 rounds, four workloads): alone 3.79 and 3.75 times the
+baseline's speed; beside 14 compilers 3.81, at most 1.5 % off on one workload; beside matrix products on the
+other card 3.78. With these on the same card 3.52, with a warning that names the process. Both cards at the same
+time against themselves: same on 4 of 4 (rounds differ by 0.12 % and 0.04 %, sd), a slowdown of 5 % seen.
 
-Never measured: 4 and 8 GPUs, campaigns of 16, a worker killed under Ray on GPUs.
+A campaign of 6 candidates took 164 s at width 2. At width 1 it had not ended after 166 s. Since then a
+candidate that is evidently not faster is timed no further: 25 blocks in place of 60, 14.5 s in place of 22.9.
+
+Never measured: 4 and 8 GPUs, campaigns of 16.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
 MUST = {2: 1.9, 4: 3.5, 8: 6.0}
