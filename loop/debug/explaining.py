@@ -60,6 +60,7 @@ TEXT_BY_CALL_CAUSE = {
 """Cause found by verification that explains the failure; `loop` searches no further."""
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
 AT_TIMES_ON_THREADS = "it fails at times with {} threads, in fresh processes it was right: maybe a data race"
+AT_TIMES = "it fails at times: the same calls gave other results in another process: a data race, or unset memory"
 REORDERED = (
     "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 )
@@ -87,6 +88,8 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     rule, predicted, faults = "", 0, tuple[str, ...]()
     if not cause and "contiguous" not in layouts:
         cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
+    if cause and "changed input" not in causes and (yield from _differs_between_processes(prober, None)):
+        cause = AT_TIMES
     cause = cause or (yield from _find_call_cause(prober))
     has_place = not cause  # Else other elements are wrong in other calls or layouts.
     if not cause and gate_cause in ("", TEXT_BY_GATE_CAUSE["NaN"]):  # Quick; a rule uses the time left.
@@ -118,6 +121,9 @@ def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
     try:
         prober.begin_process(threads=1 if has_threads else None)
         is_first_right, are_later_right = yield from prober.compare_calls(check.workload, check.inputs)
+        is_about_calls = is_first_right != are_later_right
+        if is_about_calls and (yield from _differs_between_processes(prober, 1 if has_threads else None)):
+            return AT_TIMES
         if is_first_right and not are_later_right:
             return KEEPS_VALUES + "right in the first call of a process, wrong in the next"
         if are_later_right and not is_first_right:
@@ -143,6 +149,19 @@ def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
     if has_threads:
         return AT_TIMES_ON_THREADS.format(threads)
     return "it fails at times: in fresh processes it was right"
+
+
+def _differs_between_processes(prober: FailureProber, threads: int | None) -> Generator[Tick, None, bool]:
+    """Whether the first call, or later ones, are right in some fresh processes and wrong in others: chance
+    decides, not the number of the call. `threads` of each process; None: as in verification."""
+    check, outcomes = prober.start_check, set[tuple[bool, bool]]()
+    try:
+        for _ in range(REPEATS):
+            prober.begin_process(threads=threads)
+            outcomes.add((yield from prober.compare_calls(check.workload, check.inputs)))
+    except BudgetSpent:
+        return False
+    return len(outcomes) > 1
 
 
 def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:

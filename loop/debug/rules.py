@@ -91,10 +91,13 @@ class RuleSearch:
         leading = self.rules[0]
         self._queue_cases(self._cases_at_limits(leading))
         case = self._most_decisive()
-        if case is None and self.predicted < ENOUGH_PREDICTIONS and self.untried:
+        if case is None and self.untried and self.predicted < ENOUGH_PREDICTIONS:
             should_fail = self.predicted % 2 == 0  # Alternate predicted failures and passes.
             predicted = [case for case in self.untried if leading.holds(case) == should_fail]
             case = self.random.choice(predicted or self.untried)
+        elif case is None and not self.has_both:  # One more of the rarer kind, if there is one.
+            should_fail = len(self.failing) < len(self.passing)
+            case = next((case for case in self.untried if leading.holds(case) == should_fail), None)
         if case is not None:
             self.untried.remove(case)
         return case
@@ -108,11 +111,20 @@ class RuleSearch:
         self.predicted = self.predicted + 1 if still_leads else 0
 
     @property
+    def has_both(self) -> bool:
+        """Whether several cases failed, and several passed."""
+        return min(len(self.failing), len(self.passing)) > 1
+
+    @property
     def conclusion(self) -> Rule | None:
         """The leading rule if it is simple, predicted enough fresh cases, and tells wrong cases from right
         ones, several of each; else None."""
-        separates = min(len(self.failing), len(self.passing)) > 1
-        if not self.rules or not separates or self.predicted < MIN_PREDICTIONS or self.rules[0].cost > MAX_COST:
+        if (
+            not self.rules
+            or not self.has_both
+            or self.predicted < MIN_PREDICTIONS
+            or self.rules[0].cost > MAX_COST
+        ):
             return None
         return self.rules[0]
 
@@ -130,8 +142,8 @@ class RuleSearch:
             for name, max_size in self.sizes.items():
                 size = int(case[name])
                 sizes = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
-                for bit in range(2, 8):
-                    sizes |= {size - (1 << bit), size + (1 << bit)}
+                for step in BLOCK_SIZES:  # Tells `M == 31` from `M % 48 == 31`.
+                    sizes |= {size - step, size + step}
                 sizes |= {int(case[other]) for other in self.sizes}
                 yield from ({**case, name: size} for size in sizes if 0 < size <= max_size)
             for name, values in self.choices.items():

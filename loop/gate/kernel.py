@@ -1,8 +1,10 @@
 """Actions that build, load and verify the selected variants, and find a known-good build."""
 
 import functools
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -396,7 +398,15 @@ def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> lis
         if 0 not in workload.sizes.values():
             kind = (workload.values, *map(str, workload.attributes.values()))
             largest_by_kind.setdefault(kind, workload)
-    return [*largest_by_kind.values()][:MOST_PROBED]
+    first_kind = next(iter(largest_by_kind), ())
+
+    def difference(kind: tuple[str, ...]) -> int:
+        """In how many values and attributes a kind differs from the largest workload's."""
+        return sum(value != first for value, first in zip(kind, first_kind, strict=True))
+
+    # The largest of all, then those least like it: an attribute may have an effect on rare values only.
+    others = sorted([*largest_by_kind][1:], key=difference, reverse=True)
+    return [largest_by_kind[kind] for kind in (first_kind, *others)][:MOST_PROBED] if first_kind else []
 
 
 def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
@@ -418,7 +428,8 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
         weights = f"weights {', '.join(weaknesses.initial)} are all 1 or all 0"
         yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
     if weaknesses.ignored:
-        yield f"attribute {', '.join(weaknesses.ignored)} changes no output: a kernel that ignores it would pass"
+        ignored = ", ".join(weaknesses.ignored)
+        yield f"attribute {ignored} changes no output on the workloads tried: a kernel that ignores it would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
@@ -470,7 +481,18 @@ class NoKnownGood(Exception):
 
 
 class SameAsKnownGood(NoKnownGood):
-    """The build of today is the known-good build."""
+    """The build of today is the known-good build, or has the same machine code."""
+
+
+GNU_BUILD_ID = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0.{20}", re.DOTALL)
+"""The note in which a linker of ELF files stores a hash of the whole file."""
+
+
+def machine_code(library: Build) -> bytes:
+    """The bytes of a library without the ids of its build. Builds whose sources differ in comments only have
+    the same."""
+    data = Path(library.library).read_bytes().replace(library.build_id.encode(), b"")
+    return GNU_BUILD_ID.sub(b"", data)
 
 
 def known_good_build(context: Context, name: str, current: Build) -> Generator[Tick, None, Build]:

@@ -167,4 +167,4 @@ class Reached(Model):
     judged: bool = True
     """False if the objective concerns variants and no variant was judged."""
     uncompared: tuple[str, ...] = ()
-    """Variants that the objective compares with their known good, and that were not compared."""
+    """Variants that the objective compares with their known good, without a clear result on any workload."""

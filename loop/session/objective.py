@@ -134,7 +134,8 @@ def judge_objective(
     missed = failing_parts(Expression.parse(success), _readable_values(head, finished, session_values))
     is_judged = is_anything_judged(finished) or not needs_judged_variant(head)
     comparisons, verdicts = outputs_of(finished, CompareOutput), learnings.session_verdicts(finished)
-    compared = {verdict.variant for verdict in verdicts if verdict.against == "known_good"}
+    clear = [verdict for verdict in verdicts if verdict.verdict != "inconclusive"]
+    compared = {verdict.variant for verdict in clear if verdict.against == "known_good"}
     compared = compared.union(head.roles, *(output.unchanged for output in comparisons))
     names = (*head.variants, *head.emulated) if "slower" in success else ()
     uncompared = tuple(name for name in names if name not in compared)
@@ -206,7 +207,7 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
         ratio = findings["gain"]
     outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
     left_out = ", ".join(objective.uncompared)
-    return outcome + (f", but not compared with a known good: {left_out}" if left_out else "")
+    return outcome + (f", but not clearly compared with a known good: {left_out}" if left_out else "")
 
 
 GOAL_PHRASES = {

@@ -204,7 +204,8 @@ def suspects_of_call(
     for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
         yield f"{name} were zero", answer_with({position: torch.zeros_like(tensor)})
         yield f"{name} were one", answer_with({position: torch.ones_like(tensor)})
-        yield f"the sign of {name} were lost", answer_with({position: tensor.abs()})
+        if tensor.dtype.is_signed:  # Neither bool nor unsigned.
+            yield f"the sign of {name} were lost", answer_with({position: tensor.abs()})
         dimensions = signature.inputs.get(name, "").split()
         if len(dimensions) != tensor.dim():
             dimensions = [f"axis {n}" for n in range(tensor.dim())]

@@ -97,9 +97,9 @@ def test_a_known_fault_is_named(name: str, expected: str, explained: dict[str, E
 
 
 def test_a_mistake_is_told_by_its_cause_rule_and_place(explained: dict[str, Explanation]) -> None:
-    """Only near is not enough; rules hold on unknown sizes; no size is blamed for earlier calls."""
+    """Only near is not enough; rules hold on unknown sizes and separate; no size is blamed for earlier calls."""
     assert () == explained["unknown"].as_if
-    assert explained["unknown"].rule
+    assert "" == explained["unknown"].rule, "it is wrong at every size: no rule separates anything"
     assert explained["tail"].rule.startswith("wrong where N % 4 != 0, right where N % 4 == 0")
     assert "the last N % 4 of indices of N: a partial block of 4" == explained["tail"].where
     assert "it reads or writes outside of its tensors" == explained["beyond"].cause

@@ -61,6 +61,16 @@ def test_a_rule_is_found_from_few_cases(wrong: Kernel, expected: str) -> None:
     assert not expected or found.predicted >= ENOUGH_PREDICTIONS
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_one_size_is_told_from_a_remainder(seed: int) -> None:
+    """31 is 31 modulo 48, too: the cases that tell them apart are tried."""
+    cases = [{"N": size, "D": 64} for size in (1, 7, 31, 33, 64, 127, 129)]
+    tried = [(case, case["N"] == 31) for case in cases]
+    found = RuleSearch(tried, {"N": 256, "D": 256}, {}, lambda case: True, random.Random(seed))
+    walked(found, lambda case: case["N"] == 31)
+    assert "N == 31" == (found.conclusion.text if found.conclusion else "")
+
+
 def test_a_rule_is_said_only_after_it_foresaw_fresh_cases() -> None:
     """The first checks alone prove nothing: five cases are too few."""
 

@@ -267,7 +267,7 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
     compared = make_finished("compare", action="kernel.compare", output=found)
     goal = "nothing wrong, nothing slower than its known good: reached"
     for success, expected in (
-        (SLOWER, f"{goal}, but not compared with a known good: py, gpu"),
+        (SLOWER, f"{goal}, but not clearly compared with a known good: py, gpu"),
         ("wrong == []", "nothing wrong: reached"),
     ):
         plan = head.plan.model_copy(update={"plan": head.plan.plan.model_copy(update={"success": success})})

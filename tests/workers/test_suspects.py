@@ -181,3 +181,14 @@ def test_a_fault_of_a_target_that_is_not_there_is_refused_with_its_entry() -> No
     expected = "faults: the rows were lost: cannot import tests.makers:lost: AttributeError: "
     with pytest.raises(Refused, match=expected):
         suspects.load_faults({"the rows were lost": PythonFunction(python="tests.makers:lost")})
+
+
+def test_inputs_without_a_sign_are_suspected_of_less() -> None:
+    """A mask and a byte have no sign to lose; asking for it must not end the search for a cause."""
+    for dtype in (torch.bool, torch.uint8, torch.uint16, torch.float32):
+        case = Case(SMALL["norm"])
+        inputs = [case.inputs[0].abs().mul(3).to(dtype), case.inputs[1]]
+        found = suspects.suspects_of_call(
+            case.asked, case.call, inputs, case.signature, case.right, has_plain_signature=True
+        )
+        assert (dtype == torch.float32) == ("the sign of x were lost" in [as_if for as_if, _ in found])
