@@ -238,7 +238,11 @@ class EntryWriter:
         numbers = [number.name.lower() for number in self.function.numbers]
         unnamed = [dim for dim in tensor.dims if dim.lower() not in numbers]
         if is_integer and unnamed:
-            shape = ",".join(name.upper() if dim == unnamed[-1] else dim for dim in tensor.dims)
+            names = [number.name for number in unclear if number.dtype not in NOT_INTEGERS]
+            if len(names) != len(unnamed):  # Else the kernel takes its sizes in the order of the dimensions.
+                names = [*unnamed[:-1], name]
+            names_left = iter(names)
+            shape = ",".join(next(names_left).upper() if dim in unnamed else dim for dim in tensor.dims)
             hint = f"--like {tensor.name}={shape} where it is a size, {hint}"
         texts = ", ".join(f"`{number.text}`" for number in unclear)
         message = f"{texts} of {self.function.name} {'are' if unclear[1:] else 'is'} not clear"

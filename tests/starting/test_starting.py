@@ -224,6 +224,14 @@ def test_every_unclear_number_is_named_and_a_counted_one_is_noted() -> None:
     assert "guessed: n = the number of elements of x; --set n=VALUE changes it" in said
 
 
+def test_sizes_are_proposed_in_the_order_of_the_kernels_parameters() -> None:
+    """`int H, int W` of a matrix are its rows and columns; the other way round every answer would be wrong."""
+    Path("f.c").write_text("void f(const float *x, float *y, int H, int W) {\n}\n")
+    with pytest.raises(UsageError) as raised:
+        entry("f.c", "x=N,M")
+    assert "--like x=H,W where it is a size" in str(raised.value.hint)
+
+
 def test_a_header_in_a_subfolder_may_include_one_above_it() -> None:
     """As with `-I` in the user's own build."""
     Path("parts").mkdir()
