@@ -120,7 +120,7 @@ def _score(proof: Proof) -> GateOutput:
         hint = f"no input of the target tells {names}: add a workload with other values or sizes"
     elif not total:
         reason = "was tried, for want of time" if proof.untried else "can be made of these variants"
-        message = f"no control {reason}"
+        message = "; ".join((f"no control {reason}", *proof.inapplicable))
     return GateOutput(
         ok=not survivors and not rejected_honest,
         message=message,
