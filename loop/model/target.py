@@ -267,8 +267,8 @@ class CommandVariant(_Variant):
     device: Device
     run: Annotated[tuple[Text, ...], Field(min_length=1)]
     """The command line. Placeholders are sizes (`{N}`), attributes (`{factor}`), the element type
-    (`{dtype}`) and files of tensors (`{x}`, `{output}`). Environment variables have the same values: LOOP_N,
-    LOOP_factor, LOOP_dtype, LOOP_PATH_x, LOOP_PATH_output. LOOP_CALL names a JSON description of the call."""
+    (`{dtype}`) and files of tensors (`{x}`, `{output}`). The environment variable LOOP_CALL names a JSON
+    description of the call."""
 
 
 Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discriminator="kind")]

@@ -143,14 +143,11 @@ class Contest:
 
     def is_evidently_not_faster(self, timings: Timings) -> bool:
         """Whether the candidate is not faster than its rivals by more than the margin, on any workload."""
+        pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
         evidence = []
-        for rival in self.rivals:
-            side_names = self._reference_and_candidate(rival)
-            for workload in rival.workloads:
-                segments = timings.segments_of(workload.name)
-                margin = verdicts.margin_for_offset(samples.process_variance(segments, *side_names))
-                log_ratios = samples.log_ratios(segments, *side_names)
-                evidence.append(verdicts.evidence_against_faster(log_ratios, margin))
+        for workload, rival in pairs:
+            margin = self._offset_margin(timings, workload, rival)
+            evidence.append(verdicts.evidence_against_faster(self.log_ratios(timings, workload, rival), margin))
         return min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE
 
     def _reference_and_candidate(self, rival: Rival) -> tuple[str, str]:
@@ -167,10 +164,17 @@ class Contest:
 
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """The decision so far on candidate and rival; `inconclusive` if the evidence does not suffice."""
-        segments, side_names = timings.segments_of(workload.name), self._reference_and_candidate(rival)
-        margin = verdicts.margin_for_offset(samples.process_variance(segments, *side_names))
-        log_ratios, number = samples.log_ratios(segments, *side_names), self.candidate_number
-        return verdicts.conclude_now(log_ratios, len(self.workloads), margin, number)
+        margin, log_ratios = (
+            self._offset_margin(timings, workload, rival),
+            self.log_ratios(timings, workload, rival),
+        )
+        return verdicts.conclude_now(log_ratios, len(self.workloads), margin, self.candidate_number)
+
+    def _offset_margin(self, timings: Timings, workload: Workload, rival: Rival) -> float:
+        """How far to widen the margin because blocks of the same processes share an offset."""
+        segments = timings.segments_of(workload.name)
+        variance = samples.process_variance(segments, *self._reference_and_candidate(rival))
+        return verdicts.margin_for_offset(variance)
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""

@@ -45,10 +45,12 @@ Later on 2026-11-29, on another pair: 46.0 s at width 1, 27.7 s at width 2 (1.66
 cores of its own: 50.9 s and 35.6 s (1.43), 8 s of it Ray's start. With `kill -9` of the Ray worker of one job
 after 28 s: 57 s, that job made twice, the other once, the same 936 checks and verdicts.
 
-Beside other work there (`loop kernels measure small`, 10 rounds, four workloads): alone 3.79 and 3.75 times the
-baseline's speed; beside 14 compilers 3.81, at most 1.5 % off on one workload; beside matrix products on the
-other card 3.78. With these on the same card 3.52, with a warning that names the process. Both cards at the same
-time against themselves: same on 4 of 4 (rounds differ by 0.12 % and 0.04 %, sd), a slowdown of 5 % seen.
+Beside other work there, by `loop kernels measure small` (10 rounds, four workloads). Alone it has 3.79 and
+3.75 times the baseline's speed, beside 14 compilers 3.81, at most 1.5 % off on one workload. Beside matrix
+products on the other card it has 3.78. With these on the same card it has 3.52, and a warning names the process.
+
+Both cards at the same time against themselves: same on 4 of 4. Rounds differ by 0.12 % and 0.04 % (sd). A
+slowdown of 5 % is seen on both.
 
 A campaign of 6 candidates took 164 s at width 2. At width 1 it had not ended after 166 s. Since then a
 candidate that is evidently not faster is timed no further: 25 blocks in place of 60, 14.5 s in place of 22.9.
