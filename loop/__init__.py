@@ -1,3 +1,3 @@
 """Run GPU-kernel optimisation sessions, and learn from them."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -85,7 +85,7 @@ def make_session_head(**fields: Any) -> SessionHead:
         "seed": 7,
         "revision": Revision(commit="0123456789abcdef", branch="main"),
         "machine": make_machine(),
-        "loop_version": "0.1.0",
+        "loop_version": "0.2.0",
     }
     return SessionHead.model_validate({**base, **fields})
 

@@ -42,7 +42,7 @@ def test_the_wheel_carries_what_ships_inside_the_package(dist: Path) -> None:
     assert set() == {f"loop/_data/{name}" for name in SHIPPED} - names
     assert "loop/schema/pattern.json" in names
     assert [] == [name for name in names if "journal" in name and name.endswith(".jsonl")]
-    assert {"loop", "kernel_loop-0.1.0.dist-info"} == {name.split("/")[0] for name in names}
+    assert {"loop", "kernel_loop-0.2.0.dist-info"} == {name.split("/")[0] for name in names}
 
 
 @pytest.mark.slow

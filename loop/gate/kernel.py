@@ -9,17 +9,22 @@ from typing import Annotated
 
 from pydantic import Field
 
+from loop.base.documents import hash_files
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.locks import locked_temporary_folder
+from loop.base.places import Project
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, buildable_variants
+from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
 from loop.gate.verification import describe_untaken_workloads, explain_early_end, merge_shares, verification_output
 from loop.gate.verify import Job, TimeAllowance, group_by_name, workload_key
 from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
+from loop.library.targets import source_files
+from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
@@ -322,7 +327,9 @@ def _verify_share(
     context: Context, variant_sides: Sequence[Side], arguments: ShareTerms
 ) -> Generator[Tick, None, ShareOutput]:
     """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
-    workloads follow with fewer threads, unless their number is given."""
+    workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an answer to a
+    foreign task edits the task's files meanwhile."""
+    task_files = hash_task_files(context.task.folder)
     bench, (required, optional) = context.bench, choose_workloads(context, arguments.seeds)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
     fitting = fit_workloads(bench, (*required, *optional), [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
@@ -339,6 +346,12 @@ def _verify_share(
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
     *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
     blind_spots = yield from find_blind_spots(bench, fitting.workloads, probes_inputs=arguments.first)
+    files_now = hash_task_files(context.task.folder)
+    if edited := [path for path, digest in task_files.items() if files_now.get(path) != digest]:
+        raise WorkFailed(
+            f"an answer edited {', '.join(map(str, edited))} while it was judged: no verdict counts",
+            hint="put the file back, then verify the answers one by one: that tells which of them edits it",
+        )
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified on {say.count(len(own_names or names), 'workload')}",
@@ -350,6 +363,15 @@ def _verify_share(
         looked=blind_spots,
         zeros=tuple(bench.workloads_passing_zeros),
     )
+
+
+def hash_task_files(folder: Path) -> dict[Path, str]:
+    """Path to hash of a foreign task's own files, without the answers; empty for a target that is none."""
+    if read_origin(folder) is None:
+        return {}
+    files = source_files(Project(folder, folder / "sessions", bundled=False))
+    own_files = [path for path in files if ANSWERS not in path.relative_to(folder).parts]
+    return {path: hash_files([path], folder) for path in own_files}
 
 
 def _split_into_jobs(

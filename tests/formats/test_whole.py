@@ -77,6 +77,17 @@ def test_an_answer_that_keeps_what_it_gave_to_values_has_no_speed(tmp_path: Path
     assert found["remembers"]["ratio"] is None
 
 
+def test_an_answer_that_edits_its_task_while_it_is_judged_makes_nothing_right(tmp_path: Path) -> None:
+    """The message names the file, and no other answer profits from it."""
+    task, answer, wrong = tasks.kernelbench(tmp_path), tmp_path / "edits.py", tmp_path / "wrong.py"
+    answer.write_text(f"{tasks.ANSWER}\nopen({str(task)!r}, 'a').write('# edited')\n")
+    wrong.write_text(tasks.ANSWER.replace("min=0", "min=0.1"))
+    code, found = judged(task, answer, wrong)
+    assert (1, {"edits", "wrong"}) == (code, set(found))
+    assert not {"right"} & {verdict["ours"] for verdict in found.values()}
+    assert all("task.py while it was judged" in verdict["ours_why"] for verdict in found.values()), found
+
+
 def test_a_reference_that_draws_random_numbers_judges_nothing(tmp_path: Path) -> None:
     """Though each of its calls is made with the same ones: an answer may draw them otherwise."""
     task, answer = tmp_path / "drop.py", tmp_path / "answer.py"

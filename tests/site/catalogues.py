@@ -79,7 +79,7 @@ def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
         "patterns": {"build": make_pattern("build")},
         "plans": {"quick": make_plan()},
         "rows": rows,
-        "version": "0.1.0",
+        "version": "0.2.0",
         "date": "2026-11-21 12:00 UTC",
     }
     values = {**base, **fields}
