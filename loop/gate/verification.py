@@ -1,6 +1,7 @@
 """Turn the checks of a verification, on the device or emulated, into its step's output."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from loop.base.errors import WorkFailed
 from loop.builds.build import BuildFailed
@@ -9,7 +10,7 @@ from loop.gate.verify import MOST_HUNG, merge_checks
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
-from loop.model.verdict import NoSpeedVerdict
+from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import explain_unsupported
 from loop.steps.context import Context
 from loop.workers.bench import UNJUDGED_HINT, Side
@@ -59,28 +60,18 @@ def verification_output(
         message = f"nothing was checked of {unchecked[0]}: {reasons[0]}"
         types_hint = f"`{context.command('kernels', 'list')}` shows the types of each"
         hint = f"{types_hint}: say dtype=... in --workloads, or name another set"
-    check_by_place: dict[tuple[str, str], Check] = {}
-    """Variant and workload to the first failed check there; tampering is taken before others."""
+    verdict_by_place: dict[tuple[str, str], NoSpeedVerdict] = {}
+    """Variant and workload to the verdict of the first failed check there; tampering is taken before others."""
     for checks in sides:
         failed_checks = [check for check in checks.checks if not check.passed]
         for check in sorted(failed_checks, key=lambda check: check.status != "tampered"):
-            check_by_place.setdefault((checks.variant, check.workload.name), check)
-    verdicts = [
-        NoSpeedVerdict(
-            variant=variant,
-            workload=workload_name,
-            against="baseline",
-            verdict="invalid" if check.status == "tampered" else "incorrect",
-            cause=check.cause,
-            reason=check.message,
-        )
-        for (variant, workload_name), check in check_by_place.items()
-    ]
+            place = checks.variant, check.workload.name
+            verdict_by_place.setdefault(place, failure_verdict(checks.variant, check, "baseline", check.message))
     return VerifyOutput(
         ok=len(right_variants) == len(selected) and is_trusted,
         message=message or ", ".join(tallies) or "no variant runs on this device",
         hint=hint,
-        verdicts=tuple(verdicts) if is_trusted else (),
+        verdicts=tuple(verdict_by_place.values()) if is_trusted else (),
         not_exercised=(*unjudged, *left_out, *declined),
         variants=tuple(sides),
         control=control,
@@ -88,6 +79,13 @@ def verification_output(
         right=right_variants,
         wrong=tuple(checks.variant for checks in sides if checks.first_failure),
     )
+
+
+def failure_verdict(variant: str, check: Check, against: Against, reason: str) -> NoSpeedVerdict:
+    """The verdict on a variant by a failed check: `invalid` if it tampered with the judge, else `incorrect`."""
+    word: Literal["invalid", "incorrect"] = "invalid" if check.status == "tampered" else "incorrect"
+    place = {"variant": variant, "workload": check.workload.name, "against": against}
+    return NoSpeedVerdict(**place, verdict=word, cause=check.cause, reason=reason)
 
 
 def _describe_failure(

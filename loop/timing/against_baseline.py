@@ -13,14 +13,14 @@ from loop.base.stats import speedup_text
 from loop.gate.kernel import workloads
 from loop.gate.verification import describe_untaken_workloads
 from loop.model.base import Model
-from loop.model.measurement import BASELINE, Segment, SideSensors
+from loop.model.measurement import BASELINE, DeviceReading, Segment, SideSensors
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import schedule
-from loop.timing.doubts import first_doubts
+from loop.timing.doubts import find_doubts
 from loop.timing.readiness import append_warnings, disturbance_warnings, hold_device, ready_variants
 from loop.timing.samples import EMPTY_CALL_NAMES, Pair, Terms
 from loop.timing.verdicts import by_interval, confidence, measurements, tally_words
@@ -37,21 +37,21 @@ def call_lines(output: MeasureOutput) -> Iterator[str]:
 
 
 def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
-    """The GPU's clocks and throttling while each side was timed, in timing order. Without sensors, as on a
-    CPU, empty."""
+    """The GPU's clocks, and in how many segments it throttled for which reason, while each side was timed; in
+    timing order. Segments without sensor readings, as on a CPU, do not count: without any it is empty."""
+    readings_by_side: dict[str, list[tuple[DeviceReading, DeviceReading]]] = {}
+    for segment in segments:
+        if segment.sensors:
+            readings_by_side.setdefault(segment.side, []).append(segment.sensors)
     sides = []
-    for side in dict.fromkeys(segment.side for segment in segments if segment.sensors):
-        segment_count, clocks, throttled = 0, list[int](), Counter[str]()
-        for segment in segments:
-            if segment.side == side and segment.sensors:
-                before, after = segment.sensors
-                segment_count += 1
-                readings = (before.sm_clock_mhz, after.sm_clock_mhz)
-                clocks += [clock for clock in readings if clock is not None]
-                throttled.update({*before.throttle, *after.throttle})
+    for side, readings in readings_by_side.items():
+        clocks = [end.sm_clock_mhz for ends in readings for end in ends if end.sm_clock_mhz is not None]
+        throttled = Counter[str]()
+        for before, after in readings:
+            throttled.update({*before.throttle, *after.throttle})
         counts = dict(sorted(throttled.items(), key=lambda item: (-item[1], item[0])))  # Most frequent first.
         range_mhz = (min(clocks), round(median(clocks)), max(clocks)) if clocks else None
-        sides.append(SideSensors(side=side, segments=segment_count, sm_clock_mhz=range_mhz, throttled=counts))
+        sides.append(SideSensors(side=side, segments=len(readings), sm_clock_mhz=range_mhz, throttled=counts))
     return tuple(sides)
 
 
@@ -73,7 +73,7 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
 
 
 ROUNDS_SHARE = 0.95
-"""Share of the step's time for the rounds; the rest is for the checks in `first_doubts`."""
+"""Share of the step's time for the rounds; the rest is for the checks in `find_doubts`."""
 
 DEFAULT_ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
 """Default rounds by device. On a GPU, starting a process takes longer than several rounds."""
@@ -99,7 +99,7 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
     sides = [bench.make_side(name, state.builds.get(name)) for name in state.right]
     rounds, baseline = arguments.rounds or DEFAULT_ROUNDS[bench.device], bench.make_side(BASELINE)
     terms = Terms(rounds, ROUNDS_SHARE * context.budget_s, context.task.seed)
-    pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
+    pairs = [Pair(side, BASELINE, "baseline") for side in sides]
     with ExitStack() as stack:
         lock_warning = yield from hold_device(bench, stack)
         planned = workloads(context, context.task.plan.workloads)
@@ -109,8 +109,8 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
         warning_texts = disturbance_warnings(bench, lock_warning, timings)
         confidence_level = confidence(max(1, len(pairs) * len(timed)))
         measured = measurements(bench.target, pairs, timed, timings, confidence_level)
-        control = Pair(baseline, BASELINE, BASELINE, "baseline")
-        doubts = yield from first_doubts(bench, timings, measured, [*pairs, control])
+        control = Pair(baseline, BASELINE, "baseline")
+        doubts = yield from find_doubts(bench, timings, measured, [*pairs, control])
     # A doubted variant gets no speed; with a doubted baseline, no variant gets one.
     doubted = {verdict.variant for verdict in doubts}
     trusted = [m for m in measured if BASELINE not in doubted and m.variant not in doubted]

@@ -24,7 +24,7 @@ from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import count_operations, is_supported
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule, verdicts
-from loop.timing.doubts import first_doubts
+from loop.timing.doubts import find_doubts
 from loop.timing.readiness import ReadyVariants, append_warnings, disturbance_warnings, hold_device, ready_variants
 from loop.timing.samples import MIN_ROUNDS, Pair, Terms, Timings
 from loop.timing.verdicts import measurements, noise_between_rounds
@@ -116,9 +116,9 @@ class Contest:
         return [*(*self.rivals, *self.controls)[0].workloads]
 
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Names of the sides that still have to be timed, by workload; only undecided pairs. The null
-        control goes on where another pair of the workload does; alone, it ends with the blocks that a
-        verdict needs. None for a campaign's candidate that is evidently not faster on any workload."""
+        """Names of the sides that still have to be timed, by workload; only undecided pairs, of less than
+        `most_blocks`. The null control goes on where another pair of the workload does; alone, it ends with the
+        blocks that a verdict needs. Empty for a campaign's candidate that is evidently not faster anywhere."""
         side_names: dict[str, list[str]] = {}
         if self.candidate_number and self.is_evidently_not_faster(timings):
             return side_names
@@ -142,39 +142,31 @@ class Contest:
         return is_hopeful(verdict_words, [self.log_ratios(timings, *pair) for pair in pairs])
 
     def is_evidently_not_faster(self, timings: Timings) -> bool:
-        """Whether the candidate is not faster than its rivals by more than the margin, on any workload."""
-        pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
+        """Whether it is evident on each workload that the candidate beats no rival by more than the margin; False
+        without a rival."""
         evidence = []
-        for workload, rival in pairs:
-            margin = self._offset_margin(timings, workload, rival)
-            evidence.append(verdicts.evidence_against_faster(self.log_ratios(timings, workload, rival), margin))
+        for rival in self.rivals:
+            for workload in rival.workloads:
+                log_ratios, margin = self._ratios_and_margin(timings, workload, rival)
+                evidence.append(verdicts.evidence_against_faster(log_ratios, margin))
         return min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE
 
-    def _reference_and_candidate(self, rival: Rival) -> tuple[str, str]:
-        """Names of the sides whose times are numerator and denominator of a pair's ratios. The rival is the
-        reference, except for the slowed copy: `slower` is to be its own verdict."""
-        if rival.side.slowdown_share:
-            return self.candidate.name, rival.side.name
-        return rival.side.name, self.candidate.name
+    def _ratios_and_margin(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], float]:
+        """One log(rival's time / candidate's time) for each block that counts; for the slowed copy the inverse,
+        because `slower` is to be its own verdict. And the log ratio by which shared processes widen the margin."""
+        names = (rival.side.name, self.candidate.name)
+        names = names[::-1] if rival.side.slowdown_share else names
+        rounds = samples.counted_rounds(timings.segments_of(workload.name), *names)
+        return [ratio for _, ratio in rounds], verdicts.margin_for_offset(samples.process_variance(rounds))
 
     def log_ratios(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
         """One log ratio of the pair's times for each block that counts."""
-        segments = timings.segments_of(workload.name)
-        return samples.log_ratios(segments, *self._reference_and_candidate(rival))
+        return self._ratios_and_margin(timings, workload, rival)[0]
 
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """The decision so far on candidate and rival; `inconclusive` if the evidence does not suffice."""
-        margin, log_ratios = (
-            self._offset_margin(timings, workload, rival),
-            self.log_ratios(timings, workload, rival),
-        )
+        log_ratios, margin = self._ratios_and_margin(timings, workload, rival)
         return verdicts.conclude_now(log_ratios, len(self.workloads), margin, self.candidate_number)
-
-    def _offset_margin(self, timings: Timings, workload: Workload, rival: Rival) -> float:
-        """How far to widen the margin because blocks of the same processes share an offset."""
-        segments = timings.segments_of(workload.name)
-        variance = samples.process_variance(segments, *self._reference_and_candidate(rival))
-        return verdicts.margin_for_offset(variance)
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""
@@ -193,7 +185,7 @@ class Contest:
             same=verdict_words.count("same"),
             inconclusive=verdict_words.count("inconclusive"),
             false=tuple(f"{word} on {workload}" for workload, word in differences.items()),
-            blocks=max(map(len, log_ratios), default=0),
+            blocks=max(map(len, log_ratios)),
             block_sd=noise_between_rounds(log_ratios),
         )
 
@@ -362,22 +354,22 @@ def _time_contests(
 def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
 ) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
-    """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. A doubt, or
-    a difference to itself, makes the timing `invalid`. `same` needs a positive control that was seen."""
+    """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. With a doubt, or
+    a workload on which the variant differs from itself, its verdicts are these alone. `same` needs a positive
+    control that was seen, else it becomes `inconclusive`."""
     control_contest = contest if contest.controls else fallback
-    candidate, variant = contest.candidate, contest.candidate.name
-    pairs = [Pair(candidate, variant, rival.side.name, "self") for rival in contest.controls[:1]]
-    pairs += [Pair(candidate, variant, rival.side.name, "known_good") for rival in contest.rivals]
+    pairs = [Pair(contest.candidate, rival.side.name, "self") for rival in contest.controls[:1]]
+    pairs += [Pair(contest.candidate, rival.side.name, "known_good") for rival in contest.rivals]
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
-    doubts = yield from first_doubts(context.bench, timings, measured, pairs)
-    judged: list[Verdict] = [*doubts]
+    judged: list[Verdict] = [*(yield from find_doubts(context.bench, timings, measured, pairs))]
     own_workloads = {workload.name for workload in contest.workloads}
     differences = control_contest.differing_workloads(timings, control_contest.controls[0])
     for workload, word in differences.items():
         if workload in own_workloads:
             claim = f"against itself {control_contest.candidate.name} came out {word} on {workload}"
             reason = f"{claim}: timing cannot be trusted on this machine now"
-            judged.append(verdicts.invalid_verdict(variant, workload, "self", "differs from itself", reason))
+            name = contest.candidate.name
+            judged.append(verdicts.invalid_verdict(name, workload, "self", "differs from itself", reason))
     if judged:
         return measured, judged
     positive = control_contest.positive_control(timings)

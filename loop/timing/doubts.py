@@ -1,10 +1,11 @@
 """Can a timing be trusted? Suspicious ones become `invalid` verdicts, which carry no speed."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from statistics import median, median_low
 from typing import NamedTuple
 
 from loop.base.processes import Tick
+from loop.gate.verification import failure_verdict
 from loop.machine.gpus import detect_gpus
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Check, Measurement, Segment
@@ -163,70 +164,64 @@ CLOCK_LAG_SHARE, CLOCK_LAG_S = 0.04, 60e-6
 """By our clock a sample may take longer than by the device's: by this share, and this much."""
 
 
-def first_doubts(
+def find_doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
-    """At most one `invalid` or `incorrect` verdict for each variant and workload: the first doubt."""
-    verdicts = yield from collect_doubts(bench, timings, measured, pairs)
-    first: dict[tuple[str, str], NoSpeedVerdict] = {}
-    for verdict in verdicts:
-        first.setdefault((verdict.variant, verdict.workload), verdict)
-    return tuple(first.values())
-
-
-def collect_doubts(
-    bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
-) -> Generator[Tick, None, list[NoSpeedVerdict]]:
-    """A verdict for each doubt: wrong output, cached result, clock, impossible speed, throttling."""
+    """The first doubt of each variant and workload, as an `invalid` or `incorrect` verdict. In order: wrong
+    output, cached result, clock, deferred work, calls without proof, impossible speed, a GPU that slowed one side.
+    A doubt about one side alone names what the first pair is `against`. Times empty calls again before it blames
+    a clock or a speed."""
     clock_faults: dict[str, str] = {}
     if any(map(explain_wrong_clock, timings.clock_pairs.values())):
         usual_lag_s = yield from bench.measure_gpu_lag_s()  # Measure this GPU's own lag before accusing a side.
         for side, clock_pairs in timings.clock_pairs.items():
             clock_faults[side] = explain_wrong_clock(clock_pairs, usual_lag_s)
     against = pairs[0].against
-    variant_by_side = {pair.candidate.name: pair.variant for pair in pairs}
-    verdicts = [*verdicts_on_wrong_outputs(timings.wrong_outputs, against, variant_by_side)]
-    verdicts += _doubts_of_sides(timings, against, variant_by_side, clock_faults)
-    kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
+    kinds = {pair.candidate.name: str(pair.candidate.kind) for pair in pairs}
+    verdicts = [*verdicts_on_wrong_outputs(timings.wrong_outputs, against)]
+    verdicts += _doubts_of_sides(timings, against, kinds, clock_faults)
     most_work_first = sorted(measured, key=lambda m: -count_operations(bench.target, m.workload))
     for measurement in most_work_first:
         variant, workload, compared_with = measurement.variant, measurement.workload.name, measurement.against
-        kind = kinds.get((variant, compared_with), "")
-        if reason := (yield from explain_impossible_speed(bench, measurement, kind)):
+        if reason := (yield from explain_impossible_speed(bench, measurement, kinds[variant])):
             verdicts.append(invalid_verdict(variant, workload, compared_with, "impossible", reason))
     for workload in dict.fromkeys(segment.workload for segment in timings.segments):
         segments = timings.segments_of(workload)
         for pair in pairs:
             reason = samples.explain_gpu_slowdown(segments, *pair.side_names) or ""
             if reason and len(samples.log_ratios(segments, *pair.side_names)) < MIN_ROUNDS:
-                verdicts.append(invalid_verdict(pair.variant, workload, pair.against, "held back", reason))
-    return verdicts
+                name = pair.candidate.name
+                verdicts.append(invalid_verdict(name, workload, pair.against, "held back", reason))
+    first_doubts: dict[tuple[str, str], NoSpeedVerdict] = {}
+    for verdict in verdicts:
+        first_doubts.setdefault((verdict.variant, verdict.workload), verdict)
+    return tuple(first_doubts.values())
 
 
 def _doubts_of_sides(
-    timings: Timings, against: Against, variant_by_side: Mapping[str, str], clock_faults: Mapping[str, str]
+    timings: Timings, against: Against, sides: Collection[str], clock_faults: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    """Doubts about single sides; `clock_faults`: side to what is wrong with its clock, or empty."""
+    """Doubts about each of `sides` by itself; `clock_faults`: side to what is wrong with its clock, or empty."""
     cache_reasons = {call: explain_cached_results(probes) for call, probes in timings.memory_probes.items()}
     for (side, workload), reason in cache_reasons.items():
         # If the baseline shows it too, the machine is the cause.
         is_machine = side != BASELINE and bool(cache_reasons.get((BASELINE, workload)))
-        if reason and side in variant_by_side and not is_machine:
-            yield invalid_verdict(variant_by_side[side], workload, against, "remembers", reason)
-    for side, variant in variant_by_side.items():
+        if reason and side in sides and not is_machine:
+            yield invalid_verdict(side, workload, against, "remembers", reason)
+    for side in sides:
         timed = [segment for segment in timings.segments if segment.side == side]
         workloads = list(dict.fromkeys(segment.workload for segment in timed))
         if workloads and clock_faults.get(side):
-            yield invalid_verdict(variant, workloads[0], against, "clock", clock_faults[side])
+            yield invalid_verdict(side, workloads[0], against, "clock", clock_faults[side])
         for workload in workloads:
             if reason := explain_deferred_work([s for s in timed if s.workload == workload]):
-                yield invalid_verdict(variant, workload, against, "defers", reason)
+                yield invalid_verdict(side, workload, against, "defers", reason)
             # The variant is stopped while other sides are timed. So if they are disturbed, the
             # machine is busy, and slow verified calls prove nothing.
             others = [s for s in timings.segments_of(workload) if s.side != side]
             reason = explain_unproven_speed(timings.unproven_times_s(side, workload))
             if reason and not samples.warn_of_other_programs(others):
-                yield invalid_verdict(variant, workload, against, "foresees", reason)
+                yield invalid_verdict(side, workload, against, "foresees", reason)
 
 
 def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
@@ -286,16 +281,7 @@ def explain_deferred_work(segments: Sequence[Segment]) -> str:
     return f"it computes when its result is looked at: {call}, {deferred} until its result was there"
 
 
-def verdicts_on_wrong_outputs(
-    outputs: Iterable[tuple[str, Check]], against: Against, variant_by_side: Mapping[str, str]
-) -> Iterator[NoSpeedVerdict]:
-    """A verdict for each output of a timed call that was wrong; `outputs`: side and its check."""
+def verdicts_on_wrong_outputs(outputs: Iterable[tuple[str, Check]], against: Against) -> Iterator[NoSpeedVerdict]:
+    """A verdict on its side for each output of a timed call that was wrong; `outputs`: side and check."""
     for side, check in outputs:
-        yield NoSpeedVerdict(
-            variant=variant_by_side.get(side, side),
-            workload=check.workload.name,
-            against=against,
-            verdict="invalid" if check.status == "tampered" else "incorrect",
-            cause=check.cause,
-            reason=f"while it was timed: {check.message}",
-        )
+        yield failure_verdict(side, check, against, f"while it was timed: {check.message}")

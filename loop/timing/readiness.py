@@ -56,8 +56,8 @@ def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
 
 
 def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Lock the device until `stack` closes; wait while another session measures on it. Returns a warning:
-    whom it waited for, and other users of the GPU. Empty if there are none."""
+    """Lock the device until `stack` closes; wait while another session measures on it, then until a GPU is idle.
+    Returns a warning: whom it waited for, and other users of the GPU. Empty if there are none."""
     project_locks = bench.cache / "locks"
     project_locks.mkdir(parents=True, exist_ok=True)
     gpu = detect_gpus().first if bench.device == "cuda" else None
@@ -100,7 +100,7 @@ def append_warnings(message: str, warning_texts: Sequence[str]) -> str:
 
 
 def wait_for_idle_gpu(bench: Bench) -> Generator[Tick, None, str]:
-    """Wait a moment until the GPU is idle; a warning about other programs on it, or empty."""
+    """Wait until the GPU is idle, at most `IDLE_WAIT_S`; a warning about other programs on it, or empty."""
     sensors, deadline = bench.sensors, time.monotonic() + IDLE_WAIT_S
     if sensors is None:
         return ""

@@ -136,7 +136,7 @@ class Pair:
     """A candidate side and the side it is compared with."""
 
     candidate: Side
-    variant: str
+    """Named like its variant."""
     reference: str
     """Name of the other side."""
     against: Against
@@ -228,12 +228,11 @@ def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> l
     """One log(reference time / candidate time) a round, for the segments of one workload. A round in which
     only one side was slowed does not count. If other programs leave fewer than two undisturbed rounds,
     disturbed ones count: a busy machine gets a vague answer rather than none."""
-    return [log_ratio for _, log_ratio in _counted_rounds(segments, reference, candidate)]
+    return [log_ratio for _, log_ratio in counted_rounds(segments, reference, candidate)]
 
 
-def _counted_rounds(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
-    """For each round that counts: its set of processes (None if fresh), and its log ratio. A round
-    does not count if the GPU slowed one side, or if it was disturbed, unless fewer than two others remain."""
+def counted_rounds(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
+    """`log_ratios`, each with its round's set of processes; None for processes of its own."""
     rounds = rounds_with_both(segments, reference, candidate)
     rounds = [sides for sides in rounds if find_gpu_slowdown(*sides) is None]
     undisturbed = [sides for sides in rounds if not is_unevenly_disturbed(*sides)]
@@ -243,13 +242,13 @@ def _counted_rounds(segments: Iterable[Segment], reference: str, candidate: str)
     return counted
 
 
-def process_variance(segments: Iterable[Segment], reference: str, candidate: str) -> float:
-    """Variance that rounds in shared processes add to the mean log ratio; 0 if all have fresh ones. Rounds
-    in one set of processes share an offset, because a process keeps its memory. The offset's variance is
+def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
+    """Variance that shared processes add to the mean log ratio of `counted_rounds`; 0 if no round shares them.
+    Rounds in one set of processes share an offset, because a process keeps its memory. The offset's variance is
     estimated from the means of the sets, with a prior (`PROCESS_SD`) that counts as `PROCESS_PRIOR_SETS`
     sets, because two sets say little."""
     log_ratios_by_set: dict[int, list[float]] = {}
-    for process_set, log_ratio in _counted_rounds(segments, reference, candidate):
+    for process_set, log_ratio in rounds:
         if process_set is not None:
             log_ratios_by_set.setdefault(process_set, []).append(log_ratio)
     if not log_ratios_by_set:

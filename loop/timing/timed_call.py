@@ -377,20 +377,19 @@ class TimedCall:
         return return_s
 
     def _warm_up(self, waits: DelayReader, seconds: float) -> Generator[Tick, None, float]:
-        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Values are
-        always fresh, so that caching does not help. On a CPU samples grow meanwhile, because an order
-        outweighs a single short call. A GPU has its own clock: at first, single calls suffice; later,
-        it replays the graph that is prepared."""
+        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Makes none if one
+        is known to be slow. On a CPU values are always fresh, so that caching does not help, and samples grow
+        meanwhile, because an order outweighs a single short call. A GPU has its own clock: at first, a few single
+        calls suffice, however short; later, it replays the graph that is prepared."""
         if self._call_s > SLOW_CALL_S:
             return self._call_s
         is_first, self._replays = not self._call_s, 1
         is_prepared = self.is_on_gpu and not is_first and not self.call.updated_inputs and self._prepared_calls > 0
-        calls, least_undisturbed = 1, WARM_UP_CALLS if is_first else 1
-        if is_prepared:
-            calls = self._prepared_calls
-        elif not is_first and seconds:
-            calls = self._calls_in_sample(self._call_s)
-        if is_first and self.is_on_gpu:
+        calls, least_undisturbed = 1, WARM_UP_CALLS
+        if not is_first:
+            calls = self._prepared_calls if is_prepared else self._calls_in_sample(self._call_s)
+            least_undisturbed = 1
+        elif self.is_on_gpu:
             seconds = 0.0
         spent_s, preparing_s, undisturbed = 0.0, 0.0, 0
         fastest_s = fastest_undisturbed_s = math.inf
@@ -405,7 +404,7 @@ class TimedCall:
             if not is_disturbed(sample_s, waited_s):
                 fastest_undisturbed_s = min(fastest_undisturbed_s, call_s)
                 undisturbed += 1
-                if seconds and not self.is_on_gpu:
+                if not self.is_on_gpu:
                     calls = self._calls_in_sample(fastest_undisturbed_s)
             most_s = WARM_UP_MOST_S if undisturbed else 5 * WARM_UP_MOST_S
             is_clear = undisturbed >= least_undisturbed or spent_s >= most_s

@@ -76,14 +76,9 @@ def measurements(
     """One for each pair and workload that has at least two rounds that count."""
     measured = []
     for pair, workload in itertools.product(pairs, workloads):
-        rounds = log_ratios(timings.segments_of(workload.name), *pair.side_names)
-        if len(rounds) >= MIN_ROUNDS:
-            flops = evaluate_work(target.flops, workload)
-            moved_bytes = evaluate_work(target.bytes, workload)
-            measurement = measure_pair(
-                timings, pair, workload, flops=flops, moved_bytes=moved_bytes, confidence=confidence
-            )
-            measured.append(measurement)
+        if len(log_ratios(timings.segments_of(workload.name), *pair.side_names)) >= MIN_ROUNDS:
+            flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
+            measured.append(measure_pair(timings, pair, workload, flops, moved_bytes, confidence))
     return tuple(measured)
 
 
@@ -91,18 +86,17 @@ def measure_pair(
     timings: Timings,
     pair: Pair,
     workload: Workload,
-    *,
     flops: float | None = None,
     moved_bytes: float | None = None,
     confidence: float = CONFIDENCE,
 ) -> Measurement:
-    """The measurement of a pair on a workload: ratio, interval, latencies. `flops`,
-    `moved_bytes`: operations and bytes of a call; None if the manifest states none. An interval that says
-    nothing is replaced by the range of the rounds."""
+    """The measurement of a pair on a workload with two rounds that count, at least. `flops`, `moved_bytes`:
+    operations and bytes of a call; None if the manifest states none. If the interval says nothing
+    (`is_vague`), `ratio` is the median of the rounds, `interval` their range, and `ranged` True."""
     segments = timings.segments_of(workload.name)
-    ratios = log_ratios(segments, *pair.side_names)
-    offset_variance = samples.process_variance(segments, *pair.side_names)
-    ratio, low, high = ratio_interval(ratios, confidence, offset_variance)
+    rounds = samples.counted_rounds(segments, *pair.side_names)
+    ratios = [log_ratio for _, log_ratio in rounds]
+    ratio, low, high = ratio_interval(ratios, confidence, samples.process_variance(rounds))
     is_range = is_vague((low, high))
     if is_range:
         ratio, low, high = map(math.exp, (median(ratios), min(ratios), max(ratios)))
@@ -114,7 +108,7 @@ def measure_pair(
 
     candidate_s = latency_s(pair.candidate.name)
     return Measurement(
-        variant=pair.variant,
+        variant=pair.candidate.name,
         workload=workload,
         against=pair.against,
         rounds=len(ratios),

@@ -175,7 +175,7 @@ def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
     drawn = replay(recorded, rival, seed)
     segments = [segment for _ in range(MEASURED_ROUNDS) for segment in next(drawn)[1]]
     name = recorded["sides"][0]
-    pair = Pair(_side(name), name, rival, "baseline")
+    pair = Pair(_side(name), rival, "baseline")
     if len(samples.log_ratios(segments, rival, name)) < 2:
         return "inconclusive"
     return verdicts.by_interval(verdicts.measure_pair(Timings(segments), pair, workload)).verdict

@@ -14,7 +14,7 @@ from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
 from loop.model.workloads import expand_sets
-from loop.timing.doubts import collect_doubts
+from loop.timing.doubts import find_doubts
 from loop.timing.samples import Pair, Terms, Timings, log_time
 from loop.timing.schedule import Untimed, measure
 from loop.workers.bench import Bench
@@ -64,9 +64,7 @@ def timed(bench: Bench, name: str, rounds: int) -> Outcome:
         timings = run_to_end(measure(bench, sides, [BIG], Terms(rounds, 60.0, 1, least_rounds=rounds)))
     except Untimed as error:
         return Outcome(name, "not timed" if name in str(error) else "GAINS", str(error))
-    doubts = run_to_end(
-        collect_doubts(bench, timings, (), [Pair(side, side.name, honest, "self") for side in sides])
-    )
+    doubts = run_to_end(find_doubts(bench, timings, (), [Pair(side, honest, "self") for side in sides]))
     doubts = [one for one in doubts if "held back" not in one.reason]  # Of other programs, not of a side.
     if own := [one for one in doubts if one.variant == name]:
         return Outcome(name, own[0].verdict, own[0].reason)

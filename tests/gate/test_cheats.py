@@ -11,7 +11,7 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
-from loop.timing.doubts import collect_doubts
+from loop.timing.doubts import find_doubts
 from loop.timing.samples import Pair, Terms, Timings
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench, Side
@@ -48,9 +48,7 @@ def doubted(bench: Bench, timings: Timings) -> set[str]:
     """Sides of which timing says that they are wrong or cannot be believed."""
     names = dict.fromkeys(one.side for one in timings.segments)
     sides = make_sides(bench, *names)
-    doubts = run_to_end(
-        collect_doubts(bench, timings, (), [Pair(side, side.name, side.name, "self") for side in sides])
-    )
+    doubts = run_to_end(find_doubts(bench, timings, (), [Pair(side, side.name, "self") for side in sides]))
     return {one.variant for one in doubts}
 
 
@@ -140,8 +138,8 @@ def failures(honest: Bench, sides: Sequence[Side], seeds: int, name: str = "some
 def doubts(honest: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
     """Candidates whose timing is not trusted, and why."""
     timings = run_to_end(measure(honest, sides, workloads(honest, "timed"), Terms(rounds, 60.0, 1)))
-    pairs = [Pair(side, side.name, side.name, "self") for side in sides]
-    return {one.variant: one.reason for one in run_to_end(collect_doubts(honest, timings, (), pairs))}
+    pairs = [Pair(side, side.name, "self") for side in sides]
+    return {one.variant: one.reason for one in run_to_end(find_doubts(honest, timings, (), pairs))}
 
 
 @pytest.mark.slow

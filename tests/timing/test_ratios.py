@@ -42,7 +42,7 @@ def measure(
     side = Side(candidate, {"kind": "c_abi"}, ("float32",), deterministic=True, build_id=None)
     timings = Timings(list(segments))
     timings.self_timed_sides = {candidate} if own_clock else set()
-    pair = Pair(side, "new", "ref", against)
+    pair = Pair(side, "ref", against)
     return measure_pair(timings, pair, WORKLOAD, flops=flops, confidence=confidence)
 
 

@@ -154,6 +154,4 @@ def test_slow_proofs_accuse_nobody_on_a_busy_machine(waited: float, *, accused: 
     timings = Timings(
         segments=[library, make_segment((1e-6,) * 5)], judged_samples={("new", "w"): [JudgedSample(1e-3, 1)]}
     )
-    assert accused == any(
-        one.cause == "foresees" for one in _doubts_of_sides(timings, "baseline", {"new": "new"}, {})
-    )
+    assert accused == any(one.cause == "foresees" for one in _doubts_of_sides(timings, "baseline", ["new"], {}))
