@@ -207,7 +207,7 @@ PRINTED_REMARKS: set[str] = set()
 
 
 def remark_once(text: str) -> None:
-    """Print a line on standard error, but each text only once per process."""
+    """Print a line on standard error, each text only once per process. A closed stream is no error."""
     if text in PRINTED_REMARKS:
         return
     PRINTED_REMARKS.add(text)

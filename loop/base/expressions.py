@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from loop.base.documents.complaints import clip, did_you_mean, quote
+from loop.base.documents.reading import clip, did_you_mean, quote
 from loop.base.errors import UsageError
 
 MAX_LENGTH = 1000
@@ -78,8 +78,34 @@ class Expression:
     @classmethod
     @lru_cache(1000)
     def parse(cls, text: str) -> "Expression":
-        """Read an expression. Raises ExpressionError, with the column, for what the language forbids."""
-        return cls(text, _parse_tree(text))
+        """Read an expression (cached). Raises ExpressionError, with the column, for what the language forbids."""
+        if not text.strip():
+            raise ExpressionError("an expression", "nothing")
+        if len(text) > MAX_LENGTH:
+            raise ExpressionError(f"at most {MAX_LENGTH} characters", str(len(text)))
+        # Python would read a comment or a line continuation, and its parser refuses NUL.
+        if bad_character := re.search(r"[#\\\0]", text):
+            expected, column = "a name, number, text or sign", bad_character.start() + 1
+            raise ExpressionError(expected, repr(bad_character[0]), column)
+        python_text = re.sub(r"\s", " ", text).strip()
+        leading_spaces = len(text) - len(text.lstrip())
+        try:
+            tree = ast.parse(python_text, mode="eval").body
+        except SyntaxError as error:
+            column = leading_spaces + (error.offset or len(python_text) + 1)
+            raise ExpressionError("an expression", f"a mistake: {error.msg}", column) from error
+        except (ValueError, RecursionError, MemoryError) as error:
+            got = f"one that cannot be read: {type(error).__name__}"
+            raise ExpressionError("an expression", got, 1) from error
+        located_node = tree  # An operator has no column: then that of the expression around it.
+        for node in ast.walk(tree):
+            located_node = node if isinstance(node, ast.expr) else located_node
+            refusal = _explain_refusal(node)
+            if refusal:
+                # Python counts columns in bytes; the user counts characters.
+                text_before = python_text.encode()[: located_node.col_offset].decode(errors="ignore")
+                raise ExpressionError(*refusal, leading_spaces + len(text_before) + 1)
+        return cls(text, tree)
 
     @property
     def names(self) -> frozenset[str]:
@@ -119,37 +145,6 @@ class Expression:
         except (ZeroDivisionError, OverflowError, RecursionError) as error:
             expected, got = EVALUATION_ERRORS[type(error)]
             raise ExpressionError(expected, got, expression=self.text) from error
-
-
-def _parse_tree(text: str) -> ast.expr:
-    """The syntax tree of an expression. Raises ExpressionError, with the column, for what the language forbids."""
-    if not text.strip():
-        raise ExpressionError("an expression", "nothing")
-    if len(text) > MAX_LENGTH:
-        raise ExpressionError(f"at most {MAX_LENGTH} characters", str(len(text)))
-    # Python would read a comment or a line continuation, and its parser refuses NUL.
-    if bad_character := re.search(r"[#\\\0]", text):
-        expected, column = "a name, number, text or sign", bad_character.start() + 1
-        raise ExpressionError(expected, repr(bad_character[0]), column)
-    python_text = re.sub(r"\s", " ", text).strip()
-    leading_spaces = len(text) - len(text.lstrip())
-    try:
-        tree = ast.parse(python_text, mode="eval").body
-    except SyntaxError as error:
-        column = leading_spaces + (error.offset or len(python_text) + 1)
-        raise ExpressionError("an expression", f"a mistake: {error.msg}", column) from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        got = f"one that cannot be read: {type(error).__name__}"
-        raise ExpressionError("an expression", got, 1) from error
-    located_node = tree  # An operator has no column: then that of the expression around it.
-    for node in ast.walk(tree):
-        located_node = node if isinstance(node, ast.expr) else located_node
-        refusal = _explain_refusal(node)
-        if refusal:
-            # Python counts columns in bytes; the user counts characters.
-            text_before = python_text.encode()[: located_node.col_offset].decode(errors="ignore")
-            raise ExpressionError(*refusal, leading_spaces + len(text_before) + 1)
-    return tree
 
 
 def _explain_refusal(node: ast.AST) -> tuple[str, str] | None:

@@ -246,7 +246,8 @@ def run(
     env: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Generator[Tick, None, Completed]:
-    """Run a command until it ends, or kill it after `limit_s`. Yields ticks. Raises only CannotStart."""
+    """Run a command until it ends, or kill it after `limit_s` (`timed_out`). A failed command raises nothing; raises
+    CannotStart for a missing program, and WorkFailed for one that cannot be killed."""
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])
@@ -257,7 +258,8 @@ def run(
 
 
 def output_of(command: Sequence[str], *, limit_s: float, stdin: str = "") -> str | None:
-    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s`."""
+    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s` seconds. It gets
+    the whole environment, unlike a `Child`."""
     try:
         return subprocess.run(
             command,
@@ -344,7 +346,8 @@ def end_children_at_exit() -> None:
 
 
 def kill_all_children(expected_pid: int | None = None) -> None:
-    """Kill all descendants of this process. `expected_pid`: do nothing in a fork, whose pid differs."""
+    """Kill all descendants of this process; try for `END_CHILDREN_S` at most. With `expected_pid`, do nothing in a
+    process of another number: a fork inherits the handler."""
     deadline = time.monotonic() + END_CHILDREN_S
     while expected_pid in (None, os.getpid()) and time.monotonic() < deadline:
         children = psutil.Process().children(recursive=True)

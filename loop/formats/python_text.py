@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import Document, load_yaml, parse
-from loop.base.documents.yaml_text import short_path
+from loop.base.documents.reading import short_path
 from loop.base.errors import Complaint, DefinitionError
 from loop.model.base import Model
 

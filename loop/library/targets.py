@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
-from loop.base.documents.complaints import Place
+from loop.base.documents.reading import Place
 from loop.base.errors import DefinitionError, list_choices
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project

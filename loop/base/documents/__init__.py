@@ -1,9 +1,7 @@
 """Reads YAML and JSON into typed objects. Each mistake is reported with file, line and column."""
 
-from loop.base.documents.complaints import Document, complain, did_you_mean, nearest
 from loop.base.documents.files import content_hash, hash_files, to_json, write_atomic
-from loop.base.documents.typed import parse
-from loop.base.documents.yaml_text import load_yaml
+from loop.base.documents.reading import Document, complain, did_you_mean, load_yaml, nearest, parse
 from loop.base.errors import Complaint
 
 __all__ = [

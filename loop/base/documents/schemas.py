@@ -28,41 +28,39 @@ class Untitled(GenerateJsonSchema):
         return json_schema
 
 
+class Described(Untitled):
+    """Adds descriptions to fields. pydantic could read the docstrings at import, but that slows every start."""
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        """A model's JSON schema. Each field is described by the docstring below it, else by that of its model."""
+        json_schema, model = super().model_schema(schema), schema["cls"]
+        texts: dict[str, str] = {}
+        for owner in reversed(model.__mro__):
+            if issubclass(owner, BaseModel) and owner is not BaseModel:
+                texts |= _field_docstrings(owner)
+        for name, info in model.model_fields.items():
+            text = texts.get(name)
+            for inner in find_models(info.annotation)[:1]:
+                text = text or (inner.__doc__ or "").partition("\n")[0]
+            property_schema = json_schema["properties"].get(info.alias or name)
+            if property_schema is not None and text:
+                property_schema["description"] = text
+        return json_schema
+
+
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of a model. `_add_descriptions` says where a field's description is from."""
-    schema = model.model_json_schema(by_alias=True, schema_generator=Untitled)
-    for inner in collect_models(model):
-        inner_schema = schema if inner is model else schema.get("$defs", {}).get(inner.__name__, {})
-        _add_descriptions(inner, inner_schema.get("properties", {}))
-    return {"$schema": DRAFT_URL, **schema}
+    """The JSON schema of a model, as files have it."""
+    return {"$schema": DRAFT_URL, **model.model_json_schema(by_alias=True, schema_generator=Described)}
 
 
 def schema_of_all(type_by_name: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON schema of an object with these properties, each of its type. Unknown fields are allowed."""
-    adapters: list[Any] = []
-    models: list[type[BaseModel]] = []
-    for name, type_ in type_by_name.items():
-        adapters.append((name, "serialization", TypeAdapter(type_)))
-        models += find_models(type_)
-    schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)
-    for model in collect_models(*models):
-        _add_descriptions(model, schema["$defs"].get(model.__name__, {}).get("properties", {}))
+    adapters: list[Any] = [(name, "serialization", TypeAdapter(type_)) for name, type_ in type_by_name.items()]
+    schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Described)
     for definition in schema["$defs"].values():
         definition.pop("additionalProperties", None)
-    return {
-        "$schema": DRAFT_URL,
-        **schema,
-        "properties": {name: schemas[name, "serialization"] for name in type_by_name},
-    }
-
-
-def collect_models(*models: type[BaseModel]) -> list[type[BaseModel]]:
-    """The models and all models in their fields, directly or indirectly."""
-    collected = list(models)
-    for model in collected:  # Grows while it is walked.
-        for info in model.model_fields.values():
-            collected += [inner for inner in find_models(info.annotation) if inner not in collected]
-    return collected
+    properties = {name: schemas[name, "serialization"] for name in type_by_name}
+    return {"$schema": DRAFT_URL, **schema, "properties": properties}
 
 
 def find_models(annotation: Any) -> list[type[BaseModel]]:
@@ -75,24 +73,12 @@ def find_models(annotation: Any) -> list[type[BaseModel]]:
 @functools.cache
 def known_fields(model: type[BaseModel]) -> tuple[str, ...]:
     """Names of the fields of a model and of all models inside it. For hints at mistyped names."""
-    fields = [item for inner in collect_models(model) for item in inner.model_fields.items()]
-    return tuple(info.alias or name for name, info in fields)
-
-
-def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Describe each schema in `properties`: by the docstring below its field, else its type's. pydantic could read
-    the docstrings at import, but that slows every start."""
-    texts: dict[str, str] = {}
-    for owner in reversed(model.__mro__):
-        if issubclass(owner, BaseModel) and owner is not BaseModel:
-            texts |= _field_docstrings(owner)
-    for name, info in model.model_fields.items():
-        text = texts.get(name)
-        for inner in find_models(info.annotation)[:1]:
-            text = text or (inner.__doc__ or "").partition("\n")[0]
-        property_schema = properties.get(info.alias or name)
-        if property_schema is not None and text:
-            property_schema["description"] = text
+    models, names = [model], list[str]()
+    for inner in models:  # Grows while it is walked.
+        for name, info in inner.model_fields.items():
+            names.append(info.alias or name)
+            models += [other for other in find_models(info.annotation) if other not in models]
+    return tuple(names)
 
 
 def _field_docstrings(owner: type) -> dict[str, str]:

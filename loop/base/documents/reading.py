@@ -1,19 +1,111 @@
-"""Reads YAML 1.2 into plain data with line and column of each value. Built on PyYAML's parser events.
+"""Reads YAML into typed objects. Each mistake becomes a complaint with file, line and column.
 
 PyYAML's own loader accepts duplicate keys, reads `no` as false and `12:30:45` as 45045, expands aliases
 without limit and leaks RecursionError and ValueError; so it is used for its grammar only.
 """
 
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from loop.base.documents.complaints import Document, Marks, Place, Position, dotted_path, quote
 from loop.base.errors import Complaint, DefinitionError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+MAX_QUOTED = 60
+"""Maximum characters of a value in a message."""
+MAX_TEXT = 200
+"""Maximum characters of a path, or of `expected` or `got`, in a complaint."""
+Place = tuple[str | int, ...]
+"""Keys and indices that lead to a value."""
+Position = tuple[int, int]
+"""Line and column, from 1."""
+
+
+def clip(text: str, length: int = MAX_QUOTED) -> str:
+    """`text`, cut to `length` characters with `...` if it is longer."""
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def quote(value: Any) -> str:
+    """A value for messages, in at most 60 characters: `'soon'`, `true`, `a list`, `nothing`."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return clip(repr(value[: 2 * MAX_QUOTED]))
+    if isinstance(value, int | float):
+        return clip(repr(value))
+    kind = type(value).__name__
+    name = {"dict": "mapping", "tuple": "list"}.get(kind, kind)
+    return f"a {name}" if value else f"an empty {name}"
+
+
+@dataclass(slots=True)
+class Marks:
+    """Position of a list or mapping, and of its keys and values."""
+
+    start: Position
+    keys: dict[str, Position]
+    values: "dict[Any, Marks | Position]"
+
+
+@dataclass(frozen=True)
+class Document:
+    """Plain data from one file, with the position of each value."""
+
+    name: str
+    data: Any = None
+    marks: Marks | Position = (1, 1)
+
+    def position(self, place: Place, *, key: bool = False) -> Position:
+        """Line and column of the value at `place`, or of its `key`; if it is missing, of what encloses it."""
+        marks = self.marks
+        for depth, step in enumerate(place, start=1):
+            if not isinstance(marks, Marks) or step not in marks.values:
+                break
+            if key and depth == len(place) and isinstance(step, str):
+                return marks.keys[step]
+            marks = marks.values[step]
+        return marks.start if isinstance(marks, Marks) else marks
+
+
+def dotted_path(place: Place) -> str:
+    """A place as text for complaints: `steps.0.budget_s`."""
+    return clip(".".join(map(str, place)), MAX_TEXT)
+
+
+def complain(
+    document: Document, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
+) -> Complaint:
+    """Make a complaint about the value at `place`, or with `key` about that value's key."""
+    line, column = document.position(place, key=key)
+    texts = clip(expected, MAX_TEXT), clip(got, MAX_TEXT)
+    return Complaint(document.name, line, column, dotted_path(place), *texts, hint)
+
+
+def nearest(word: str, choices: Sequence[str]) -> list[str]:
+    """At most three choices similar to `word`, best first."""
+    if len(word) > MAX_TEXT:
+        return []
+    import difflib
+
+    return difflib.get_close_matches(word, choices, n=3)
+
+
+def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
+    """The hint `did you mean 'x'?` with the nearest other choice; None if none is similar."""
+    similar = nearest(word, [choice for choice in choices if choice != word])
+    return f"did you mean {similar[0]!r}?" if similar else None
+
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
@@ -205,3 +297,110 @@ class _Builder:
 def _position_of(event: Any) -> Position:
     """Line and column, from 1, where a part that the YAML parser reports (`event`) begins."""
     return event.start_mark.line + 1, event.start_mark.column + 1
+
+
+T = TypeVar("T", bound="BaseModel")
+EXPECTED_AND_GOT = re.compile(r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL)
+"""Splits messages of pydantic and of our validators into `expected` and `got`."""
+CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
+WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
+"""Error types that concern a whole value, besides `*_type`."""
+MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
+
+
+def parse(model: type[T], document: Document, place: Place = ()) -> T:
+    """The part of a document at `place` as `model`; a missing part counts as an empty mapping. Raises
+    DefinitionError with all mistakes."""
+    from pydantic import ValidationError
+
+    data = document.data
+    for step in place:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            data = None
+    data = {} if data is None and place else data
+    try:
+        # Strict JSON validation turns lists into tuples and text into dates, but accepts neither text as a
+        # number nor true as an integer.
+        text = json.dumps(data)
+        return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False)
+        raise DefinitionError(_make_complaints(model, document, place, data, mistakes)) from error
+
+
+def _make_complaints(
+    model: type[T], document: Document, start: Place, data: Any, mistakes: list[Any]
+) -> list[Complaint]:
+    """One complaint for each wrong value, in file order. `mistakes`: pydantic's errors. `data`: the part of the
+    document at `start`, which was read as `model`. pydantic reports one error for each branch of a union. Those
+    that refuse a whole value become one complaint; none, if a branch finds a mistake inside that value."""
+    groups: dict[tuple[Place, Any], list[Any]] = {}  # Of errors with one place and, within it, one location.
+    for mistake in mistakes:
+        kind = mistake["type"]
+        is_about_whole_value = kind.endswith("_type") or kind in WHOLE_VALUE_ERRORS
+        location = None if is_about_whole_value else mistake["loc"]
+        groups.setdefault((_place_of_mistake(data, mistake), location), []).append(mistake)
+    enclosing_places = {place[:end] for place, _ in groups for end in range(len(place))}
+    located = []
+    for (place, location), same_place_mistakes in groups.items():
+        if location is None and place in enclosing_places:
+            continue
+        first = same_place_mistakes[0]
+        is_key = first["type"] == "extra_forbidden" or first["loc"][-1:] == ("[key]",)
+        full_place = (*start, *place)
+        located.append((document.position(full_place, key=is_key), full_place, is_key, same_place_mistakes))
+    complaints: list[Complaint] = []
+    for _, place, is_key, same_place_mistakes in sorted(located, key=lambda group: group[0]):
+        expected, got, wrong_word, choices = _describe_mistakes(model, same_place_mistakes)
+        # Finding a hint is slow: only complaints that will be shown get one.
+        needs_hint = len(complaints) < DefinitionError.MAX_SHOWN and isinstance(wrong_word, str)
+        hint = did_you_mean(wrong_word, choices) if needs_hint else None
+        complaints.append(complain(document, place, expected, got, hint, key=is_key))
+    return complaints
+
+
+def _place_of_mistake(data: Any, mistake: Any) -> Place:
+    """Keys and indices in a pydantic error's `loc`, which also names union branches: ("run", "tuple", 0)."""
+    place: list[str | int] = []
+    # Of a missing field, the last part is its name.
+    for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:
+        is_key = isinstance(data, dict) and part in data
+        if is_key or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+            data = data[part]
+            place.append(part)
+    if mistake["type"] == "union_tag_invalid":
+        place.append(mistake["ctx"]["discriminator"].strip("'"))
+    return tuple(place)
+
+
+def _describe_mistakes(model: type[T], same_place_mistakes: list[Any]) -> tuple[str, str, Any, Sequence[str]]:
+    """(expected, got, wrong word, possible words) for the pydantic errors about one place.
+    The last two are for a hint; None and empty where there can be none."""
+    from loop.base.documents.schemas import known_fields
+
+    first = same_place_mistakes[0]
+    kind, value = first["type"], first["input"]
+    choices: list[str] = []
+    if kind in MISSING_VALUE_ERRORS:
+        name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
+        return f"a value for {name}", "nothing", None, ()
+    if kind == "extra_forbidden":
+        name = str(first["loc"][-1])
+        return "a known name", quote(name), name, known_fields(model)
+    if kind == "union_tag_invalid":
+        value, expected = first["ctx"]["tag"], first["ctx"]["expected_tags"]
+        choices = re.findall(r"'([^']*)'", expected)
+        return f"one of {expected}", quote(value), value, choices
+    matches: list[re.Match[str]] = []
+    for item in same_place_mistakes:
+        if item["type"] in CHOICE_ERRORS:
+            choices += re.findall(r"'([^']*)'", item["ctx"]["expected"])
+        if match := EXPECTED_AND_GOT.fullmatch(item["msg"]):
+            matches.append(match)
+    if not matches:
+        text = first["msg"].removeprefix("Value error, ")
+        return "what fits", f"{quote(value)}: {text}", value, choices
+    expected = " or ".join(dict.fromkeys(match[1] for match in matches))
+    return expected, matches[0][2] or quote(value), value, choices
