@@ -81,7 +81,9 @@ def folder_for_temporary(path: Path) -> Path | None:
 def file_error(
     path: Path, attempt: Literal["read", "written", "made"], error: OSError, hint: str | None = None
 ) -> UsageError | WorkFailed:
-    """UsageError for a failed read or a wrong path, else WorkFailed. `hint` None: advice by the error number."""
+    """UsageError for a failed read or a wrong path, else WorkFailed. `hint` None: advice by the error number. Sets
+    a missing `error.filename`: `find_machine_failure` looks at that file's folder."""
+    error.filename = error.filename or str(path)
     reason = error.strerror or str(error) or type(error).__name__
     kind = UsageError if attempt == "read" or isinstance(error, WRONG_PATH_ERRORS) else WorkFailed
     advice = ADVICE.get(error.errno or 0, "").format(place=path.parent)
