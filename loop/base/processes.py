@@ -246,8 +246,8 @@ def run(
     env: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Generator[Tick, None, Completed]:
-    """Run a command until it ends, or kill it after `limit_s` (`timed_out`). A failed command raises nothing; raises
-    CannotStart for a missing program, and WorkFailed for one that cannot be killed."""
+    """Run a command until it ends, or kill it after `limit_s` (`timed_out`). A failed command raises nothing;
+    raises CannotStart for a missing program, and WorkFailed for one that cannot be killed."""
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])
@@ -258,8 +258,8 @@ def run(
 
 
 def output_of(command: Sequence[str], *, limit_s: float, stdin: str = "") -> str | None:
-    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s` seconds. It gets
-    the whole environment, unlike a `Child`."""
+    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s` seconds. It
+    gets the whole environment, unlike a `Child`."""
     try:
         return subprocess.run(
             command,

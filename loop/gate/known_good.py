@@ -6,8 +6,8 @@ from loop.base.errors import LoopError, remark_once
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import KnownGood, SessionHead
 from loop.store import index
-from loop.store.earlier import earlier_sessions
-from loop.store.judgements import wrong_builds
+from loop.store.rows import wrong_builds
+from loop.store.sessions import earlier_sessions
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:

@@ -12,7 +12,7 @@ from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import SUFFICIENT_RATIO
 from loop.report import format as say
-from loop.store.judgements import wrong_builds
+from loop.store.rows import wrong_builds
 
 ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and every output was right"
 Rejections = Mapping[str, int]

@@ -5,7 +5,7 @@ from pathlib import Path
 from loop.model.change import BriefOutput, DecisionOutput, PastSearch, TriedChange
 from loop.model.output import outputs_by_run
 from loop.model.record import SessionHead
-from loop.store.earlier import earlier_sessions
+from loop.store.sessions import earlier_sessions
 
 
 def comparable_key(head: SessionHead) -> tuple[object, ...]:

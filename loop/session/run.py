@@ -36,9 +36,8 @@ from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
 from loop.store import index, sessions
-from loop.store.earlier import verified_builds
 from loop.store.journal import Journal, finished_steps, last_close_event
-from loop.store.sessions import CHANGES, SessionFolder
+from loop.store.sessions import CHANGES, SessionFolder, verified_builds
 
 
 @dataclass(frozen=True)

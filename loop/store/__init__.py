@@ -6,6 +6,4 @@ folders; `rows` computes one row per folder. Rows of deleted folders disappear; 
 Readers name damaged files and skip them. A session recorded before `loop` has only `recorded.json`.
 
 - `fingerprints` removes from error texts what differs from run to run.
-- `judgements` collects the failed and passed checks of a session, and the builds that any found wrong.
-- `earlier` finds the sessions before another one, and the builds that they verified.
 """

@@ -1,4 +1,4 @@
-"""Computes the index row of a session folder."""
+"""Computes the index row of a session folder, with its passed and failed checks."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +10,15 @@ from loop.base.errors import LoopError
 from loop.model.bisect import BisectOutput
 from loop.model.change import DecisionOutput, hosts_of, kept_gains
 from loop.model.history import RecordedSession
-from loop.model.index import Environment, PatternRun, SessionRow, StepRun
+from loop.model.index import Environment, Judgement, PatternRun, SessionRow, StepRun
+from loop.model.measurement import PropertyCheck
 from loop.model.money import Charge, Resource, Unmeasured
-from loop.model.output import Output, outputs_of
+from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
+from loop.model.sanitizing import SanitizeOutput
 from loop.model.verdict import Verdict
 from loop.store import journal
 from loop.store.fingerprints import collect_failures
-from loop.store.judgements import judgements
 from loop.store.sessions import RECORDED, SessionFolder, describe_lost_lines, read_stored
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
@@ -30,6 +31,8 @@ CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")
 """Actions that compare the target's variants with the reference."""
 ANSWER_ACTIONS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
 """Actions that answer with a speed verdict, a commit or a decision. They may pass without an answer."""
+TIMING_ACTIONS = ("kernel.measure", "kernel.compare")
+"""Timing actions. They check outputs too."""
 
 
 def compute_row(path: Path) -> tuple[SessionRow | None, str]:
@@ -210,3 +213,65 @@ def _is_conclusive(output: dict[str, Any]) -> bool:
     """Whether an output has a conclusive verdict against another build, a bisection's answer or a decision."""
     verdicts = {verdict["verdict"] for verdict in output.get("verdicts", ()) if verdict["against"] != "self"}
     return bool(verdicts - {"inconclusive"} or output.get("answer") or output.get("tried"))
+
+
+def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
+    """Checks of a session, each passed or failed: one judgement for each variant, build and condition (threads,
+    seed, emulator). A check that failed once counts as failed. Checks that the library failed too are left out."""
+    # Debugging steps store `builds` in another form.
+    build_steps = (step for step in steps if not step.action.startswith("debug."))
+    builds = [build for step in build_steps for build in step.output.get("builds", ())]
+    last_build_id = {build["variant"]: build["build_id"] for build in builds}
+    copied_builds = {build["build_id"] for build in builds if not build.get("compiled", True)}
+    session_threads = 0 if head.device == "cuda" else head.threads  # 0: threads do not matter on a GPU.
+    passed_by_check: dict[Judgement, dict[str, bool]] = {}
+
+    def add(check: str, passed: bool, variant: str, build: str | None = None, **conditions: Any) -> None:
+        """Add a check of a variant. `build`: its id; None: the last one that the session built."""
+        build_id = last_build_id.get(variant, "") if build is None else build
+        build_id = "" if build_id in copied_builds else build_id  # Its files identify a Python variant.
+        fields = {"threads": session_threads, "seed": head.seed, "emulated": False, **conditions}
+        checks = passed_by_check.setdefault(Judgement(variant=variant, build=build_id, **fields), {})
+        checks[check] = passed and checks.get(check, True)
+
+    for step in steps:
+        output = read_output(step, VerifyOutput)
+        if output is None or (output.control is not None and not output.control.is_right):
+            continue  # The library failed the same checks, so they prove nothing.
+        for checks in output.variants:
+            is_judged = checks.variant in output.right or checks.first_failure is not None
+            emulated = checks.emulated or step.action == "kernel.emulate"
+            for check in checks.checks if is_judged else ():
+                threads = session_threads and (check.threads or session_threads)
+                layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
+                conditions = {"threads": threads, "seed": output.seed, "emulated": emulated}
+                name = f"{check.workload.name}{layout}"
+                add(name, check.passed, checks.variant, checks.build_id or "", **conditions)
+    for step in steps:
+        for fields in step.output.get("checks", ()) if step.action == "kernel.properties" else ():
+            tested = PropertyCheck.model_validate(fields, extra="ignore")
+            if tested.status != "inapplicable":
+                name = f"{tested.workload}, property {tested.property}"
+                add(name, tested.status == "holds", tested.variant)
+        timing_output = read_output(step, Output) if step.action in TIMING_ACTIONS else None
+        for verdict in timing_output.verdicts if timing_output else ():
+            if verdict.verdict != "invalid":
+                name = f"{verdict.workload}, timed against {verdict.against}"
+                add(name, verdict.verdict != "incorrect", verdict.variant)
+    for report in outputs_of(steps, SanitizeOutput):
+        for variant in (*report.clean, *report.found):
+            add("sanitizers", variant in report.clean, variant)
+    for judgement, passed_checks in passed_by_check.items():
+        right = tuple(name for name, passed in passed_checks.items() if passed)
+        wrong = tuple(name for name, passed in passed_checks.items() if not passed)
+        yield judgement.model_copy(update={"right": right, "wrong": wrong})
+
+
+def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
+    """Builds that failed any check: (variant, build id, ""), or (variant, "", hash of files) of Python."""
+    builds = set[tuple[str, str, str]]()
+    for row in rows:
+        for judgement in row.judged:
+            if judgement.wrong:
+                builds.add((judgement.variant, judgement.build, "" if judgement.build else row.ground))
+    return builds

@@ -5,7 +5,7 @@ import datetime
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import sums, write_atomic
-from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
+from loop.model.debugging import DebugOutput, EarlierTry
 from loop.model.history import RecordedSession
+from loop.model.measurement import VariantChecks
+from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 CHANGES, RECORDED = "changes", "recorded.json"
+MAX_EARLIER = 50  # Most earlier sessions that `earlier_sessions` looks at.
 
 T = TypeVar("T", SessionHead, SessionRecord, RecordedSession)
 
@@ -186,3 +190,48 @@ def running_seconds(lines: Sequence[Line]) -> float:
     """Wall seconds in which the session ran. Before each `Opened` line it was paused."""
     pairs = [(line, later) for line, later in pairwise(lines) if not isinstance(later.event, Opened)]
     return sum(max(0.0, (later.at - line.at).total_seconds()) for line, later in pairs)
+
+
+def earlier_sessions(
+    root: Path, head: SessionHead, key_of: Callable[[SessionHead], object]
+) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
+    """Of the last `MAX_EARLIER` sessions before `head`, those for which `key_of` gives the same: oldest first,
+    with head and ended steps. Later ones do not count, so that a resumed session sees the same past. Damaged ones
+    are skipped, with a remark."""
+    key, folders = key_of(head), list_sessions(root)
+    ids = [folder.id for folder in folders]
+    for folder in folders[: ids.index(head.id) if head.id in ids else None][-MAX_EARLIER:]:
+        try:
+            earlier_head = folder.head()
+            if key_of(earlier_head) == key:
+                yield folder, earlier_head, folder.finished()
+        except LoopError as error:
+            remark_once(f"left out: {error.message}")
+
+
+def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
+    """Builds that earlier sessions of the same target and device verified, oldest first.
+    One entry per session and variant, from the variant's last verification."""
+    attempts = []
+    target_sessions = earlier_sessions(root, head, lambda other: (other.target, other.target_folder, other.device))
+    for folder, earlier_head, steps in target_sessions:
+        smallest: dict[str, str] = {}  # Variant to the smallest workload on which it fails.
+        for debugged in outputs_of(steps, DebugOutput):
+            smallest |= {case.variant: case.check.workload.name for case in debugged.smallest}
+        last_checks: dict[str, VariantChecks] = {}
+        for verified in outputs_of(steps, VerifyOutput):
+            last_checks |= {checks.variant: checks for checks in verified.variants}
+        for variant, checks in last_checks.items():
+            failure = checks.first_failure
+            attempt = EarlierTry(
+                session=folder.id,
+                variant=variant,
+                build_id=checks.build_id,
+                ground=earlier_head.ground,
+                hypothesis=earlier_head.hypothesis,
+                right=checks.is_right,
+                message=failure.message if failure else "",
+                smallest=smallest.get(variant, ""),
+            )
+            attempts.append(attempt)
+    return tuple(attempts)
