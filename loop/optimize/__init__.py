@@ -2,13 +2,13 @@
 
 A change is one run of the pattern `profile-before-optimise`, in these steps:
 1. `briefing` chooses the slowest variant, creates a worktree and writes a brief. Then a person edits (the session
-   pauses, exit 75), or `campaign` runs a proposer, or `tuning` searches a target's `tuning`.
+   pauses, exit 75), or it runs a campaign's proposers, or `tuning` searches a target's `tuning`.
 2. `candidate` runs each step of the gate on the edited worktree. With an executor, a job times it (`comparisons`).
 3. `candidate.decide_on_change` decides whether the change stays (pure; add a rule there).
 4. `comparisons.confirm` measures the kept changes again at the end.
 
-`campaign` runs rounds until `campaign.CampaignSpent` ends it (pure; add a stop rule there). `edits` decides
-what to take of an edit. `session_changes` finds the current change in the journal, and the builds it has to
-beat. A kept change is a commit on `loop/<session>`; a reverted one leaves its patch. `candidate.sum_gains` and
-`section` report. `past` lists what earlier sessions reverted and searched.
+A campaign has rounds until `briefing.CampaignSpent` ends it (pure; add a stop rule there). `edits` decides
+what to take of an edit. `session_changes` finds the current change in the journal, the builds it has to
+beat, and what earlier sessions reverted and searched. A kept change is a commit on `loop/<session>`; a reverted
+one leaves its patch. `candidate.sum_gains` and `section` report.
 """

@@ -22,8 +22,8 @@ from loop.model.money import Gains
 from loop.model.output import Output, outputs_by_run
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
-from loop.optimize import campaign, comparisons
-from loop.optimize.briefing import GainTerms
+from loop.optimize import comparisons
+from loop.optimize.briefing import GainTerms, sum_spending
 from loop.optimize.session_changes import ChangeAtHand, SessionChanges, change_at_hand, edited_context, workshop_of
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
@@ -94,7 +94,7 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
     if task.campaign.executor and brief is not None and brief.tuning is None:
         result, jobs = yield from comparisons.compare_by_job(at_hand, arguments)
         return _as_judgement(result, jobs=jobs)
-    remaining_s = campaign.sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
+    remaining_s = sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
     number = SessionChanges(context.finished).next_number
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
     return (yield from on_edited_target(against_known_good.compare)(context, terms))

@@ -1,8 +1,10 @@
-"""The changes of a session: those judged, the current one, and the builds it has to beat."""
+"""The changes of a session: those judged, the current one, the builds it has to beat; and those of earlier
+sessions."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 from loop.base.documents import content_hash
@@ -17,18 +19,20 @@ from loop.model.change import (
     BriefOutput,
     DecisionOutput,
     JudgedOutput,
+    PastSearch,
     TriedChange,
     as_target_step,
     kept_runs,
 )
 from loop.model.output import MeasureOutput, Output, outputs_by_run, read_output
 from loop.model.profile import Profile
-from loop.model.record import Finished, KnownGood
+from loop.model.record import Finished, KnownGood, SessionHead
 from loop.model.target import Target
 from loop.profile.model import ProfileOutput
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop
+from loop.store.sessions import earlier_sessions
 
 INCUMBENT = "the incumbent"
 Kind = TypeVar("Kind", bound=Output)
@@ -228,3 +232,40 @@ def with_tuning_set(target: Target, name: str) -> Target:
     """The target with one more set of workloads: those of its tuning search `name`."""
     sets = {**target.workloads, tuning_set_name(name): target.tuning[name].workloads}
     return target.model_copy(update={"workloads": sets})
+
+
+def comparable_key(head: SessionHead) -> tuple[object, ...]:
+    """Target, device and toolchain of a session: what lost under an equal key would lose again."""
+    machine, is_gpu = head.machine, head.device == "cuda"
+    hardware = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
+    return head.target, head.target_folder, head.device, head.threads, hardware, machine.compiler
+
+
+def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
+    """Changes that earlier sessions with this toolchain reverted. A repeated patch appears once."""
+    reverted: dict[str, TriedChange] = {}
+    for folder, _, steps in earlier_sessions(root, head, comparable_key):
+        digest_by_run = {run: brief.digest for run, brief in outputs_by_run(steps, BriefOutput)}
+        for run, decision in outputs_by_run(steps, DecisionOutput):
+            tried, digest = decision.tried, digest_by_run.get(run, "")
+            if tried is not None and tried.outcome == "reverted":
+                change = tried.model_copy(update={"session": folder.id, "digest": digest})
+                reverted[digest or f"{folder.id} {tried.patch}"] = change
+    return tuple(reverted.values())
+
+
+def tuning_searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
+    """Tuning searches of earlier sessions with this toolchain, oldest first."""
+    searches = []
+    for folder, _, steps in earlier_sessions(root, head, comparable_key):
+        revert_reason_by_run = dict[int, str]()
+        for run, decision in outputs_by_run(steps, DecisionOutput):
+            if decision.tried is not None and decision.tried.outcome == "reverted":
+                revert_reason_by_run[run] = decision.tried.reason
+        for run, output in outputs_by_run(steps, BriefOutput):
+            if output.trials:
+                fields = {"ground": output.ground, "trials": output.trials}
+                searches.append(
+                    PastSearch(session=folder.id, taken_back=revert_reason_by_run.get(run, ""), **fields)
+                )
+    return tuple(searches)

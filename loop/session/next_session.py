@@ -28,8 +28,9 @@ from loop.model.plan import Predicted
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported
-from loop.optimize import candidate, past
+from loop.optimize import candidate
 from loop.optimize.edits import may_edit_variant
+from loop.optimize.session_changes import reverted_changes
 from loop.report.markdown import one_line
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
@@ -154,7 +155,7 @@ def propose_next(
 def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState, device: str) -> list[Idea]:
     """All ideas, most urgent first. Examples and baselines with an inconclusive speed give no idea."""
     head = _make_head_for(Idea("baseline", "", ()), setting, device)  # Only to find sessions of this toolchain.
-    reverted = past.reverted_changes(setting.project.sessions, head)
+    reverted = reverted_changes(setting.project.sessions, head)
     main_names = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     main_rows = []
     for row in rows:

@@ -23,7 +23,7 @@ from loop.library.rates import rates
 from loop.machine.failures import Folders, find_machine_failure
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
-from loop.optimize.past import reverted_changes, tuning_searches
+from loop.optimize.session_changes import reverted_changes, tuning_searches
 from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.reading import read_revision

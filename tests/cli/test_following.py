@@ -22,7 +22,7 @@ from loop.jobs.remote_jobs import PollResult, RemoteJobs, SentJob, tree_in_use_e
 from loop.model import change
 from loop.model.campaign import Campaign
 from loop.model.jobs import JobRun
-from loop.optimize import campaign
+from loop.optimize import briefing
 from loop.report.screen import Screen
 
 
@@ -129,11 +129,11 @@ def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(
         ran(0, 3600, 2.0, "h100"),
         ran(0, 9, None, "x"),
     ]
-    monkeypatch.setattr(campaign, "workshop_of", lambda context: SimpleNamespace(briefs_folder=tmp_path / "notes"))
+    monkeypatch.setattr(briefing, "workshop_of", lambda context: SimpleNamespace(briefs_folder=tmp_path / "notes"))
     monkeypatch.setattr(change, "jobs_of", lambda finished: jobs)
     task = SimpleNamespace(campaign=Campaign(), usd_per_hour=5.0)
     context = cast(Any, SimpleNamespace(finished=(), task=task, bench=SimpleNamespace(device="cuda")))
-    assert pytest.approx(1.5 + 2.0) == campaign.sum_spending(context).usd
+    assert pytest.approx(1.5 + 2.0) == briefing.sum_spending(context).usd
 
 
 class Idle:

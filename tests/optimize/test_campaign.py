@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop.model.campaign import Campaign
-from loop.optimize.campaign import CampaignSpent
+from loop.optimize.briefing import CampaignSpent
 from tests.noise import timed
 from tests.optimize.test_session import SLOW, Project
 from tests.optimize.test_session import project as project

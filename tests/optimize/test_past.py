@@ -6,7 +6,7 @@ from typing import Any
 
 from loop.model.change import BriefOutput, DecisionOutput, TriedChange, TriedPoint
 from loop.model.record import Event, Finished
-from loop.optimize.past import reverted_changes, tuning_searches
+from loop.optimize.session_changes import reverted_changes, tuning_searches
 from loop.store.sessions import verified_builds
 from tests.makers import NOON, make_check, make_finished, make_machine, make_session_head, make_verify
 from tests.store.folders import make_session
