@@ -12,7 +12,7 @@ from pydantic import Field
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError, UsageError
 from loop.formats import model, python_text
-from loop.formats.python_text import Module, file_error, read_json, read_lines, with_positions
+from loop.formats.python_text import Module, file_error, read_json, read_lines
 from loop.model.base import Count
 from loop.model.dtypes import FLOATS
 
@@ -167,8 +167,8 @@ TIMING_BY_FORMAT = {
         **UNCHECKED,
     ),
 }
-Workload = tuple[TraceWorkload, Document, int, Path]
-"""A workload, its document, its line index and its file."""
+Workload = tuple[TraceWorkload, Document, Path]
+"""A workload, its document and its file."""
 
 
 def claims_sol(path: Path) -> str | None:
@@ -194,17 +194,16 @@ def _read_sol_workloads(folder: Path) -> list[Workload]:
     file = folder / WORKLOAD_FILE
     if not file.is_file():
         raise file_error(file, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION_FILE}")
-    lines = enumerate(read_lines(file, TraceWorkload))
-    return [(workload, document, index, file) for index, (workload, document) in lines]
+    return [(workload, document, file) for workload, document in read_lines(file, TraceWorkload)]
 
 
 def _read_trace_workloads(path: Path) -> list[Workload]:
     """The workloads of a FlashInfer Trace definition, from the files of its name; empty for none."""
     workloads = []
     for file in sorted((find_root(path) / WORKLOADS).rglob(f"{path.stem}.jsonl")):
-        for index, (line, document) in enumerate(read_lines(file, TraceLine)):
+        for line, document in read_lines(file, TraceLine):
             if line.definition == path.stem:
-                workloads.append((line.workload, document, index, file))
+                workloads.append((line.workload, document, file))
     return workloads
 
 
@@ -244,16 +243,15 @@ def _make_task(
     """Make the task of the definition in `file`, after a check of all its files. Raises DefinitionError.
     `root`: folder that paths of data files start from."""
     definition, document = read_json(file, Definition)
-    module = _parse_reference(dialect, definition, with_positions(file, document), file)
+    module = _parse_reference(dialect, definition, document, file)
     hardware: dict[str, None] = {}
     for solution_file in solutions:
         solution, _ = read_json(solution_file, Solution)
         check_sources(solution, solution_file)
         hardware |= dict.fromkeys(solution.spec.target_hardware)
     files, data_files, cases = [file], set(), []
-    for file_workload in workloads:
-        _refuse_misfit(definition, file_workload)
-        workload, _, _, workload_file = file_workload
+    for workload, workload_document, workload_file in workloads:
+        _refuse_misfit(definition, workload, workload_document)
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
         cases.append(model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
@@ -281,24 +279,22 @@ def _make_task(
     )
 
 
-def _refuse_misfit(definition: Definition, file_workload: Workload) -> None:
+def _refuse_misfit(definition: Definition, workload: TraceWorkload, document: Document) -> None:
     """Raise DefinitionError if a workload names unknown inputs, or lacks the size of a variable axis."""
-    workload, document, line, file = file_workload
     unknown_inputs = sorted(set(workload.inputs) - set(definition.inputs))
     variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
     missing_axes = sorted(variable_axes - set(workload.axes))
     if unknown_inputs or missing_axes:
-        place = with_positions(file, document, line)
         field = "axes" if missing_axes else "inputs"
         expected = "a size of each variable axis" if missing_axes else "inputs of the definition"
         # A FlashInfer Trace nests the workload in its line.
         keys = ("workload", field) if "workload" in (document.data or {}) else (field,)
-        raise DefinitionError([complain(place, keys, expected, ", ".join(missing_axes or unknown_inputs))])
+        raise DefinitionError([complain(document, keys, expected, ", ".join(missing_axes or unknown_inputs))])
 
 
 def _parse_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
-    """Check a definition and parse its reference. `document`: the definition with the line of each
-    value, for complaints. Raises DefinitionError for unknown types and inconsistent names."""
+    """Check a definition and parse its reference. `document`: the definition's, for complaints. Raises
+    DefinitionError for unknown types and inconsistent names."""
     complaints = []
     for field, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
         for name, spec in specs.items():

@@ -4,11 +4,12 @@ import ast
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from loop.base.documents import Document, load_yaml, parse
-from loop.base.documents.reading import short_path
+from loop.base.documents.reading import Place, Position, short_path
 from loop.base.errors import Complaint, DefinitionError
 from loop.model.base import Model
 
@@ -105,6 +106,29 @@ def _defined_names(node: ast.stmt) -> set[str]:
 T = TypeVar("T", bound=Model)
 
 
+@dataclass(frozen=True)
+class JsonDocument(Document):
+    """Data of JSON text. Positions are found only when a complaint needs one."""
+
+    text: str = ""
+    lines_above: int = 0
+    """Lines of the file before `text`."""
+
+    @cached_property
+    def located(self) -> Document:
+        """The same with line and column of each value, by the YAML parser; of the beginning, if that refuses
+        it."""
+        try:
+            marks = load_yaml("\n" * self.lines_above + self.text, self.name).marks
+        except DefinitionError:
+            marks = self.lines_above + 1, 1
+        return Document(self.name, self.data, marks)
+
+    def position(self, place: Place, *, key: bool = False) -> Position:
+        """As of any document."""
+        return self.located.position(place, key=key)
+
+
 def read_json(path: Path, model: type[T], text: str | None = None, lines_above: int = 0) -> tuple[T, Document]:
     """Read a JSON file as a model, or its part `text`, which starts after `lines_above` lines.
     Raises DefinitionError with line and column of every mistake."""
@@ -115,12 +139,8 @@ def read_json(path: Path, model: type[T], text: str | None = None, lines_above: 
         raise file_error(path, "JSON", error.msg, error.lineno + lines_above, error.colno) from error
     except RecursionError as error:
         raise file_error(path, "JSON", "a structure that is too deep", lines_above + 1) from error
-    document = Document(short_path(path), data)
-    try:
-        return parse(model, document), document
-    except DefinitionError:
-        parse(model, _document_with_marks(path, data, text, lines_above))  # Raises with the lines.
-        raise
+    document = JsonDocument(short_path(path), data, text=text, lines_above=lines_above)
+    return parse(model, document), document
 
 
 def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
@@ -128,22 +148,3 @@ def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
     for number, line in enumerate(read_text(path).split("\n")):
         if line.strip():
             yield read_json(path, model, line, number)
-
-
-def _document_with_marks(path: Path, data: Any, text: str, lines_above: int) -> Document:
-    """The document with line and column of each value, from the YAML parser; of the text's beginning,
-    if that parser cannot read the JSON."""
-    try:
-        marks = load_yaml("\n" * lines_above + text, short_path(path)).marks
-    except DefinitionError:
-        return Document(short_path(path), data, (lines_above + 1, 1))
-    return Document(short_path(path), data, marks)
-
-
-def with_positions(path: Path, document: Document, line_index: int | None = None) -> Document:
-    """The document with the position of each value, as `_document_with_marks` finds it.
-    `line_index`: its line in a JSON-lines file, from 0; None: it is the whole file."""
-    text = read_text(path)
-    if line_index is not None:
-        text = text.split("\n")[line_index]
-    return _document_with_marks(path, document.data, text, line_index or 0)

@@ -21,7 +21,6 @@ from loop.report.screen import Screen, table_lines, terminal_columns
 class Format:
     """One format of foreign tasks, with the functions that handle it."""
 
-    name: str
     title: str
     claims: Callable[[Path], str | None]
     """Gives why a path looks like a task of this format; None if it does not."""
@@ -33,33 +32,31 @@ class Format:
     """The files by which the format is recognised, in words."""
 
 
-FORMATS = (
-    Format(
-        kernelbench.NAME,
+FORMATS = {
+    kernelbench.NAME: Format(
         "KernelBench",
         kernelbench.claims,
         kernelbench.load,
         kernelbench.make_target,
         "a Python file with Model, get_inputs and get_init_inputs",
     ),
-    Format(gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, gpumode.make_target, "a folder with task.yml"),
-    Format(
-        flashinfer.TRACE,
+    gpumode.NAME: Format("GPU MODE", gpumode.claims, gpumode.load, gpumode.make_target, "a folder with task.yml"),
+    flashinfer.TRACE: Format(
         "FlashInfer Trace",
         flashinfer.claims_trace,
         flashinfer.load_trace,
         flashinfer.make_target,
         "a JSON file below a folder `definitions`",
     ),
-    Format(
-        flashinfer.SOL,
+    flashinfer.SOL: Format(
         "SOL-ExecBench",
         flashinfer.claims_sol,
         flashinfer.load_sol,
         flashinfer.make_target,
         "a folder with definition.json and workload.jsonl",
     ),
-)
+}
+"""Name of each known format to its functions."""
 
 
 def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
@@ -72,32 +69,25 @@ def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
         hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
         raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
     if not claims:
-        formats = [entry for entry in FORMATS if format_name in (None, entry.name)]
+        formats = [entry for name, entry in FORMATS.items() if format_name in (None, name)]
         descriptions = "; ".join(f"{entry.title}: {entry.looks_for}" for entry in formats)
         raise UsageError(f"{path}: no task of a known format", hint=f"looked for {descriptions}")
     if len(claims) > 1:
-        titles = " and ".join(f"{task_format.title} ({why})" for task_format, why in claims)
-        hint = f"name one: --format {claims[0][0].name}"
-        raise UsageError(f"{path}: {titles}: two formats at once", hint=hint)
-    task_format, why = claims[0]
-    return task_format.load(path, why)
+        titles = " and ".join(f"{FORMATS[name].title} ({why})" for name, why in claims.items())
+        raise UsageError(f"{path}: {titles}: two formats at once", hint=f"name one: --format {next(iter(claims))}")
+    ((name, why),) = claims.items()
+    return FORMATS[name].load(path, why)
 
 
-def claiming_formats(path: Path, format_name: str | None = None) -> list[tuple[Format, str]]:
-    """The formats that a path looks like, each with the reason; `format_name`: try only this one.
-    Raises UsageError for an unknown one."""
-    names = [task_format.name for task_format in FORMATS]
-    if format_name is not None and format_name not in names:
-        hint = did_you_mean(format_name, names) or f"there are {', '.join(names)}"
+def claiming_formats(path: Path, format_name: str | None = None) -> dict[str, str]:
+    """Name of each format that a path looks like, to the reason. `format_name`: try only this one. Raises
+    UsageError for an unknown one."""
+    if format_name is not None and format_name not in FORMATS:
+        hint = did_you_mean(format_name, [*FORMATS]) or f"there are {', '.join(FORMATS)}"
         raise UsageError(f"unknown format {format_name!r}", hint=hint)
-    formats = (task_format for task_format in FORMATS if format_name in (None, task_format.name))
-    claims = [(task_format, task_format.claims(path)) for task_format in formats]
-    return [(task_format, why) for task_format, why in claims if why is not None]
-
-
-def find_format(name: str) -> Format:
-    """The format of that name."""
-    return next(task_format for task_format in FORMATS if task_format.name == name)
+    names = FORMATS if format_name is None else [format_name]
+    claims = {name: FORMATS[name].claims(path) for name in names}
+    return {name: why for name, why in claims.items() if why is not None}
 
 
 def is_foreign(path: Path) -> bool:
@@ -117,7 +107,7 @@ def write_as_target(
     names = _answer_names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, format_name, *files))))[:16]
     refuse_unrunnable(task)
-    target = find_format(task.format).make_target(task, dict(zip(names, files, strict=True)))
+    target = FORMATS[task.format].make_target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     task_origin = origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths)
     _write_changed(folder / origin.ORIGIN_FILE, to_json(task_origin))
@@ -200,7 +190,7 @@ def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json
         cases.append(("", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"))
     cleared = f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
     rows = [
-        ("format", f"{find_format(task.format).title}: {task.why}"),
+        ("format", f"{FORMATS[task.format].title}: {task.why}"),
         ("task", f"{task.name} ({task.path})"),
         ("answer", f"{task.entry}, in {', '.join(task.languages)}"),
         ("reference", task.reference),

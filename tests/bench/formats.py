@@ -51,7 +51,7 @@ def tasks_below(path: Path, wanted: str | None = None) -> Iterator[ForeignTask |
         try:
             yield table.load_task(place, wanted)
         except LoopError as error:
-            names = [known.name for known, _ in table.claiming_formats(place, wanted)]
+            names = [*table.claiming_formats(place, wanted)]
             yield Unreadable(" and ".join(names), place, error)
 
 

@@ -131,7 +131,7 @@ MAKERS = {
 def test_each_format_is_recognised(name: str, tmp_path: Path) -> None:
     """A task of one format is no task of another."""
     path = MAKERS[name](tmp_path)
-    assert [name] == [one.name for one, _ in table.claiming_formats(path)]
+    assert [name] == [*table.claiming_formats(path)]
     assert name == table.load_task(path).format
 
 
