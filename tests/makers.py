@@ -17,8 +17,7 @@ from loop.model.record import Finished, Machine, Revision, SessionHead, SessionR
 from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.session.page import render_session
-from loop.session.view import View
+from loop.session.page import View, render_session
 
 NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 

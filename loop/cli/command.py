@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ON_HOST = "cli.on_host:run_on_host"
+ON_HOST = "cli.hosts:run_on_host"
 """Runs a command on another machine, for `--on`. Imported by name, because it imports this module."""
 HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = (

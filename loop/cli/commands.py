@@ -629,7 +629,7 @@ def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40) 
     "loop jobs follow",
     "loop jobs follow 20261123-120000-3fa9c1",
     "loop jobs follow last --cancel",
-    work="cli.on_host:follow_job",
+    work="cli.hosts:follow_job",
     has_json=False,
 )
 def jobs_follow(

@@ -1,23 +1,470 @@
-"""`loop hosts` and `loop jobs`: lists, sets up and stops the machines of `hosts.yaml`; lists jobs."""
+"""`--on HOST`, `loop hosts` and `loop jobs`: runs commands on machines of `hosts.yaml`, and lists both.
 
+A command with `--on` becomes a job there: `run_on_host` sends the project and starts it, `follow` shows
+its output and brings its session back. The machine may then be stopped.
+"""
+
+import contextlib
+import datetime
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, Literal
 
-from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
-from loop.base.places import config_folder, find_project
-from loop.cli.on_host import connection_to, hosts_folder, stop_machine, warn_of_cost
+from loop.base.documents import content_hash, write_atomic
+from loop.base.documents.sums import write_sealed
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed, remark_once
+from loop.base.locks import LockHeld, is_locked, locked
+from loop.base.places import PACKAGE, Project, config_folder, find_project, state_folder
+from loop.base.processes import run, run_to_end
+from loop.cli.command import Command
 from loop.jobs import executor, remote
-from loop.jobs import folder as folders
+from loop.jobs import folder as job_files
 from loop.jobs import hosts as machines
 from loop.jobs import remote_jobs as sent_jobs
-from loop.jobs.folder import JobFolder
+from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
 from loop.jobs.hosts import HostEntry
-from loop.library.hosted import HOSTS_FILE
-from loop.library.trust import is_trusted, untrusted_error
+from loop.jobs.remote import LOOP_FOLDER, Unreachable, retry_unreachable
+from loop.jobs.remote_jobs import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, tree_in_use_error
+from loop.learning.unresolved import sessions_needed
+from loop.library import trust
+from loop.library.hosted import HOSTS_FILE, read_terms
+from loop.library.rates import rates
+from loop.library.trust import is_trusted, read_origin, untrusted_error
 from loop.model.base import Model, Printed
+from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
 from loop.model.money import HourPrices
+from loop.money import decisions
 from loop.report import format as say
 from loop.report.screen import Screen
+from loop.repository.carried import fetch_session_branches, git_config_to_send, list_files_to_send
+from loop.repository.reading import root_of
+from loop.steps.setting import ask_for_session_trust, trusted_setting
+from loop.store import index, sessions
+from loop.store.sessions import HEAD, SessionFolder
+
+POLL_S = 0.5  # Seconds between two polls of a job. A poll takes 20 ms of the other machine.
+GIVE_UP_S = 3600.0 * 12  # Seconds without an answer after which a machine is given up.
+COMMAND_S = 900.0  # Time limit of the commands `start:` and `stop:` in seconds.
+TTL_S = 12 * 3600.0
+"""Seconds after which a job without a budget is ended, because its user may never come back."""
+AFTER_BUDGET_S = 1800.0
+"""Seconds that a job may go on after its budget, to finish its report, before it is ended."""
+LARGEST_BYTES = 2 << 30  # The largest project that is sent, in bytes.
+SPARE_KB = 512 << 10  # KiB of free disk that a job needs in addition to the files that are sent.
+SENT_SESSIONS = 20  # How many of the newest sessions are sent: the job predicts time and cost from them.
+UNSENT = ("lock", ".reserve")  # Files of a session that mean something on this machine only.
+MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+CHECK_COMMAND = "kernels check"
+"""After this command the machine keeps running, because its user goes on editing."""
+START_LIMIT_S = 600.0  # Seconds for a machine to answer after its `start:`.
+
+
+def next_time_of_day(text: str, now: datetime.datetime) -> float:
+    """When it is `16:00` next, in seconds since 1970. Raises UsageError for text that is no time of day."""
+    try:
+        clock = datetime.datetime.strptime(text, "%H:%M")
+    except ValueError as error:
+        raise UsageError(f"--keep-until {text!r}: expected a time of day", hint="--keep-until 16:00") from error
+    moment = now.replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
+    return (moment if moment > now else moment + datetime.timedelta(days=1)).timestamp()
+
+
+def follow_job(job: str, cancel: bool, screen: Screen) -> int:
+    """Follow a job that was sent away, by its id, prefix or `last`; see `follow`. Raises UsageError unless
+    exactly one matches."""
+    jobs = {folder.id: (folder, sent) for folder, sent in sent_jobs.list_sent_jobs()}
+    matches = [*jobs][-1:] if job == "last" else [name for name in jobs if name.startswith(job)]
+    if len(matches) != 1:
+        message = "no job is away" if job == "last" else f"no job {job!r} is on another machine"
+        raise UsageError(message, hint=f"there are {', '.join(jobs)}" if jobs else "loop hosts")
+    return follow(*jobs[matches[0]], screen, cancel=cancel)
+
+
+def follow(
+    folder: JobFolder, sent: SentJob, screen: Screen, connection: RemoteJobs | None = None, *, cancel: bool = False
+) -> int:
+    """Print the output of a job on another machine until it ends, fetch its results, and return its exit
+    code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first;
+    0 is returned at once if another process follows it, and so will bring back its results."""
+    known_hosts = machines.read_hosts(Path(sent.project) if sent.project else None)
+    entry = machines.choose_host(known_hosts, sent.host)
+    with ExitStack() as stack:
+        if connection is None:
+            connection = stack.enter_context(RemoteJobs(entry))
+        if cancel:
+            connection.cancel(folder.id)
+        try:
+            stack.enter_context(locked(folder.path / job_files.LOCK))
+        except LockHeld as busy:
+            if not cancel:
+                raise
+            screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
+            return ExitCode.OK
+        if folder.exit_code is not None:
+            raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
+        try:
+            last_state = _print_output(folder, sent, connection, screen)
+        except Stopped:
+            cost = f", and {entry.name} costs {entry.cost_text}" if entry.cost_text else ""
+            screen.say(f"job {folder.id} still runs on {entry.name}{cost}")
+            screen.say(f"  follow it: loop jobs follow {folder.id}")
+            screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
+            raise
+        return _bring_back(folder, sent, connection, last_state, screen)
+
+
+def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, screen: Screen) -> PollResult:
+    """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
+    paths = {STDOUT: folder.path / STDOUT, STDERR: folder.path / STDERR}
+    partial_line = {STDOUT: b"", STDERR: b""}  # Stream to the beginning of a line that has not ended yet.
+
+    def report_lost(reason: str) -> None:
+        """Say that the machine does not answer: each reason once, for an outage can take hours."""
+        screen.status(reason)
+        remark_once(f"{reason}; the job goes on there, and so does this command")
+
+    while True:
+        sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
+        state = retry_unreachable(partial(connection.poll, folder.id, *sizes), GIVE_UP_S, report_lost)
+        for stream, data in ((STDERR, state.stderr), (STDOUT, state.stdout)):
+            with paths[stream].open("ab") as file:
+                file.write(data)
+            *lines, partial_line[stream] = (partial_line[stream] + data).split(b"\n")
+            if state.has_ended and partial_line[stream]:
+                lines.append(partial_line[stream])
+            for line in lines:
+                text = sent.make_local(line.decode(errors="replace"), folder.id)
+                (screen.data if stream == STDOUT else screen.say)(text)
+        if state.has_ended:
+            return state
+        if not state.has_more:
+            time.sleep(POLL_S)
+
+
+def _bring_back(
+    folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
+) -> int:
+    """Fetch an ended job's results, keep or stop the machine, and return the exit code. Raises MachineFailure for
+    a job without exit code (it was lost), and for one that a signal killed."""
+    session_folders: list[Path] = []
+    try:
+        if not last_state.is_gone:
+            session_folders = _fetch_results(folder, sent, connection, last_state, screen)
+    except LoopError:  # Do not stop the machine: its disk may hold the only copy.
+        retry = f"its results are not here; try again: loop jobs follow {folder.id}"
+        screen.say(f"{sent.host} STILL RUNS AND COSTS: {retry}")
+        screen.say(f"  give them up: loop hosts stop {sent.host}")
+        raise
+    code = last_state.exit_code
+    write_atomic(folder.path / job_files.EXIT_CODE, str(ExitCode.PAUSED if code is None else code))
+    connection.remove(folder.id)
+    has_stop_failed = False
+    if sent.last:
+        try:
+            keep_or_stop_machine(folder, sent, connection, session_folders, screen)
+        except LoopError as error:  # The command's own result is printed already.
+            screen.fail(error)
+            has_stop_failed = True
+    if code is None or code < 0:  # Killed by a signal, or no exit code was written.
+        heads = [SessionFolder(session).head() for session in session_folders if (session / HEAD).is_file()]
+        hint = heads[0].resume_command if heads else "run the same command again"
+        reason = "its folder is not there any more" if last_state.is_gone else last_state.start_error
+        reason = reason or "it was killed, as for lack of memory, or the machine was started again"
+        raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {reason}", hint=hint)
+    return code or (ExitCode.GATE_FAILED if has_stop_failed else ExitCode.OK)
+
+
+def _fetch_results(
+    folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
+) -> list[Path]:
+    """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders."""
+    if sent.root:
+        retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
+    past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
+    retry_unreachable(lambda: connection.fetch_results(folder, BUNDLE_FILE, past=past), GIVE_UP_S)
+    if last_state.state in job_files.ENDED_STATES:
+        folder.verify_results(past)
+    session_folders = sent_jobs.import_job_sessions(folder, sent)
+    for session in session_folders:
+        screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
+    bundle = folder.path / BUNDLE_FILE
+    if sent.root and bundle.exists():
+        try:
+            branches = fetch_session_branches(Path(sent.root), bundle)
+        except LoopError as error:  # Nothing is lost: the session's folder has the patch.
+            screen.say(f"{error.message}; the branches are in {bundle}")
+        else:
+            if branches:
+                screen.say(f"branches from {sent.host}: {', '.join(branches)}")
+    return session_folders
+
+
+def keep_or_stop_machine(
+    folder: JobFolder, sent: SentJob, connection: RemoteJobs, session_folders: list[Path], screen: Screen
+) -> None:
+    """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
+    A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
+    sessions of the job. Raises WorkFailed if `stop:` fails, for the machine goes on costing."""
+    entry = connection.entry
+    prices, name = entry.host.prices, entry.name
+    if prices is None and entry.host.stop is None:
+        return
+    other_jobs = connection.list_running()
+    for job, _ in sent_jobs.list_sent_jobs(name):
+        is_being_sent = is_locked(job.path / job_files.LOCK)
+        if job.id != folder.id and (is_being_sent or connection.poll(job.id).state == "queued"):
+            other_jobs.append(job.id)
+    if other_jobs:
+        screen.say(f"{name} stays: {other_jobs[0]} runs there")
+        return
+    _, terms = read_terms(read_text(folder.path / TERMS_FILE))
+    rate_usd, rate_name = prices.usd_and_terms(terms) if prices else (0.0, None)
+    needed_until = None  # (time of day until which the user needs it, hours until then)
+    if sent.keep_until is not None and sent.keep_until > time.time():
+        clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
+        needed_until = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
+    decision: Literal["keep", "stop"] = "keep" if needed_until else "stop"
+    if rate_usd:
+        rate_text = (rate_name or "unknown terms").replace("_", " ")
+        screen.say(f"{name} costs ${rate_usd:.2f} an hour ({rate_text}) while it runs:")
+        # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
+        device: Device = SessionFolder(session_folders[-1]).head().device if session_folders else "cuda"
+        rows = index.rows(Path(sent.sessions), last=index.RECENT_SESSIONS)
+        measured = [row for row in rows if not row.recorded and row.device == device]
+        card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
+        stop_cost = decisions.measured_stop(measured, device, card, rate_usd)
+        decision, lines = decisions.weigh_leaving(rate_usd, stop_cost, decisions.gap_hours(measured), needed_until)
+        for line in lines:
+            screen.say(f"  {line}")
+    if decision == "keep":
+        screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if entry.host.stop else ""))
+    else:
+        stop_machine(entry, sent.project, screen)
+
+
+def stop_machine(entry: HostEntry, target: str | None, screen: Screen) -> None:
+    """Run the machine's `stop:` command. Raises WorkFailed if it fails or the project is not trusted.
+    `target`: the project's folder; None for the bundled one."""
+    stop = entry.host.stop
+    if stop is None:
+        screen.say(f"{entry.name} goes on costing money: {entry.path} has no `stop:` for it; stop it yourself")
+        return
+    is_of_project = target is not None and entry.path.parent == Path(target)
+    if is_of_project and not is_trusted(find_project(entry.path.parent, Path.cwd())):
+        hint = f"look at it, then: loop trust {target}, and loop hosts stop {entry.name}"
+        raise WorkFailed(warn_of_cost(entry, f"`{stop}` of a project has not been allowed"), hint)
+    screen.say(f"stopping {entry.name}: {stop}")
+    try:
+        run_machine_command(stop, entry)
+    except LoopError as error:
+        raise WorkFailed(warn_of_cost(entry, error.message), f"stop it yourself: {stop}") from error
+    screen.say(f"{entry.name} is stopped")
+
+
+def warn_of_cost(entry: HostEntry, why: str) -> str:
+    """The error message for a machine that should be stopped and still runs. `why`: the reason."""
+    return f"{entry.name} STILL RUNS AND COSTS {entry.cost_text or 'money'}: {why}"
+
+
+def run_machine_command(command: str, entry: HostEntry) -> None:
+    """Run a machine's `start:` or `stop:` command here, for it may be off. Raises WorkFailed if it fails."""
+    completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
+    if not completed.succeeded:
+        lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
+        reason = lines[-1] if lines else completed.ending
+        raise WorkFailed(f"{entry.path}: `{command}` failed: {reason[:300]}", hint="run it yourself")
+
+
+def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
+    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit
+    code. `values`: parameter of the command to its value. While an earlier job of the project still has
+    results there, a resumed session fetches these instead, and any other command raises LockHeld."""
+    if not values.get("on"):
+        raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
+    keep_until = values.get("keep_until") and next_time_of_day(
+        values["keep_until"], datetime.datetime.now().astimezone()
+    )
+    setting = trusted_setting(values.get("target"), screen)
+    project, resumed = setting.project, None
+    if read_origin(project.target):
+        hint = "loop targets inspect TASK"
+        raise UsageError("--on: a task of another format is judged here only", hint)
+    entry = machines.choose_host(machines.read_hosts(hosts_folder(project)), str(values["on"]))
+    if values.get("resume"):  # The other machine trusts what is allowed here.
+        resumed = sessions.find_session(project.sessions, values["resume"])
+        ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
+    shipment = _Shipment.from_project(project, resumed)
+    if unfetched := unfetched_job(entry, project.sessions, shipment.tree, resumed):
+        folder, sent = unfetched
+        if resumed is None:  # Sending again would replace a folder with unfetched branches.
+            raise tree_in_use_error(entry.name, folder.id)
+        screen.say(f"job {folder.id} has not been brought back from {entry.name} yet")
+        return follow(folder, sent, screen)
+    lock_folder = state_folder() / "trees"
+    lock_folder.mkdir(parents=True, exist_ok=True)
+    with connection_to(entry, screen) as connection:
+        # Two commands must not send the same project to one machine at a time.
+        with locked(lock_folder / f"{entry.name}-{shipment.tree}"):
+            folder, sent = _send_job(command, values, shipment, connection, keep_until)
+        screen.say(f"on {entry.name}: job {folder.id}")
+        return follow(folder, sent, screen, connection)
+
+
+def _send_job(
+    command: Command,
+    values: Mapping[str, Any],
+    shipment: "_Shipment",
+    connection: RemoteJobs,
+    keep_until: float | None,
+) -> tuple[JobFolder, SentJob]:
+    """Send the project and its sessions, and start the command there as a job. Returns the job, and where it was
+    sent. Raises UsageError without disk space, LockHeld while a job of this project runs. `keep_until`: seconds
+    since 1970."""
+    home, free_kb = connection.check_ready(shipment.tree)
+    needed_kb = (shipment.size_bytes >> 10) + SPARE_KB
+    if free_kb < needed_kb:
+        message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+        raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {LOOP_FOLDER}/*'")
+    project, past, root = shipment.project, shipment.past_sessions, shipment.root or PACKAGE
+    git_config = git_config_to_send(shipment.root) if shipment.root else ""
+    paths = (path for name in past for path in (project.sessions / name).rglob("*"))
+    past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
+    retry_unreachable(lambda: connection.send_past_sessions(shipment.tree, project.sessions, past_files, past))
+    retry_unreachable(lambda: connection.send_tree(shipment.tree, root, shipment.file_names, git_config))
+    options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
+    title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
+    project_there = f"{home}/{LOOP_FOLDER}/trees/{shipment.tree}"
+    if shipment.target is not None:
+        options["target"] = f"{project_there}/{shipment.target}"
+    resumed_id = shipment.resumed.id if shipment.resumed else ""
+    if resumed_id:
+        options["resume"] = resumed_id
+    minutes = options.get("budget_minutes") or options.get("max_minutes")
+    job = Job(
+        id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
+        words=tuple(command.command_line(options)),
+        title=title,
+        folder=f"{project_there}/{shipment.cwd}",
+        ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
+    )
+    sent = SentJob(
+        host=connection.name,
+        project=None if project.bundled else str(project.target),
+        sessions=str(project.sessions),
+        root=str(shipment.root or ""),
+        tree=shipment.tree,
+        home=home,
+        resumed=resumed_id,
+        past=tuple(name for name in past if name != resumed_id),
+        # After the last command that needs the machine, it may be stopped.
+        last=command.words != CHECK_COMMAND and not options.get("dry_run"),
+        keep_until=keep_until,
+    )
+    trusted = [] if shipment.target is None else [trust.definition_hash(project)]
+    if shipment.resumed:
+        trusted.append(trust.digest_of(trust.session_commands(shipment.resumed.head())))
+    folder, gpus = create_job(job), connection.entry.host.gpus
+    submit = partial(connection.submit, folder, trusted, gpus=gpus, target=sent.project, tree=shipment.tree)
+    with locked(folder.path / job_files.LOCK):  # Nobody follows it before it is there.
+        write_sealed(folder.path / job_files.SENT, sent)
+        retry_unreachable(submit)
+    return folder, sent
+
+
+def unfetched_job(
+    entry: HostEntry, root: Path, tree: str, resumed: SessionFolder | None
+) -> tuple[JobFolder, SentJob] | None:
+    """A job whose results must be fetched before another is sent; None without one. It has the same checkout
+    (`tree`), whose branches would be lost; or, for a resumed session, the same folder of sessions (`root`)."""
+    for folder, sent in sent_jobs.list_sent_jobs(entry.name):
+        has_branches = bool(sent.root) and sent.tree == tree
+        if has_branches or (resumed is not None and sent.sessions == str(root)):
+            return folder, sent
+    return None
+
+
+def hosts_folder(project: Project) -> Path | None:
+    """The project's folder, which may hold a hosts.yaml; None for the bundled project."""
+    return None if project.bundled else project.target
+
+
+@contextlib.contextmanager
+def connection_to(entry: HostEntry, screen: Screen) -> Iterator[RemoteJobs]:
+    """An open connection to a machine. One that does not answer is started first, if it has a `start:`."""
+    with RemoteJobs(entry) as connection:
+        try:
+            connection.connect()
+        except Unreachable:
+            if entry.host.start is None:
+                raise
+            screen.say(f"{entry.name} does not answer; starting it: {entry.host.start}")
+            run_machine_command(entry.host.start, entry)
+            retry_unreachable(connection.connect, START_LIMIT_S, screen.status)
+        yield connection
+
+
+@dataclass(frozen=True)
+class _Shipment:
+    """What is sent with a job: the git checkout around a project, else its folder; none for the bundled
+    target, which the other machine has."""
+
+    project: Project
+    resumed: SessionFolder | None
+    """The session that goes on there; None for a new one."""
+    root: Path | None
+    target: str | None
+    """The target's folder below `root`; None for the bundled target, which the other machine has."""
+    cwd: str
+    """The current folder below `root`."""
+    file_names: tuple[str, ...]
+    tree: str
+    """Name of the folder on the other machine: the same for every command of this checkout."""
+
+    @classmethod
+    def from_project(cls, project: Project, resumed: SessionFolder | None) -> "_Shipment":
+        """The files of a project. Raises UsageError if they exceed `LARGEST_BYTES`."""
+        here = Path.cwd().resolve()
+        # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
+        is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
+        root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(here)
+        if root is None:
+            return cls(project, resumed, None, None, ".", (), "none")
+        session_folders = {head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")}
+        # Sessions are sent separately.
+        names = [name for name in list_files_to_send(root) if session_folders.isdisjoint((root / name).parents)]
+        cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
+        target = project.target.resolve().relative_to(root).as_posix() if is_sent else None
+        safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
+        # Two machines that send to the same host use different folders there.
+        machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
+        machine = next(filter(None, machine_ids), os.uname().nodename)
+        tree = f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
+        shipment = cls(project, resumed, root, target, cwd, tuple(names), tree)
+        if shipment.size_bytes > LARGEST_BYTES:
+            size = f"{shipment.size_bytes >> 20} MiB would be sent, more than {LARGEST_BYTES >> 20}"
+            raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
+        return shipment
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Size of all files."""
+        return sum(os.lstat(self.root / name).st_size for name in self.file_names if self.root)
+
+    @property
+    def past_sessions(self) -> list[str]:
+        """Ids of the sessions to send: the resumed one, the newest, and those whose results these use."""
+        root = self.project.sessions
+        newest = [session.id for session in sessions.list_sessions(root)[-SENT_SESSIONS:]]
+        names = {*sessions_needed(root), *newest} | ({self.resumed.id} if self.resumed else set())
+        return sorted(name for name in names if sent_jobs.SESSION_NAME.fullmatch(name))
 
 
 class JobAnswer(Printed):
@@ -59,7 +506,7 @@ class JobList(Printed):
 def list_jobs(limit: int) -> JobList:
     """The newest `limit` jobs. A damaged job is reported on stderr and left out."""
     jobs = list[JobRun]()
-    for folder in folders.list_jobs():
+    for folder in job_files.list_jobs():
         try:
             jobs.append(folder.run_record)
         except LoopError as error:

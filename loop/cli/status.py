@@ -65,7 +65,7 @@ class Running:
         return cls(
             id=head.id,
             plan=plan.plan.name,
-            step=f"{step.pattern}/{step.step}" if step else "",
+            step=step.label if step else "",
             title=step.title if step else "",
             since=last_line_at if step else None,
             step_s=since_s if step else 0.0,
@@ -113,7 +113,7 @@ class WaitingSession:
         if record is not None:
             why, usd = record.reason, record.bill.usd
         else:
-            why = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
+            why = f"it ended without a word{f' in {step.label}' if step else ''}"
             usd = charges_so_far(sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)).usd
         request = closing.pending_user_task(finished)
         if request and head.resume_command not in request:  # The resume command is printed anyway.

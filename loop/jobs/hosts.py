@@ -70,6 +70,12 @@ class HostEntry:
     path: Path
 
     @property
+    def cost_text(self) -> str:
+        """`$0.70 an hour`, by the higher of its prices; empty without a price."""
+        prices = self.host.prices
+        return f"${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else ""
+
+    @property
     def rsync_address(self) -> str:
         """The address as rsync takes it: brackets around an IPv6 address, no port."""
         return ADDRESS.sub(r"\g<to>", self.host.ssh)

@@ -5,10 +5,11 @@
 
 import base64
 import contextlib
+import datetime
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import LockHeld
 from loop.jobs import folder as job_files
-from loop.jobs.folder import SESSIONS, JobFolder, list_jobs, read_text
+from loop.jobs.folder import SESSIONS, JobFolder, list_jobs, modified_at, read_text
 from loop.jobs.remote import (
     ANSWER_LIMIT_S,
     LOOP_FOLDER,
@@ -26,7 +27,8 @@ from loop.jobs.remote import (
     hash_package,
     list_package_files,
 )
-from loop.library.hosted import read_terms
+from loop.library.hosted import SENDER_VARIABLE, Sender, read_terms
+from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.base import Model
 from loop.model.jobs import State, Where
 from loop.store import journal
@@ -275,15 +277,31 @@ class RemoteJobs(Connection):
         if sessions:
             self.send(root, names, f"{LOOP_FOLDER}/trees/{tree}.past")
 
-    def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
-        """Send a job's folder and start the job there; a job that was started is not started again.
-        `variables`: environment of the job. `tree`: name of its project's folder there."""
+    def submit(
+        self,
+        folder: JobFolder,
+        trusted: Sequence[str] = (),
+        *,
+        gpus: Sequence[int] | None = None,
+        target: str | None = None,
+        tree: str = "-",
+    ) -> None:
+        """Send a job's folder and start the job there; a job that was started is not started again. `trusted`:
+        hashes of the definitions that the user trusts. `gpus`: indices of GPUs it may use; None: all. `target`:
+        its target's folder here; None: the bundled one. `tree`: name of its project's folder there."""
         self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         paths = sorted(folder.path.rglob("*"))
         names = [path.relative_to(folder.path).as_posix() for path in paths]
         names = [name for name in names if name != job_files.LOCK]
         self.send(folder.path, names, f"{LOOP_FOLDER}/jobs/{folder.id}")
-        exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
+        host = self.entry.host
+        # The price is as old as the file that states it.
+        stated = datetime.datetime.fromtimestamp(modified_at(self.entry.path), datetime.UTC).date()
+        sender = Sender(name=self.name, target=target, prices=host.prices, as_of=stated, trusted=tuple(trusted))
+        variables = {SENDER_VARIABLE: sender.to_json_text()}
+        if gpus is not None:
+            variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
+        exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
         python, terms_program = f'"$HOME/{PYTHON}"', shlex.quote(TERMS_PROGRAM)
         self._run(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, TERMS=terms_program)
 

@@ -5,9 +5,9 @@ again, its old jobs are ended, and it takes new ones.
 """
 
 import contextlib
-import datetime
 import os
 import time
+from pathlib import Path
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.base.places import MANIFEST, Project
@@ -17,9 +17,8 @@ from loop.jobs.folder import EXIT_CODE, SOURCES, STDERR, STDOUT, TRIES, JobFolde
 from loop.jobs.hosts import HostEntry
 from loop.jobs.remote import Unreachable, retry_unreachable
 from loop.jobs.remote_jobs import RemoteJobs
-from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
+from loop.library.hosted import HOSTS_FILE
 from loop.library.trust import definition_hash
-from loop.machine.gpus import VISIBLE_VARIABLE
 
 HOSTS_VARIABLE = "LOOP_HOSTS"
 """Environment variable: names of machines, comma-separated; unset: all of the user's."""
@@ -62,10 +61,9 @@ def slots(width: int) -> list[Slot]:
             continue
         gpus = entry.host.gpus or (None,)
         usable += [SshSlot(entry, gpu) for gpu in gpus[: width - len(usable)]]
-        prices, can_stop = entry.host.prices, entry.host.stop is not None
-        if can_stop or prices:
-            cost = f", and costs ${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else ""
-            advice = f"loop hosts stop {entry.name}" if can_stop else "stop it yourself"
+        if entry.host.stop or entry.cost_text:
+            cost = f", and costs {entry.cost_text}" if entry.cost_text else ""
+            advice = f"loop hosts stop {entry.name}" if entry.host.stop else "stop it yourself"
             remark_once(f"{entry.name} goes on running when all is over{cost}; then: {advice}")
     if failures and not usable:
         raise failures[0]
@@ -85,13 +83,13 @@ class SshSlot(Slot):
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Send a job, poll until it ends, and fetch its results. Errors of its machine also set `trouble`."""
-        connection, variables, is_cancelled = self.connection, job_environment(self.entry, job), False
-        if self.gpu_index is not None:
-            variables[VISIBLE_VARIABLE] = str(self.gpu_index)
+        connection, is_cancelled = self.connection, False
+        gpus = None if self.gpu_index is None else (self.gpu_index,)
         try:
             retry_unreachable(self._remove_stale_jobs, AWAY_LIMIT_S)
             self.stale_jobs.add(job.id)
-            retry_unreachable(lambda: connection.submit(job, variables), AWAY_LIMIT_S)
+            trusted = trusted_hashes(job)
+            retry_unreachable(lambda: connection.submit(job, trusted, gpus=gpus), AWAY_LIMIT_S)
             while True:
                 state = retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S).state
                 if state not in ("queued", "running"):
@@ -131,14 +129,7 @@ class SshSlot(Slot):
             retry_unreachable(self._remove_stale_jobs, 0.0 if self.trouble else REMOVE_LIMIT_S)
 
 
-def job_environment(host: HostEntry, job: JobFolder) -> dict[str, str]:
-    """Environment variables of a job: the machine's price, and which targets the user trusts: those
-    among the job's input files, by the hash of their definitions."""
-    trusted: list[str] = []
-    for name in job.task.files:
-        path = job.path / SOURCES / name
-        if path.name == MANIFEST:
-            trusted.append(definition_hash(Project(path.parent, path.parent, bundled=False)))
-    today = datetime.datetime.now(datetime.UTC).date()
-    sender = Sender(name=host.name, prices=host.host.prices, as_of=today, trusted=tuple(trusted))
-    return {SENDER_VARIABLE: sender.to_json_text()}
+def trusted_hashes(job: JobFolder) -> list[str]:
+    """Hashes of the definitions of all targets among a job's input files: its user trusts them."""
+    manifests = [job.path / SOURCES / name for name in job.task.files if Path(name).name == MANIFEST]
+    return [definition_hash(Project(path.parent, path.parent, bundled=False)) for path in manifests]

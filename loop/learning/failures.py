@@ -113,7 +113,7 @@ class FailureHistory:
             if record.status == "failed":
                 errors = fingerprints_of_step(record, self.head.ground)
                 signatures = [error.model_dump(include={"text", "key", "subject"}) for error in errors]
-                step = {"step": f"{record.pattern}/{record.step}", "message": record.message}
+                step = {"step": record.label, "message": record.message}
                 seen_before = self.describe_failures(record)
                 steps.append({**step, "signatures": signatures, "seen_before": seen_before})
         return tuple(steps)

@@ -51,7 +51,7 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
     for status in endings:
         for record in steps:
             if record.status == status:
-                return status, f"{record.pattern}/{record.step}: {record.message}"
+                return status, f"{record.label}: {record.message}"
     passed = sum(record.status == "passed" for record in steps)
     if passed:
         return "passed", "the one step that ran passed" if passed == 1 else f"all {passed} steps that ran passed"

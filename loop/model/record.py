@@ -33,6 +33,11 @@ class StepKey(Model):
     def key(self) -> tuple[int, str, str]:
         return self.run, self.pattern, self.step
 
+    @property
+    def label(self) -> str:
+        """`pattern/step`, for messages."""
+        return f"{self.pattern}/{self.step}"
+
 
 class Started(StepKey):
     """Journal event before a step begins. After a kill it shows which step was running."""
@@ -189,6 +194,11 @@ class SessionFacts(Model):
     def gpu(self) -> str | None:
         """Name of the GPU in use; None for a session on the CPU."""
         return self.machine.gpus[0] if self.device == "cuda" and self.machine.gpus else None
+
+    @property
+    def device_text(self) -> str:
+        """Where the session ran: `cpu`, or `cuda (NVIDIA H200)`."""
+        return f"{self.device} ({self.gpu})" if self.gpu else self.device
 
 
 class SessionHead(SessionFacts):

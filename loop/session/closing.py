@@ -28,10 +28,15 @@ from loop.report.sections import print_sections, section_fields
 from loop.session.bounds import Ending
 from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal_text
-from loop.session.objective import compute_session_values, judge_objective, skipped_if_nothing_judged
+from loop.session.objective import (
+    compute_session_values,
+    grade_session,
+    judge_objective,
+    seconds_between_steps,
+    skipped_if_nothing_judged,
+)
 from loop.session.opening import SessionRequest
-from loop.session.page import render_session, sections_by_fold
-from loop.session.view import View, grade_session, seconds_between_steps
+from loop.session.page import View, render_session, sections_by_fold
 from loop.steps.setting import Setting, architecture_mismatch
 from loop.store import index, journal
 from loop.store.sessions import CHANGES, SessionFolder

@@ -9,7 +9,8 @@ from loop.base.documents.files import folder_for_temporary
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import find_project, shipped
 from loop.report.screen import Screen
-from loop.session import closing, first_screen, recorded
+from loop.session import closing, recorded
+from loop.session.page import DEFAULT_LIMIT_BYTES, markdown_summary
 from loop.steps.setting import read_setting
 from loop.store import sessions
 from loop.store.sessions import SessionFolder
@@ -24,12 +25,13 @@ def report(
     target: Path | None,
     output: Path | None,
     screen: Screen,
-    limit: int = first_screen.DEFAULT_LIMIT_BYTES,
+    limit: int = DEFAULT_LIMIT_BYTES,
     link: str = "",
     *,
     as_json: bool = False,
 ) -> int:
-    """Print a session's report, or write it to `output`. `limit` (bytes) and `link` are for a summary."""
+    """Print a session's report, or write it to `output`, with its figures beside it. `form`: md, html, json or
+    summary; `as_json` overrides it. `limit` (bytes) and `link` are for a summary. Returns the exit code."""
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
@@ -38,7 +40,7 @@ def report(
     if record is None:
         raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
     if form == SUMMARY:  # Works without the project's definitions.
-        screen.data(first_screen.markdown_summary(record, folder.finished(), limit, link))
+        screen.data(markdown_summary(record, folder.finished(), limit, link))
         return ExitCode.OK
     setting = read_setting(target)
     if form == "json":

@@ -1,7 +1,7 @@
 """Drives a walk: writes each event to disk, shows it, checks the limits, then asks for the next one."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -12,7 +12,6 @@ from loop.machine.failures import find_machine_failure
 from loop.model.record import Finished, Started, StepTick
 from loop.report.screen import Screen, seconds_text
 from loop.session.bounds import Bounds, Ending, make_interrupted_ending
-from loop.session.view import RecallLines
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
 from loop.steps.ticks import TICKS, TickFile
 from loop.store.journal import Journal
@@ -25,7 +24,8 @@ class Show:
 
     screen: Screen
     as_events: bool = False
-    recall_lines: RecallLines = lambda record: ()
+    recall_lines: Callable[[Finished], Sequence[str]] = lambda record: ()
+    """Takes a failed step; returns lines about the same failure in earlier sessions."""
     last_begun: Started | None = None
     """The last step whose begin was printed when the output is no terminal."""
     printed_skips: set[tuple[str, str]] = field(default_factory=set)

@@ -1,11 +1,9 @@
 """The most important part of a report; the report, the summary and the terminal all print it."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.base.errors import UsageError
 from loop.bisect.section import blamed_lines, headline, search_answers
 from loop.debug.explaining import make_diagnoses
 from loop.model.change import kept_gains
@@ -18,10 +16,9 @@ from loop.optimize.section import skips_judging
 from loop.optimize.session_changes import SessionChanges
 from loop.report import format as say
 from loop.report.findings import mean_text, speed_verdicts, trusted_mean
-from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, shortened
-from loop.report.sections import Section, SizeLimit, sections_as_markdown
+from loop.report.markdown import Table, drop_empty_columns, shortened
+from loop.report.sections import Section
 from loop.session.objective import is_anything_judged, objective_text
-from loop.session.view import View, device_text, failed_step_sections, step_name
 from loop.timing.against_known_good import CompareOutput
 
 MOST_WRONG_VARIANTS = 2
@@ -220,7 +217,7 @@ def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished])
     sentences = list(record.not_exercised)
     for step in latest_attempts(finished):
         if step.status == "skipped" and not step.output and not skips_judging(step, finished):
-            sentences.append(f"step {step_name(step)} was skipped: {step.skipped_because}")
+            sentences.append(f"step {step.label} was skipped: {step.skipped_because}")
     return tuple(dict.fromkeys(sentences))
 
 
@@ -332,46 +329,4 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
         if len(sentences) > MOST_LISTED:
             texts.append(f"and {len(sentences) - MOST_LISTED} more, which the report lists")
         yield f"Not exercised: {'; '.join(texts)}."
-    yield f"Session {head.id} on {device_text(head)}; begun {say.day(head.started)}."
-
-
-DEFAULT_LIMIT_BYTES = 65_536
-"""Default limit in bytes: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
-FIRST_SECTIONS = 3
-"""The first sections (cause, next action, variants) precede the output of failed steps."""
-SUMMARY_SIZES = tuple(SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
-"""Sizes of a summary's tables and lists, tried from the largest until it fits."""
-_LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
-_MENTION = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<mention>@(?=\w)|#(?=\d))", re.DOTALL)
-"""An escaped character, code between backticks (these two stay), or the sign of a GitHub mention."""
-
-
-def markdown_summary(
-    record: SessionRecord, finished: Sequence[Finished], limit: int = DEFAULT_LIMIT_BYTES, link: str = ""
-) -> str:
-    """A session in at most `limit` bytes of Markdown. `link`: to the whole report; UsageError if it is none."""
-    if link and not _LINK.fullmatch(link):
-        raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
-    summary, target = first_screen(record, finished), record.head.target
-    headline = without_mentions(escape_prose(summary.headline))
-    # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
-    comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', target)[:80].strip('-')} -->"
-    title = escape_prose(f"`{target}` on {device_text(record.head)}")
-    begin = f"{comment_mark}\n### {title}\n\n**{headline}**\n"
-    whole_report = inline_code(record.head.report_command) + (f", or [here](<{link}>)" if link else "")
-    end = f"\nThe whole report: {whole_report}.\n"
-    step_sections = failed_step_sections(View(record, finished))
-    sections = [*summary.sections[:FIRST_SECTIONS], *step_sections, *summary.sections[FIRST_SECTIONS:]]
-    note = ""
-    for size in SUMMARY_SIZES:
-        body = without_mentions(sections_as_markdown(sections, size))
-        text = f"{begin}\n{body}\n{note}{end}"
-        if len(text.encode()) <= limit:
-            return text
-        note = "\nShortened for length.\n"
-    return f"{begin}{note}{end}"
-
-
-def without_mentions(text: str) -> str:
-    """The Markdown, with `@name` and `#12` split so that GitHub notifies no user and links no issue."""
-    return _MENTION.sub(lambda match: f"{match[0]}<!-- -->" if match["mention"] else match[0], text)
+    yield f"Session {head.id} on {head.device_text}; begun {say.day(head.started)}."

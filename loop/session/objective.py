@@ -1,9 +1,9 @@
-"""A plan's objective: evaluates its expressions `success`, `stop_if` and `requires`."""
+"""Judges a session: its plan's expressions `success`, `stop_if` and `requires`, and its grade."""
 
 import ast
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
@@ -13,7 +13,7 @@ from loop.learning import learnings
 from loop.model.change import DecisionOutput, kept_gains
 from loop.model.money import RateCard
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
-from loop.model.plan import Reached
+from loop.model.plan import Plan, Reached
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.bill import hourly_usd
 from loop.report import format as say
@@ -237,3 +237,54 @@ def goal_text(success: str) -> str:
                 break
         texts.append(text)
     return ", ".join(texts)
+
+
+def seconds_between_steps(wall_s: float, steps_s: float) -> float:
+    """Seconds outside the steps; 0 if implausible: the clock was set, or the machine slept."""
+    between_s = wall_s - steps_s
+    is_plausible = -1.0 <= between_s <= 60.0 + 0.1 * steps_s
+    return max(0.0, between_s) if is_plausible else 0.0
+
+
+GRADE_RULES: tuple[tuple[str, str], ...] = (
+    ("A", "every gate passed, the plan's objective is reached, session and steps kept their time"),
+    ("B", "every gate passed; the session or a step took longer than planned"),
+    ("C", "every gate passed; the objective is missed, or what it asks for is not known"),
+    ("D", "a gate failed, or an output is incorrect or cannot be judged"),
+    ("F", "the session was aborted, or judged nothing"),
+    ("-", "the session is paused; it is graded when it has ended"),
+)
+"""Grade and its condition; the lowest grade that applies is given. Without an objective: gates and time."""
+
+
+def grade_session(
+    plan: Plan,
+    status: Status,
+    reason: str,
+    finished: Iterable[Finished],
+    objective: Reached | None,
+    seconds: float,
+) -> tuple[str, str]:
+    """The grade by `GRADE_RULES`, and its reason. `seconds`: the session's duration."""
+    steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
+    if status == "paused":
+        return "-", f"paused: {reason}"
+    if status in ("aborted", "skipped") or not steps:
+        return "F", reason
+    if status == "failed":
+        return "D", reason
+    missed_parts = objective.missed if objective else ()
+    flaws = [f"the objective is missed: {part.words}" for part in missed_parts]
+    planned_s = 60 * plan.budget.minutes
+    if seconds > planned_s:
+        flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
+    late_steps = [step for step in steps if step.is_over_budget]
+    if late_steps:
+        texts = [f"{step.label} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps]
+        flaws.append(f"over budget: {', '.join(texts)}")
+    if flaws:
+        return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)
+    reached_text = "reached its objective, and " if objective else ""
+    if objective and objective.uncompared:
+        reached_text = "reached its objective as far as it was judged, and "
+    return "A", f"The session {reached_text}passed every gate within its time"

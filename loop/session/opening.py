@@ -25,7 +25,6 @@ from loop.optimize.edits import may_edit_variant
 from loop.repository.reading import read_revision
 from loop.session.bounds import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
-from loop.session.view import device_text
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 from loop.timing import theirs
 from loop.timing.theirs import EvaluatorTerms
@@ -248,7 +247,7 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
 def announcement_text(head: SessionHead) -> str:
     """The first lines that a session prints: target, device, expected time, goal."""
     plan = head.plan.plan
-    place = f"{device_text(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
+    place = f"{head.device_text}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     lines = [
         f"session {head.id}: {plan.title}",
         f"  target {head.target}{in_parentheses(head.variants)} on {place}; about {predicted_time_text(head)}",

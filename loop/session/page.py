@@ -1,19 +1,24 @@
-"""The sections of a session's report. Markdown, HTML, terminal and JSON all print these.
+"""The sections of a session's report. Markdown, HTML, terminal and JSON all print these; so does a summary.
 
 To add one, write a function of a `View` that yields sections and list it in `FOLDS`. A terminal
 prints a section with `screen=True` at the end of the session. `--json` prints all.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from loop.actions import ACTIONS
+from loop.base.errors import UsageError
 from loop.bisect import section as bisecting
+from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.jobs.folder import group_devices
 from loop.learning.prediction import prediction_table
 from loop.model.change import jobs_of
-from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
-from loop.model.record import Finished, latest_attempts
+from loop.model.output import CommandOutput, MeasureOutput, VerifyOutput, outputs_of, read_output
+from loop.model.profile import Profile
+from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
 from loop.profile.actions import (
@@ -24,25 +29,39 @@ from loop.profile.actions import (
     parallelism_table,
     total_lines,
 )
-from loop.profile.model import ParallelismOutput
+from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.proving.actions import known_good_table, trust_sentences
 from loop.report import findings
 from loop.report import format as say
 from loop.report.figures.ratios import draw_ratios
 from loop.report.figures.roofline import draw_roofline, find_roof
 from loop.report.figures.svg import Figure
-from loop.report.sections import Line, Section
+from loop.report.markdown import drop_empty_columns, escape_prose, inline_code, plain_text, shortened
+from loop.report.sections import Line, Section, SizeLimit, sections_as_markdown
 from loop.report.templates import markdown_environment
 from loop.session.first_screen import first_screen, not_exercised_sentences
-from loop.session.view import (
-    GRADE_RULES,
-    View,
-    environment_section,
-    failed_step_sections,
-    step_name,
-    steps_section,
-)
+from loop.session.objective import GRADE_RULES
 from loop.timing.against_baseline import call_lines, sensor_lines
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that the report of a session is made from."""
+
+    record: SessionRecord
+    finished: Sequence[Finished]
+    recall_lines: Callable[[Finished], Sequence[str]] = lambda record: ()
+    """Takes a failed step; returns lines about the same failure in earlier sessions."""
+
+    @property
+    def head(self) -> SessionHead:
+        """What was known when the session began."""
+        return self.record.head
+
+    @property
+    def profiles(self) -> list[Profile]:
+        """All profiles that the steps made."""
+        return [profile for output in outputs_of(self.finished, ProfileOutput) for profile in output.profiles]
 
 
 def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]]:
@@ -149,6 +168,99 @@ def not_run_section(view: View) -> list[Section]:
     return lines_or_note("Not exercised", lines, "Everything that was planned was run.")
 
 
+LONGEST_MESSAGE = 110
+"""Characters of a message in the table. A failed step's whole message is printed below the table."""
+LONGEST_INLINE_MESSAGE = 600
+"""A failed step's message longer than this many characters goes into a code block."""
+
+
+def steps_section(view: View) -> Iterator[Section]:
+    """A table of all steps: status, time, share of the total time, outcome."""
+    records = latest_attempts(view.finished)
+    total_s = sum(record.seconds for record in records)
+    heads = ("Step", "Status", ">Took", ">Of all steps", "Outcome")
+    table = drop_empty_columns(heads, [_step_row(record, total_s) for record in records])
+    between_text = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
+    yield Section("Each step", note=between_text if table else "No step has ended.", table=table)
+
+
+def _step_row(record: Finished, total_s: float) -> tuple[str, ...]:
+    """A step's row of the table. `total_s`: seconds of all steps together."""
+    attempt_text = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+    if record.status == "skipped":
+        reason = shortened(record.skipped_because, LONGEST_MESSAGE)
+        return record.label, f"skipped{attempt_text}", "-", "-", reason
+    excess_text = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
+    return (
+        record.label,
+        record.status + excess_text + attempt_text,
+        say.seconds(record.seconds),
+        say.share(record.seconds, total_s),
+        shortened(record.message, LONGEST_MESSAGE),
+    )
+
+
+def failed_step_sections(view: View) -> Iterator[Section]:
+    """A section for each failed step: message, hint, earlier failures, printed output."""
+    for record in latest_attempts(view.finished):
+        if record.status == "failed":
+            lines = [f"What usually cures it: {record.hint}"] if record.hint else []
+            lines += [text[:1].upper() + text[1:] for text in view.recall_lines(record)]
+            note = f"`{record.label}` failed: {record.message}"
+            yield Section(note=note, lines=tuple(lines), code=step_log(record), language="text")
+
+
+def step_log(record: Finished) -> tuple[str, ...]:
+    """Lines for a failed step's code block: its output's end, or a bug's traceback; and a long message."""
+    command_output = read_output(record, CommandOutput)
+    texts = [command_output.output if command_output else record.output.get("traceback", "")]
+    has_several_lines = len(record.message.strip().splitlines()) > 1
+    if has_several_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
+        texts.append(record.message)
+    lines: list[str] = []
+    for text in filter(None, texts):
+        for line in text.replace("\r\n", "\n").strip("\n").split("\n"):
+            # A progress bar overwrites its line after each `\r`: print its last state.
+            lines.append(plain_text(line.rstrip("\r").rpartition("\r")[2]))
+    return tuple(lines)
+
+
+def environment_section(view: View) -> Iterator[Section]:
+    """Machine, software and sources of the report's numbers, a line each; unknown ones are left out."""
+    head, finished, machine, revision = view.head, view.finished, view.head.machine, view.head.revision
+    cores = say.count(machine.cores, "core")
+    facts = {"Machine": f"{machine.name}, {machine.system}"}  # Label to text.
+    facts["Processor"] = f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
+    facts["GPU"] = machine.gpus_text
+    for gpu in outputs_of(finished, DeviceOutput):
+        if gpu.capability:
+            cuda = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
+            facts["Compute capability"] = ", ".join(filter(None, [gpu.capability, gpu.uuid, cuda]))
+    # What an imported package reported counts; else the version of torch that is installed.
+    versions = {"torch": machine.torch, "NumPy": None}
+    for torch in outputs_of(finished, TorchOutput):
+        versions["torch"] = torch.version or versions["torch"]
+    for numpy in outputs_of(finished, NumpyOutput):
+        versions["NumPy"] = numpy.version or versions["NumPy"]
+    packages = (f"{name} {version}" for name, version in versions.items() if version)
+    facts["Python"] = ", ".join((machine.python, *packages))
+    compilers = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
+    compilers = compilers or [machine.compiler or "no C++ compiler"]
+    compilers.append(f"nvcc {machine.nvcc}" if machine.nvcc else "no CUDA compiler")
+    facts["Compilers"] = ", ".join(dict.fromkeys(compilers))
+    timed_threads = [output.threads for output in outputs_of(finished, MeasureOutput)]
+    threads = say.count(next(filter(None, timed_threads), head.threads), "thread")
+    facts["Ran on"] = f"{head.device}, {threads} a process, base seed {head.seed}"
+    sources = "not under version control"
+    if revision.commit is not None:
+        branch = f" on {revision.branch}" if revision.branch else ""
+        changed = f": {', '.join(revision.changed)}" if revision.changed else ""
+        state = f"with changes that are not committed{changed}" if revision.dirty else "nothing changed since"
+        sources = f"commit {revision.commit[:12]}{branch}, {state}"
+    facts |= {"Sources": sources, "Loop": head.loop_version}
+    yield Section(lines=tuple(f"{label}: {text}" for label, text in facts.items() if text))
+
+
 def jobs_section(view: View) -> Iterator[Section]:
     """The groups of equal devices that ran jobs."""
     lines = []
@@ -223,7 +335,7 @@ def repeat_sections(view: View) -> Iterator[Section]:
     for record in latest_attempts(view.finished):
         if record.artifacts:
             names = ", ".join(f"`{name}`" for name in record.artifacts)
-            lines.append(f"Raw samples of `{step_name(record)}`: {names}")
+            lines.append(f"Raw samples of `{record.label}`: {names}")
     yield Section(lines=tuple(lines))
 
 
@@ -247,3 +359,45 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "How to have each number again": (grade_section, repeat_sections),
 }
 """Title of each fold of the report to the functions that yield its sections."""
+
+
+DEFAULT_LIMIT_BYTES = 65_536
+"""Default limit in bytes: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
+FIRST_SECTIONS = 3
+"""The first sections (cause, next action, variants) precede the output of failed steps."""
+SUMMARY_SIZES = tuple(SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
+"""Sizes of a summary's tables and lists, tried from the largest until it fits."""
+_LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
+_MENTION = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<mention>@(?=\w)|#(?=\d))", re.DOTALL)
+"""An escaped character, code between backticks (these two stay), or the sign of a GitHub mention."""
+
+
+def markdown_summary(
+    record: SessionRecord, finished: Sequence[Finished], limit: int = DEFAULT_LIMIT_BYTES, link: str = ""
+) -> str:
+    """A session in at most `limit` bytes of Markdown. `link`: to the whole report; UsageError if it is none."""
+    if link and not _LINK.fullmatch(link):
+        raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
+    summary, target = first_screen(record, finished), record.head.target
+    headline = without_mentions(escape_prose(summary.headline))
+    # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
+    comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', target)[:80].strip('-')} -->"
+    title = escape_prose(f"`{target}` on {record.head.device_text}")
+    begin = f"{comment_mark}\n### {title}\n\n**{headline}**\n"
+    whole_report = inline_code(record.head.report_command) + (f", or [here](<{link}>)" if link else "")
+    end = f"\nThe whole report: {whole_report}.\n"
+    step_sections = failed_step_sections(View(record, finished))
+    sections = [*summary.sections[:FIRST_SECTIONS], *step_sections, *summary.sections[FIRST_SECTIONS:]]
+    note = ""
+    for size in SUMMARY_SIZES:
+        body = without_mentions(sections_as_markdown(sections, size))
+        text = f"{begin}\n{body}\n{note}{end}"
+        if len(text.encode()) <= limit:
+            return text
+        note = "\nShortened for length.\n"
+    return f"{begin}{note}{end}"
+
+
+def without_mentions(text: str) -> str:
+    """The Markdown, with `@name` and `#12` split so that GitHub notifies no user and links no issue."""
+    return _MENTION.sub(lambda match: f"{match[0]}<!-- -->" if match["mention"] else match[0], text)

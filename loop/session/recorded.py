@@ -89,8 +89,7 @@ class ShownSession(Printed):
         screen.prose(f"revision {commit}{edits}, {loop_and_processor}\n\n")
         rows = []
         for step in self.steps:
-            name = f"{step.pattern}/{step.step}"
-            rows.append((name, step.status, seconds_text(step.seconds), step.message))
+            rows.append((step.label, step.status, seconds_text(step.seconds), step.message))
         screen.table(("step", "status", "took", "outcome"), rows)
         if record is None:
             screen.data(f"\nnot finished; go on with: {head.resume_command}")

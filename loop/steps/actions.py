@@ -33,7 +33,7 @@ def audit(context: Context, arguments: Cadence) -> RunningAction[AuditOutput]:
     yield from ()
     steps = [record for record in context.finished if record.status in ("passed", "failed")]
     longest_silence_s = max((step.longest_silence_s for step in steps), default=0.0)
-    overlong = tuple(f"{step.pattern}/{step.step}" for step in steps if step.is_over_budget)
+    overlong = tuple(step.label for step in steps if step.is_over_budget)
     message = f"longest silence {longest_silence_s:.1f} s, {len(overlong)} of {len(steps)} steps over their budget"
     return Result(
         AuditOutput(

@@ -12,8 +12,8 @@ from loop.base.documents.sums import write_sealed
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
-from loop.cli import on_host
-from loop.cli.on_host import _bring_back, keep_or_stop_machine, unfetched_job
+from loop.cli import hosts
+from loop.cli.hosts import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import remote_jobs as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
 from loop.jobs.hosts import Host, HostEntry
@@ -50,7 +50,7 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
         return looks[len(shown) - 1]
 
     there = cast(RemoteJobs, SimpleNamespace(poll=look))
-    assert looks[1] == on_host._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
+    assert looks[1] == hosts._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
     assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1][:2]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
     assert [(0, 0), (5, len(looks[0].stderr))] == [sizes for *_, sizes in shown]
@@ -69,7 +69,7 @@ def test_a_lost_machine_is_named_where_no_terminal_shows_it(
         return PollResult("done", 0, b"", b"", has_more=False)
 
     there = cast(RemoteJobs, SimpleNamespace(poll=poll))
-    assert "done" == on_host._print_output(folder, make_sent(tmp_path), there, Screen()).state
+    assert "done" == hosts._print_output(folder, make_sent(tmp_path), there, Screen()).state
     assert 1 == capsys.readouterr().err.count("l4 does not answer; the job goes on there")
 
 

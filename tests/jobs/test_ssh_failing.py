@@ -18,7 +18,6 @@ from loop.jobs.hosts import HostEntry
 from loop.jobs.remote import Unreachable
 from loop.jobs.remote_jobs import PollResult, RemoteJobs
 from loop.jobs.ssh import SshSlot
-from loop.library.hosted import SENDER_VARIABLE, Sender
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project
@@ -37,7 +36,7 @@ class Fails:
         """Nothing is closed."""
 
     def __getattr__(self, word: str) -> Callable[..., Any]:
-        def asked(*given: Any) -> Any:
+        def asked(*given: Any, **_options: Any) -> Any:
             if word in self.wrong:
                 raise self.wrong[word]
             if word == "fetch_results":
@@ -93,8 +92,7 @@ def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     source = target.parent
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     job = create_job(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
-    told = Sender.model_validate_json(ssh.job_environment(HOST, job)[SENDER_VARIABLE])
-    assert (definition_hash(find_project(target, target)),) == told.trusted
+    assert [definition_hash(find_project(target, target))] == ssh.trusted_hashes(job)
 
 
 def test_one_of_several_that_cannot_take_a_job_is_left_out(

@@ -14,8 +14,7 @@ from loop.report.figures.ratios import draw_ratios
 from loop.report.figures.svg import Figure
 from loop.report.html import render_inline, render_page
 from loop.report.markdown import plain_text, shortened
-from loop.session.page import render_session
-from loop.session.view import View
+from loop.session.page import View, render_session
 from tests.makers import (
     make_check,
     make_finished,

@@ -9,8 +9,7 @@ import pytest
 from loop.base.places import shipped
 from loop.report.figures.svg import Figure
 from loop.report.html import render_page
-from loop.session.page import render_session
-from loop.session.view import View
+from loop.session.page import View, render_session
 from tests.session.golden_sessions import SESSIONS
 
 GOLDEN = Path(__file__).parent / "golden"

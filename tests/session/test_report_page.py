@@ -11,7 +11,6 @@ from loop.base.errors import UsageError
 from loop.model.bisect import BisectOutput
 from loop.model.plan import Reached
 from loop.model.record import Finished, Revision, SessionHead, SessionRecord, Status
-from loop.session.first_screen import DEFAULT_LIMIT_BYTES, markdown_summary
 from loop.session.objective import (
     findings_of,
     judge_objective,
@@ -19,7 +18,8 @@ from loop.session.objective import (
     refuse_unmet_requirement,
     skipped_if_nothing_judged,
 )
-from loop.session.view import grade_session as graded
+from loop.session.objective import grade_session as graded
+from loop.session.page import DEFAULT_LIMIT_BYTES, markdown_summary
 from loop.timing.against_known_good import CompareOutput
 from tests.makers import (
     make_built,
