@@ -368,14 +368,13 @@ def _send_job(
         last=command.words != CHECK_COMMAND and not options.get("dry_run"),
         keep_until=keep_until,
     )
-    trusted = [] if shipment.target is None else [trust.definition_hash(project)]
+    trusted = () if shipment.target is None else (trust.definition_hash(project),)
     if shipment.resumed:
-        trusted.append(trust.digest_of(trust.session_commands(shipment.resumed.head())))
+        trusted = *trusted, trust.digest_of(trust.session_commands(shipment.resumed.head()))
     folder, gpus = create_job(job), connection.entry.host.gpus
-    submit = partial(connection.submit, folder, trusted, gpus=gpus, target=sent.project, tree=shipment.tree)
     with locked(folder.path / job_files.LOCK):  # Nobody follows it before it is there.
         write_sealed(folder.path / job_files.SENT, sent)
-        retry_unreachable(submit)
+        retry_unreachable(lambda: connection.submit(folder, trusted, gpus))
     return folder, sent
 
 

@@ -57,9 +57,9 @@ EXECUTOR_NAMES = ("local", "ssh", "ray", "slurm")
 
 
 def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Where | None = None) -> int:
-    """Run a job's command unless it has ended before. Returns its exit code; negative for a signal; 75 if this
-    machine cannot run the job; `stderr` says why. `env` overrides variables of this process. `device`: None:
-    detect it. Raises Held if another process runs the job, UsageError without a job."""
+    """Run a job's command unless it has ended before. Returns its exit code; negative: a signal ended it; 75: this
+    machine cannot run it; 125: it was begun too often. `env` overrides variables of this process. `device`: None:
+    detect it. Raises LockHeld if another process runs the job, UsageError without a job."""
     with locked(folder.path / job_files.LOCK):
         if (earlier_code := folder.exit_code) is not None:
             return earlier_code
@@ -88,8 +88,7 @@ def _find_obstacle(folder: JobFolder) -> str:
     digests = content_hashes(source)
     for name, digest in sorted(folder.task.files.items()):
         if digests.get(name) != digest:
-            cause = "a copy was torn, or the folder is not shared"
-            return f"{source / name} is not what was submitted: {cause}"
+            return f"{source / name} is not what was submitted: a copy was torn, or the folder is not shared"
     for program in folder.task.programs:
         if shutil.which(program) is None:
             return f"no {program} on {platform.node()}"
@@ -100,7 +99,8 @@ def _find_obstacle(folder: JobFolder) -> str:
 
 
 def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
-    """Run a job's command, with a heartbeat each second. Returns its exit code; 124 after its time limit."""
+    """Run a job's command, with a heartbeat each second. Ends it after its time limit, and returns 124 then; or
+    once the job is cancelled. Returns its exit code; negative: a signal ended it."""
     task, sessions = folder.task, folder.path / job_files.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     variables = {**os.environ, **env, MESSAGES_VARIABLE: "1", "PYTHONPATH": python_path()}

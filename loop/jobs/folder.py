@@ -57,7 +57,7 @@ Device = TypeVar("Device", bound=Where)
 
 @functools.cache
 def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
-    """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false."""
+    """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false. Cached."""
     detected = detect_gpus() if gpu else None
     common = {"host": platform.node(), "torch": installed_version("torch") or "", "loop": loop.__version__}
     if detected is None or not detected.usable:
@@ -95,8 +95,6 @@ class Job(Model):
     ttl_s: float | None = None
     times: bool = False
     """True: the job times something. All timings of one step run on devices of one group."""
-    within: str = ""
-    """Session that the job belongs to; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +119,14 @@ class JobFolder:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of the command; negative for a signal, None while it has not ended."""
+        """Exit code of the command; negative: a signal ended it; None: it has not ended, or its machine died."""
         text = read_text(self.path / EXIT_CODE).strip()
         return int(text) if text.lstrip("-").isdigit() else None
 
     @property
     def state(self) -> State:
-        """State of the job, from its files. One sent to another machine is `running`; `lost`: its process died."""
+        """State of the job, from its files. `done`: it has an answer; a failed gate is one. `lost`: its process
+        died. A job that was sent to another machine is `running` until it is brought back."""
         code = self.exit_code
         if code in ANSWER_EXIT_CODES:
             return "done"
@@ -164,7 +163,8 @@ class JobFolder:
 
     @property
     def run_record(self) -> JobRun:
-        """State, tries, device and times of the job so far, for reports."""
+        """State, tries, device and times of the job, for reports. While it runs, the files `pid` and `heartbeat`
+        tell the times; once it has ended, `where.json` does."""
         task, device = self.task, self.device
         fields = device.model_dump() if device else {}
         began = modified_at(self.path / RUNNER)
@@ -188,7 +188,7 @@ class JobFolder:
         (self.path / CANCEL).touch()
 
     def write_runner(self, pid: int) -> None:
-        """Note which process runs the job: number, start time, boot id, pid namespace."""
+        """Note that this process runs the job: its number, start time, boot id and pid namespace."""
         write_atomic(self.path / RUNNER, f"{process_name(pid)} {_system_id()}", durable=False)
 
     def write_tries(self, tries: int) -> None:
@@ -202,7 +202,7 @@ class JobFolder:
         return int(code)
 
     def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
-        """End the job with the reason `why` and no result. Returns the exit code; 75: the machine failed."""
+        """End the job without a run: `why` becomes its stderr. Returns `code`; 75: the machine failed."""
         (self.path / STDERR).write_text(f"{why}\n")
         return self.write_end(code)
 
@@ -213,8 +213,8 @@ class JobFolder:
         shutil.rmtree(self.path / RESULTS, ignore_errors=True)
 
     def verify_results(self, earlier: Sequence[str] = ()) -> None:
-        """Compare the results with their manifest. Raises WorkFailed if a file differs. `earlier`:
-        folders below `out/` that existed before the job began, and so need not be here."""
+        """Compare the results with their manifest. Raises WorkFailed if a file differs or is missing. `earlier`:
+        folders below `out/` that existed before the job began: their files are not compared."""
         try:
             digest_by_name = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
@@ -229,8 +229,8 @@ class JobFolder:
             raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")
 
     def _is_running(self, runner: str) -> bool:
-        """True if a process still runs: ask this system, or read another system's heartbeat.
-        `runner`: the process's number and start time, and its system, as in the file `pid`."""
+        """True if the process that runs the job is alive: asks this system; of a process on another one, its
+        heartbeat must be young. `runner`: content of the file `pid` (see `write_runner`)."""
         process, _, system = runner.partition(" ")
         if system == _system_id():
             return bool(process) and process_name(int(process.partition("-")[0])) == process
@@ -256,9 +256,9 @@ def jobs_folder() -> Path:
 def create_job(
     job: Job, source: Path | None = None, files: Iterable[Path] = (), *, parent: Path | None = None
 ) -> JobFolder:
-    """Create a job's folder with `files` of `source` in `src/`. An existing job stays unchanged, so
-    that a job whose id is a hash finds its earlier result. `parent`: folder of the job's folder;
-    None: the folder of all jobs. Raises LoopError if the disk refuses."""
+    """Create a job's folder with copies of `files`, which lie below `source`, in `src/`. An existing job stays
+    unchanged, so that a job whose id is a hash finds its earlier result. `parent`: folder of the job's folder;
+    None: the folder of all jobs."""
     folder = JobFolder((parent or jobs_folder()) / job.id)
     if (folder.path / TASK).is_file():
         return folder
@@ -285,8 +285,8 @@ def list_jobs() -> list[JobFolder]:
 
 
 def remove_old_jobs(kept_count: int, prefix: str = "") -> None:
-    """Remove the folders of ended jobs, except the latest `kept_count` (1 at least). `prefix`: only
-    jobs whose id begins so."""
+    """Remove the folders of jobs that have ended or were lost, except the latest `kept_count` (above 0).
+    `prefix`: only jobs whose id begins so."""
     jobs = [job for job in list_jobs() if job.id.startswith(prefix)]
     ended = [job for job in jobs if job.state not in ("queued", "running")]
     for job in ended[:-kept_count]:

@@ -116,7 +116,13 @@ class RaySlot(Slot):
     def run_in_slot(self, job: JobFolder) -> None:
         """Run the job as a Ray task and unpack its results. Sets `trouble` if no job can run."""
         ray, needs_gpu = self.ray, job.task.needs_gpu and self._has_gpu
-        task = self._submit(job, gpu=needs_gpu)
+        # A tiny amount of the model's resource binds the task to a node with that model.
+        resources = {self.gpu_model: 0.001} if needs_gpu and self.gpu_model else {}
+        options = {"num_cpus": 1, "num_gpus": int(needs_gpu), "resources": resources}
+        # No retries by Ray: the executor repeats jobs and counts the tries.
+        options |= {"max_retries": 0, "runtime_env": {"env_vars": task_variables()}}
+        start = ray.remote(run_on_node).options(**options).remote
+        task = start(loop.__version__, job.id, pack(job.path, without=(LOCK,)), gpu=needs_gpu)
         usable_at, is_cancelled = time.monotonic(), False
         while not ray.wait([task], timeout=POLL_S)[0]:
             if job.is_cancelled and not is_cancelled:
@@ -142,16 +148,6 @@ class RaySlot(Slot):
             raise self.trouble from None
         except ray.exceptions.RayError as error:
             raise WorkFailed(f"Ray lost its process or its node: {type(error).__name__}") from error
-
-    def _submit(self, job: JobFolder, *, gpu: bool) -> Any:
-        """Start a job as a Ray task, on a GPU of the chosen model if `gpu`. Returns Ray's handle."""
-        # A tiny amount of the model's resource binds the task to a node with that model.
-        resources = {self.gpu_model: 0.001} if gpu and self.gpu_model else {}
-        options = {"num_cpus": 1, "num_gpus": int(gpu), "resources": resources}
-        # No retries by Ray: the executor repeats jobs and counts the tries.
-        options |= {"max_retries": 0, "runtime_env": {"env_vars": task_variables()}}
-        remote = self.ray.remote(run_on_node).options(**options)
-        return remote.remote(loop.__version__, job.id, pack(job.path, without=(LOCK,)), gpu=gpu)
 
 
 def task_variables() -> dict[str, str]:

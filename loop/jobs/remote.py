@@ -395,8 +395,7 @@ def install(connection: Connection, facts: Mapping[str, str]) -> None:
     try:
         requirements = importlib.metadata.requires("kernel-loop") or []
     except importlib.metadata.PackageNotFoundError as error:
-        why = "this loop was never installed, so nobody says what it needs"
-        raise UsageError(why, "pip install -e .") from error
+        raise UsageError("this loop was never installed: nobody says what it needs", "pip install -e .") from error
     files, folders = list_package_files(), "jobs trees package package.new"
     make = f"mkdir -m 700 {LOOP_FOLDER} && cd {LOOP_FOLDER}"
     connection.run_script(f"cd {LOOP_FOLDER} 2>/dev/null || {make} && mkdir -p {folders}")

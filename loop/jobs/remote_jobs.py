@@ -277,27 +277,19 @@ class RemoteJobs(Connection):
         if sessions:
             self.send(root, names, f"{LOOP_FOLDER}/trees/{tree}.past")
 
-    def submit(
-        self,
-        folder: JobFolder,
-        trusted: Sequence[str] = (),
-        *,
-        gpus: Sequence[int] | None = None,
-        target: str | None = None,
-        tree: str = "-",
-    ) -> None:
+    def submit(self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None) -> None:
         """Send a job's folder and start the job there; a job that was started is not started again. `trusted`:
-        hashes of the definitions that the user trusts. `gpus`: indices of GPUs it may use; None: all. `target`:
-        its target's folder here; None: the bundled one. `tree`: name of its project's folder there."""
+        hashes of the definitions that the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
         self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         paths = sorted(folder.path.rglob("*"))
         names = [path.relative_to(folder.path).as_posix() for path in paths]
         names = [name for name in names if name != job_files.LOCK]
         self.send(folder.path, names, f"{LOOP_FOLDER}/jobs/{folder.id}")
-        host = self.entry.host
+        sent, entry = read_sent(folder), self.entry
+        target, tree = (sent.project, sent.tree) if sent else (None, "-")
         # The price is as old as the file that states it.
-        stated = datetime.datetime.fromtimestamp(modified_at(self.entry.path), datetime.UTC).date()
-        sender = Sender(name=self.name, target=target, prices=host.prices, as_of=stated, trusted=tuple(trusted))
+        as_of = datetime.datetime.fromtimestamp(modified_at(entry.path), datetime.UTC).date()
+        sender = Sender(name=self.name, target=target, prices=entry.host.prices, as_of=as_of, trusted=trusted)
         variables = {SENDER_VARIABLE: sender.to_json_text()}
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))

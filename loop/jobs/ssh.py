@@ -76,20 +76,18 @@ class SshSlot(Slot):
     """One GPU of a machine, over its own connection. `number`: GPU index; None: any GPU."""
 
     def __init__(self, host: HostEntry, number: int | None = None) -> None:
-        self.entry, self.host, self.gpu_index = host, host.name, number
-        self.connection = RemoteJobs(host)
+        self.host, self.connection = host.name, RemoteJobs(host)
+        self.gpus = None if number is None else (number,)
         self.stale_jobs: set[str] = set()
         """Ids of jobs on the machine that nothing here waits for any longer."""
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Send a job, poll until it ends, and fetch its results. Errors of its machine also set `trouble`."""
         connection, is_cancelled = self.connection, False
-        gpus = None if self.gpu_index is None else (self.gpu_index,)
         try:
             retry_unreachable(self._remove_stale_jobs, AWAY_LIMIT_S)
             self.stale_jobs.add(job.id)
-            trusted = trusted_hashes(job)
-            retry_unreachable(lambda: connection.submit(job, trusted, gpus=gpus), AWAY_LIMIT_S)
+            retry_unreachable(lambda: connection.submit(job, trusted_hashes(job), self.gpus), AWAY_LIMIT_S)
             while True:
                 state = retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S).state
                 if state not in ("queued", "running"):
@@ -129,7 +127,7 @@ class SshSlot(Slot):
             retry_unreachable(self._remove_stale_jobs, 0.0 if self.trouble else REMOVE_LIMIT_S)
 
 
-def trusted_hashes(job: JobFolder) -> list[str]:
+def trusted_hashes(job: JobFolder) -> tuple[str, ...]:
     """Hashes of the definitions of all targets among a job's input files: its user trusts them."""
     manifests = [job.path / SOURCES / name for name in job.task.files if Path(name).name == MANIFEST]
-    return [definition_hash(Project(path.parent, path.parent, bundled=False)) for path in manifests]
+    return tuple(definition_hash(Project(path.parent, path.parent, bundled=False)) for path in manifests)

@@ -97,7 +97,6 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
         times=part.measures_time,
         programs=tuple(sorted(compilers)),
         ttl_s=context.kill_after_s + START_S,
-        within=task.session,
     )
     return folder.create_job(job, root, files)
 

@@ -92,7 +92,7 @@ def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     source = target.parent
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     job = create_job(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
-    assert [definition_hash(find_project(target, target))] == ssh.trusted_hashes(job)
+    assert (definition_hash(find_project(target, target)),) == ssh.trusted_hashes(job)
 
 
 def test_one_of_several_that_cannot_take_a_job_is_left_out(
