@@ -304,7 +304,7 @@ class FunctionTerms(Plain):
     """What a worker needs to load a Python function of a variant or target."""
 
     python: str
-    """`module:function`, or the name of a bundled function."""
+    """`module:function`, seen from the target's folder."""
     is_class: bool = False
     arguments: str = ""
     """Function that returns the constructor's arguments; empty for none."""

@@ -22,12 +22,6 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in I
 DTYPE_NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in get_args(Dtype)}
 INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of an element to the integer type of that size, as which numpy reads any element."""
-BUNDLED_NAMES = "torch_sdpa attention_split_partial attention_split_reduce attention_partials"
-BUNDLED_NAMES += " attention_partial_form softmax_rows key_permutation logit_shift linear_in_v"
-BUNDLED_NAMES += " causal_prefix split_merge shared_heads by_hand"
-BUNDLED = dict.fromkeys(("attention_reference", "attention_plain"), "loop.workers.attention:eager")
-BUNDLED |= {name: f"loop.workers.attention:{name}" for name in BUNDLED_NAMES.split()}
-"""Names of bundled functions to `module:function`. The reference is `eager` on float64 inputs."""
 Function = Callable[..., Any]
 
 
@@ -38,18 +32,17 @@ def use_threads(threads: int) -> None:
 
 
 def find_function(name: str) -> Function:
-    """Load a bundled function by name, or `module:function`. Raises Refused if it cannot be loaded,
-    or if another module of that name was loaded before the target's own."""
-    module, colon, function = BUNDLED.get(name, name).partition(":")
+    """Load the function `module:function` of a target. Raises Refused if it cannot be loaded, or if
+    another module of that name was loaded before the target's own."""
+    module, colon, function = name.partition(":")
     if not colon:
-        bundled = ", ".join(BUNDLED)
-        raise Refused(f"unknown function {name}: expected one of {bundled}, or module:function")
+        raise Refused(f"unknown function {name}: expected module:function")
     try:
         value: Function = getattr(import_module(module), function)
     except Exception as error:
         cause = explain_shadowed_import(module) or describe_error(error)
         raise Refused(f"cannot import {name}: {cause}") from error
-    if name not in BUNDLED and (cause := explain_shadowed_import(module)):
+    if cause := explain_shadowed_import(module):
         raise Refused(f"cannot import {name}: {cause}")
     return value
 

@@ -15,7 +15,7 @@ class PythonFunction(Model):
     """A Python function: takes tensors by position and attributes by keyword; returns the output."""
 
     python: Text
-    """A bundled function's name, or `module:function` or `file.py:function`, seen from the target's folder."""
+    """`module:function` or `file.py:function`, seen from the target's folder."""
 
 
 class Fill(Model):

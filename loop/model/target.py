@@ -341,7 +341,7 @@ class Target(Model):
     checker: Checker | None = None
     """The task's own output check, besides the comparison with the reference."""
     properties: tuple[Text, ...] = ()
-    """Relations between outputs to test without a reference: bundled names, or `module:function`."""
+    """Relations between outputs to test without a reference: functions, as `module:function`."""
     faults: dict[Text, PythonFunction] = Field(default_factory=dict)
     """Known faults, to explain wrong outputs: description (`the rows were not divided`) to faulty reference."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)

@@ -33,7 +33,7 @@ from loop.library.definitions import read_file
 from loop.machine.machine import cores, machine
 from loop.model.target import Target
 from loop.pytorch import operator
-from loop.workers.attention import eager
+from tests.attention import eager
 from tests.bench.attention_page import PAGE, RECORDED, page
 from tests.bench.decode import decode_rows
 from tests.bench.graphs import BACKENDS, REPLAY_US, Graph, Plain, Run, held_to, times

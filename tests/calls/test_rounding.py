@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.workers.attention import eager
 from loop.workers.truth import (
     MAX_FLOOR,
     MAX_SLACK,
@@ -18,6 +17,7 @@ from loop.workers.truth import (
     largest_and_mean_error,
     measure_input_rounding,
 )
+from tests.attention import eager
 
 Tensors = tuple[Tensor, Tensor, Tensor]
 Formula = Callable[[Tensor], Tensor]

@@ -1,13 +1,11 @@
 """The bundled target's faults, its benchmark's page, and its file of explicit instantiations."""
 
-import importlib.util
 import json
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -17,10 +15,10 @@ from loop.base.places import include_folder, shipped
 from loop.library.definitions import read_file
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand_sets
-from loop.workers.attention import eager
 from loop.workers.suspects import Suspect
 from loop.workers.target_functions import make_tensor
 from loop.workers.workload_call import input_fills, make_call
+from tests.attention import eager, faults
 from tests.bench.attention_page import PAGE, RECORDED, page
 from tests.workers.test_suspects import SMALL as SMALL_TARGETS
 from tests.workers.test_suspects import Case
@@ -33,20 +31,9 @@ Function = Callable[..., Tensor]
 REFERENCE: Function = eager
 
 
-@cache
-def faults() -> ModuleType:
-    """The target's own module, as the judge finds it."""
-    spec = importlib.util.spec_from_file_location("attention_faults", FOLDER / "faults.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def named() -> dict[str, Function]:
     """As if what, and the function."""
-    return {as_if: getattr(faults(), one.python.partition(":")[2]) for as_if, one in TARGET.faults.items()}
+    return {as_if: getattr(faults, one.python.partition(":")[2]) for as_if, one in TARGET.faults.items()}
 
 
 @cache
@@ -77,10 +64,10 @@ def same(one: Tensor, other: Tensor) -> bool:
 @pytest.mark.slow
 def test_nothing_is_wrong_where_no_mistake_is_made() -> None:
     """The weights divided by their sums are the reference: with masks, both alignments, no keys, NaN."""
-    attend, divided = faults().attend, faults().divided
+    attend, divided = faults.attend, faults.divided
     for workload, (q, k, v), right in cases():
         assert same(divided(*attend(q, k, v, **workload.attributes), v), right), workload.name
-        whole = faults().tile_by_tile(q, k, v, **workload.attributes, tile=1 << 20)
+        whole = faults.tile_by_tile(q, k, v, **workload.attributes, tile=1 << 20)
         assert same(whole, right), workload.name
     kinds = {(one.attributes["causal"], one.attributes["alignment"]) for one, *_ in cases()}
     assert 3 <= len(kinds)

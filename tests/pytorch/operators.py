@@ -12,7 +12,7 @@ from torch import Tensor
 from loop.base.places import find_project, shipped
 from loop.library import trust
 from loop.pytorch import Operator, operator
-from loop.workers.attention import eager
+from tests.attention import eager
 
 BUNDLED = shipped("kernels/attention")
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from loop.workers import attention
-from loop.workers.attention import eager, torch_sdpa
+from tests.attention import attention, eager, torch_sdpa
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch sees")
 GPU = pytest.param("cuda", marks=[pytest.mark.cuda, NO_GPU])
@@ -57,7 +56,7 @@ def test_the_baseline_is_right_where_the_library_alone_is_not(
 def split(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, ranges: int, **attributes: Any) -> torch.Tensor:
     """The first stage."""
     given = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
-    return attention.attention_split_partial(q, k, v, sizes={"P": ranges}, **given)
+    return attention.split_partial(q, k, v, sizes={"P": ranges}, **given)
 
 
 @pytest.mark.parametrize("ranges", [1, 3])
@@ -69,12 +68,12 @@ def test_both_stages_are_attention(ranges: int, queries: int, keys: int, causal:
     given: dict[str, Any] = {"causal": causal, "alignment": alignment, "scale": 0.3}
     partials = split(q, k, v, ranges, **given)
     assert (ranges, 2, 3, queries, 12) == partials.shape
-    assert 1e-13 > float((attention.attention_split_reduce(partials) - eager(q, k, v, **given)).abs().max())
+    assert 1e-13 > float((attention.split_reduce(partials) - eager(q, k, v, **given)).abs().max())
 
 
 def test_the_form_does_not_see_which_maximum_was_taken() -> None:
     """A lower one makes larger sums that mean the same; a row sum counted twice is another thing."""
-    form, (q, k, v) = attention.attention_partial_form, (draw(1, 2, n, 4, seed=n) for n in (9, 70, 71))
+    form, (q, k, v) = attention.partial_form, (draw(1, 2, n, 4, seed=n) for n in (9, 70, 71))
     right = split(q, k, v[:, :, :70], 2)
     lower = right.clone()
     lower[..., 4] -= 3

@@ -17,11 +17,11 @@ from loop.library.definitions import read_file
 from loop.model.dtypes import Dtype
 from loop.model.signature import Fill
 from loop.model.target import Target, Workload
-from loop.workers.attention import causal_mask, eager, torch_sdpa
 from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import make_tensor
 from loop.workers.workload_call import make_call
+from tests.attention import FILE, causal_mask, eager, torch_sdpa
 
 Function = Callable[..., Tensor]
 
@@ -59,7 +59,7 @@ def written(workload: Workload, folder: Path) -> Call:
 def find(name: str, function: Function, workload: Workload, folder: Path) -> PropertyAgreement | None:
     """What the judge finds when it walks a property of a function, call by call."""
     relations = PropertyRunner(TARGET.signature, dict(TARGET.tolerance.items()), eager)
-    step = AdvanceProperty(written(workload, folder), name, workload.seed)
+    step = AdvanceProperty(written(workload, folder), f"{FILE}:{name}", workload.seed)
     while isinstance(reply := relations.advance(step), Call):
         step = step.replace(output_file=compute(function, reply))
     return reply

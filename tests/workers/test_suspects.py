@@ -12,8 +12,8 @@ from torch import Tensor
 from loop.calls.call import Call, Refused, TensorFile
 from loop.model.signature import Attribute, PythonFunction, Signature
 from loop.workers import suspects
-from loop.workers.attention import eager
 from loop.workers.truth import mask_outside
+from tests.attention import eager
 
 NEAR = re.compile(r"were one|sign|too (early|late)|only the first|negative")
 """Suspects whose answers may be almost the same as another's."""

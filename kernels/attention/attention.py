@@ -1,6 +1,7 @@
-"""The bundled attention target: reference, the two split-K stages, and the PyTorch baseline."""
+"""Reference and baseline of attention, the two stages of split-K, and properties of every right output."""
 
 import math
+from collections.abc import Generator
 from typing import Any
 
 import numpy
@@ -8,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from loop.workers.relations import Property
+Property = Generator[tuple[list[Tensor], dict[str, Any]], Tensor, tuple[Tensor, Tensor] | None]
+"""A running property: it yields calls (inputs, attributes), receives each output, and returns two tensors that agree."""
 
 
 def causal_mask(queries: int, keys: int, alignment: str, device: torch.device) -> Tensor:
@@ -63,7 +65,7 @@ PADDING = 2
 """Unused columns at the end of each partial row. The maximum and the sum stand before them."""
 
 
-def attention_split_partial(
+def split_partial(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None, sizes: dict[str, int]
 ) -> Tensor:
     """The first stage of split-K: each range of keys by itself, as `P` contiguous ranges of whole tiles.
@@ -95,7 +97,7 @@ def _split_partials(logits: Tensor, visible: Tensor, v: Tensor, splits: int) -> 
     return torch.stack(partials)
 
 
-def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
+def partial_form(partials: Tensor, **attributes: object) -> Tensor:
     """Normalise partials [..., D + 4], so that those with different m (subtracted in the exponent: the
     maximum, or slightly less) compare equal. Returns the weighted sums divided by the row sum,
     m + log2(row sum), 1 where the row saw any key (else 0), and the padding."""
@@ -107,7 +109,7 @@ def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
     return torch.cat([sums / divisor.unsqueeze(-1), columns], dim=-1)
 
 
-def attention_split_reduce(partials: Tensor) -> Tensor:
+def split_reduce(partials: Tensor) -> Tensor:
     """Second stage of split-K: merge partials [P, B, H, Sq, D + 4]. Rows without keys are zero."""
     sums = partials[..., : -PADDING - 2]
     maximum, row_sum = partials[..., -PADDING - 2], partials[..., -PADDING - 1]
@@ -118,7 +120,7 @@ def attention_split_reduce(partials: Tensor) -> Tensor:
     return weighted_sums / total.masked_fill(total == 0, 1.0).unsqueeze(-1)
 
 
-def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
+def random_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
     """Random valid partials as inputs of the second stage: one row in eight sees no key."""
     stream = numpy.random.RandomState(seed % 2**32)
     rows, keys = (sizes["B"], sizes["H"], sizes["Sq"]), sizes["P"] * TILE
