@@ -6,8 +6,7 @@ gives back which names a gate may read.
 
 from loop.bisect import actions as bisecting
 from loop.debug import explaining, probing, turns
-from loop.gate import emulating, environment, kernel, properties, sanitizing
-from loop.gate.kernel import changes
+from loop.gate import environment, kernel, properties, sanitizing
 from loop.money import decisions as deciding
 from loop.optimize import briefing, candidate, comparisons, tuning
 from loop.optimize.candidate import on_edited_target
@@ -29,9 +28,9 @@ ACTIONS: dict[str, Action] = {
     "kernel.load": Action(kernel.load),
     "kernel.verify": Action(kernel.verify),
     "kernel.verify_share": Action(kernel.verify_share),
-    "kernel.emulate": Action(emulating.emulate),
+    "kernel.emulate": Action(kernel.emulate),
     "kernel.sanitize": Action(sanitizing.sanitize),
-    "kernel.changes": Action(changes),
+    "kernel.changes": Action(kernel.changes),
     "kernel.properties": Action(properties.properties),
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),

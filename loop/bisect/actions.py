@@ -10,8 +10,13 @@ from loop.base.processes import Tick
 from loop.bisect.candidates import CommitLine, read_commits
 from loop.bisect.hunt import Regression, open_kernel_bisection
 from loop.bisect.trying import MOST_FAILING_WORKLOADS, map_ticks
-from loop.gate.emulating import is_too_large_to_emulate
-from loop.gate.kernel import distinct_workloads, planned_check_sets, unplanned_sets, workloads
+from loop.gate.kernel import (
+    distinct_workloads,
+    is_too_large_to_emulate,
+    planned_check_sets,
+    unplanned_sets,
+    workloads,
+)
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput

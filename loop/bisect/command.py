@@ -17,7 +17,7 @@ from loop.bisect.candidates import CommitLine, read_commits
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
 from loop.bisect.section import basis_lines, blamed_lines, headline, show_command
 from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
-from loop.gate.emulating import is_too_large_to_emulate
+from loop.gate.kernel import is_too_large_to_emulate
 from loop.library.hosted import read_sender
 from loop.model.base import Printed
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Metric

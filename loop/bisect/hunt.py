@@ -15,8 +15,7 @@ import psutil
 from loop.base.places import state_folder
 from loop.base.processes import Tick
 from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, expand_merges, name_programs
-from loop.bisect.model import ProbeRequest, SearchEnd, SearchProblem
-from loop.bisect.search import LEAST_SHARE, Observations, next_move
+from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe

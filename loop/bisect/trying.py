@@ -16,7 +16,7 @@ from loop.base.errors import CannotStart, LoopError, WorkFailed
 from loop.base.places import state_folder
 from loop.base.processes import Completed, Tick, run
 from loop.bisect.candidates import Builder, CommitLine, Untestable, check_out
-from loop.bisect.model import SearchEnd
+from loop.bisect.search import SearchEnd
 from loop.gate.verify import Job, verify
 from loop.machine.machine import machine
 from loop.model.base import Model

@@ -2,10 +2,10 @@
 
 import functools
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,8 +19,7 @@ from loop.builds.build import Buildable, BuildFailed, buildable_variants
 from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
-from loop.gate.verification import describe_untaken_workloads, explain_early_end, merge_shares, verification_output
-from loop.gate.verify import Job, TimeAllowance, group_by_name, workload_key
+from loop.gate.verify import MOST_HUNG, Job, TimeAllowance, group_by_name, merge_checks, workload_key
 from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
 from loop.library.targets import source_files
@@ -29,16 +28,17 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
-from loop.model.measurement import BASELINE, Build, InputWeaknesses
+from loop.model.measurement import BASELINE, Build, Check, InputWeaknesses, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Target, Workload
-from loop.model.workloads import count_operations, expand_sets
+from loop.model.verdict import Against, NoSpeedVerdict
+from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
 from loop.report import format as say
-from loop.repository.reading import changed_lines as files_changed
-from loop.repository.reading import export_commit
+from loop.repository.reading import changed_lines, export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
+from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.steps.spread import Part, output_of_job, run_jobs
-from loop.workers.bench import Bench, Fitting, Side, fit_workloads
+from loop.workers.bench import UNJUDGED_HINT, Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 MOST_PROBED, QUICK_S = 4, 0.2
@@ -63,16 +63,17 @@ class SourceLimits(Model):
 
 
 def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesOutput]:
-    """Check sources before compiling: number of translation units, and no framework headers."""
+    """Check sources before compiling: number of translation units, and no framework headers.
+    The step ends at the first variant whose sources cannot be read; `units` is the largest number."""
     units, headers, problems, identities = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled_variants(context.task.variants).items():
         try:
-            sources = yield from build.scan_sources(variant, context.task.folder, context.bench.include)
+            scan = yield from build.scan_sources(variant, context.task.folder, context.bench.include)
         except BuildFailed as error:
             return Result(SourcesOutput(ok=False, message=f"{name}: {error.message}", hint=error.hint))
-        identities.append(f"{name}={sources.identity}")
+        identities.append(f"{name}={scan.identity}")
         units = max(units, len(variant.sources))
-        headers |= set(sources.framework_headers)
+        headers |= set(scan.framework_headers)
         if len(variant.sources) > arguments.units:
             problems.append(f"{name} has {len(variant.sources)} translation units: include them from one file")
     if headers:
@@ -88,10 +89,10 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
 
 
 def build_variants(context: Context, arguments: NoArguments) -> RunningAction[BuildOutput]:
-    """Compile the variants that are not in the cache. A failure does not stop other builds."""
-    bench = context.bench
-    variants = dict(variants_to_build(context, context.task.variants))
-    variants |= bench.emulated_variants(context.task.emulated)
+    """Compile the variants that are not in the cache. A failure does not stop other builds.
+    Emulated variants are built for the emulator. The message and hint are those of the first failure."""
+    selected = variants_to_build(context, context.task.variants)
+    variants = {**selected, **context.bench.emulated_variants(context.task.emulated)}
     builds, failures = yield from compile_all(context, variants)
     summaries, headers = list[str](), set[str]()
     for library in builds:
@@ -157,7 +158,8 @@ def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
 
 
 def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
-    """Load every built library in its own process, to check its symbols and build id."""
+    """Load every built library in its own process, to check its symbols and build id.
+    The step ends at the first that does not load; variants without a build are built first."""
     bench = context.bench
     built, failures = yield from compile_all(context, bench.compiled_variants(context.task.variants))
     if failures:
@@ -257,7 +259,8 @@ class ShareTerms(VerifyTerms):
 
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
-    """Verify the selected variants, and the baseline as a control, on all workloads against float64."""
+    """Verify the selected variants, and the baseline as a control, on all workloads against float64.
+    With an executor, its jobs check one share of the workloads each."""
     built, failures = yield from build_selected(context)
     bench, job_runs = context.bench, tuple[JobRun, ...]()
     sides, (required, optional) = usable_sides(context, built), choose_workloads(context, arguments.seeds)
@@ -280,10 +283,10 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         not_exercised.append("several threads: this machine has one core")
     no_room = tuple(text for share in shares for text in share.no_room)
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    blind_spots = shares[0].looked
+    blind_spots = shares[0].blind_spots
     for share in shares[1:]:
-        blind_spots = blind_spots.combined_with(share.looked, DRAWN_KINDS)
-    zeros_pass = [name for share in shares for name in share.zeros]
+        blind_spots = blind_spots.combined_with(share.blind_spots, DRAWN_KINDS)
+    zeros_pass = [name for share in shares for name in share.zeros_pass]
     output = verification_output(
         context,
         checks,
@@ -360,8 +363,8 @@ def _verify_share(
         left_out=tuple(allowance.left_out),
         no_room=fitting.exclusions if arguments.first else (),
         notes=(*(text for checks in checked for text in explain_early_end(checks)), *bench.notes),
-        looked=blind_spots,
-        zeros=tuple(bench.workloads_passing_zeros),
+        blind_spots=blind_spots,
+        zeros_pass=tuple(bench.workloads_passing_zeros),
     )
 
 
@@ -469,7 +472,8 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
 
 
 def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
-    """Report variants whose build differs from the known-good build, and the changed files."""
+    """Report variants whose build differs from the known-good build, and the changed files.
+    The files are those that differ from the commit of the first changed variant's known good, if it has one."""
     builds, failures = yield from build_selected(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
@@ -481,7 +485,7 @@ def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOu
         elif known_good[library.variant].build_id != library.build_id:
             changed.append(library.variant)
             commit = commit or known_good[library.variant].commit
-    lines_by_file = (files_changed(context.task.folder, commit) if commit else None) or {}
+    lines_by_file = (changed_lines(context.task.folder, commit) if commit else None) or {}
     message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
     if changed:
         size = f": {sum(lines_by_file.values())} lines in {len(lines_by_file)} files" if lines_by_file else ""
@@ -545,3 +549,202 @@ def known_good_build(context: Context, name: str, current: Build) -> Generator[T
         reason = "the compiler changed, or files were not committed"
         raise NoKnownGood(f"{commit} builds to something else than {session} measured: {reason}")
     return rebuilt
+
+
+VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
+"""Status of the first failed check to the verb of the message; any other status: "is incorrect"."""
+
+
+def verification_output(
+    context: Context,
+    sides: Sequence[VariantChecks],
+    control: VariantChecks,
+    selected: Sequence[str],
+    *,
+    failures: Sequence[BuildFailed],
+    not_exercised: Sequence[str],
+    untaken: Mapping[str, Sequence[str]],
+) -> VerifyOutput:
+    """The output of a verification, from the checks of all variants and of the control: the
+    baseline, which has to pass the same checks, or no verdict counts. `selected`: names of all
+    selected variants; `failures`: those that do not compile; `not_exercised`: sentences on what was
+    not exercised; `untaken`: variant to sentences on the workloads that it does not take."""
+    is_trusted = bool(control.checks) and not control.first_failure
+    right_variants = tuple(checks.variant for checks in sides if checks.is_right and is_trusted)
+    unjudged_by_workload: dict[str, str] = {}
+    for check in (check for checks in (*sides, control) for check in checks.checks):
+        if check.status == "not judged":
+            unjudged_by_workload[check.workload.name] = f"not judged: {check.message}"
+    unjudged, left_out = list(unjudged_by_workload.values()), list(not_exercised)
+    for variant, texts in untaken.items():
+        left_out += [f"{variant} on {text}" for text in texts]
+    declined, tallies, unchecked = list[str](), list[str](), list[str]()
+    for checks in sides:
+        unsupported = [check for check in checks.checks if check.status == "unsupported"]
+        layouts = dict.fromkeys(check.inputs for check in unsupported)
+        layouts.pop("contiguous", None)
+        if layouts:
+            declined.append(f"{checks.variant} on {', '.join(layouts)} inputs: not supported")
+        is_all_right = checks.count("right") == len(checks.checks)
+        tally = f"right in {len(checks.checks)} checks" if is_all_right else checks.tally
+        tallies.append(f"{checks.variant} {tally}")
+        if not checks.count("right"):
+            unchecked.append(checks.variant)
+    message, hint = _describe_failure(context, sides, control, failures)
+    if not message and unchecked:
+        reasons = [*untaken.get(unchecked[0], ()), *unjudged, *left_out, "there is no workload"]
+        message = f"nothing was checked of {unchecked[0]}: {reasons[0]}"
+        types_hint = f"`{context.command('kernels', 'list')}` shows the types of each"
+        hint = f"{types_hint}: say dtype=... in --workloads, or name another set"
+    verdict_by_place: dict[tuple[str, str], NoSpeedVerdict] = {}
+    """Variant and workload to the verdict of the first failed check there; tampering is taken before others."""
+    for checks in sides:
+        failed_checks = [check for check in checks.checks if not check.passed]
+        for check in sorted(failed_checks, key=lambda check: check.status != "tampered"):
+            place = checks.variant, check.workload.name
+            verdict_by_place.setdefault(place, failure_verdict(checks.variant, check, "baseline", check.message))
+    return VerifyOutput(
+        ok=len(right_variants) == len(selected) and is_trusted,
+        message=message or ", ".join(tallies) or "no variant runs on this device",
+        hint=hint,
+        verdicts=tuple(verdict_by_place.values()) if is_trusted else (),
+        not_exercised=(*unjudged, *left_out, *declined),
+        variants=tuple(sides),
+        control=control,
+        seed=context.task.seed,
+        right=right_variants,
+        wrong=tuple(checks.variant for checks in sides if checks.first_failure),
+    )
+
+
+def failure_verdict(variant: str, check: Check, against: Against, reason: str) -> NoSpeedVerdict:
+    """The verdict on a variant by a failed check: `invalid` if it tampered with the judge, else `incorrect`."""
+    word: Literal["invalid", "incorrect"] = "invalid" if check.status == "tampered" else "incorrect"
+    place = {"variant": variant, "workload": check.workload.name, "against": against}
+    return NoSpeedVerdict(**place, verdict=word, cause=check.cause, reason=reason)
+
+
+def _describe_failure(
+    context: Context, sides: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[BuildFailed]
+) -> tuple[str, str | None]:
+    """A message on what failed (empty without a failure), and a hint on what to do next."""
+    failed_names = [checks.variant for checks in sides if checks.first_failure]
+    first_failed = next((checks for checks in sides if checks.first_failure), None)
+    failure = first_failed.first_failure if first_failed else None
+    if control.first_failure:
+        doubt = "baseline, reference or tolerance is not to be trusted there"
+        hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
+        if control.first_failure.status in VERBS:
+            doubt = "the baseline computes nothing, so that nothing can be held against it"
+            hint = "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
+        message = f"the control failed: {doubt}: {control.first_failure.message}"
+        message += f"; {failed_names[0]} as well: {failure.message}" if failure else ""
+        return message, hint
+    if first_failed and failure:
+        message = f"{failed_names[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
+        message += f" ({first_failed.tally})" if len(first_failed.checks) > 1 else ""
+        if len(failed_names) > 1:
+            message += f"; so {'is' if len(failed_names) == 2 else 'are'} {', '.join(failed_names[1:])}"
+        command = context.command("kernels", "verify", failed_names[0])
+        return message, f"mend {failed_names[0]}, then `{command}`"
+    return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
+
+
+def merge_shares(
+    shares: Sequence[ShareOutput], workloads: Sequence[Workload]
+) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
+    """Merge the checks of several jobs (shares of the workloads): those of each variant, and those of the control.
+    The order is that of a single job. Raises WorkFailed where no share could judge anything."""
+    merged: dict[str, VariantChecks] = {}
+    for parts in zip(*(share.sides for share in shares), strict=True):
+        side = merge_checks(parts, workloads)
+        if side.variant in merged:  # The same variant with another number of threads.
+            earlier = merged[side.variant]
+            side = earlier.model_copy(update={"checks": (*earlier.checks, *side.checks)})
+        merged[side.variant] = side
+    checks = [check for side in merged.values() for check in side.checks]
+    if len(shares) > 1 and checks and all(check.status == "not judged" for check in checks):
+        raise WorkFailed(checks[0].message, hint=UNJUDGED_HINT)
+    return tuple(merged.values()), merge_checks([share.control for share in shares], workloads)
+
+
+def explain_early_end(checks: VariantChecks) -> Iterator[str]:
+    """One line if a variant's checks ended early because too many calls hung; else none."""
+    hung = checks.count("hung")
+    if hung >= MOST_HUNG:
+        yield f"{checks.variant} on the workloads after its call number {hung} that hung"
+
+
+def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
+    """Up to two sentences on the workloads that a side does not take: by element type, and by its `takes`."""
+
+    def subject_of(names: Collection[str]) -> str:
+        return f"{len(names)} workloads" if len(names) > 1 else next(iter(names))
+
+    dtype_by_name, reason_by_name = dict[str, str](), dict[str, str]()
+    for workload in workloads:
+        if workload.dtype not in side.dtypes:
+            dtype_by_name[workload.name] = workload.dtype
+        elif reason := explain_unsupported(side, workload):
+            reason_by_name[workload.name] = reason
+    texts = []
+    if dtype_by_name:
+        dtypes = ", ".join(dict.fromkeys(dtype_by_name.values()))
+        side_dtypes = ", ".join(side.dtypes)
+        texts.append(f"{subject_of(dtype_by_name)} of type {dtypes}: it takes {side_dtypes}")
+    if reason_by_name:
+        reasons = ", ".join(dict.fromkeys(reason_by_name.values()))
+        subject = subject_of(reason_by_name)
+        texts.append(f"{subject}: not supported, {reasons} (`takes: {side.takes}`)")
+    return tuple(texts)
+
+
+MOST_FLOPS = 1e9
+"""Most operations of an emulated workload; a scalar kernel takes several seconds for this."""
+
+
+def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[VerifyOutput]:
+    """Verify the emulated variants on the plan's workloads in GPU types, against float64. Passes if none is
+    selected. The output names workloads that are too large for the emulator as not exercised."""
+    bench, timed_sets, selected = context.bench, context.task.plan.workloads, context.task.emulated
+    if not selected:
+        if not bench.target.emulated_variants:
+            return Result(VerifyOutput(ok=True, message="no variant can be emulated"), idle=True)
+        reason = "they run on the GPU here" if bench.device == "cuda" else "not selected"
+        text = f"{', '.join(bench.target.emulated_variants)} under the emulator: {reason}"
+        return Result(VerifyOutput(ok=True, message=text, not_exercised=(text,)), idle=True)
+    builds, failures = yield from compile_all(context, bench.emulated_variants(selected))
+    inputs_digest = dependency_hash(context, "kernel.emulate", *(build.build_id for build in builds))
+    stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
+    if stored_output is not None:
+        return Result(stored_output)
+    all_sets = [*timed_sets, *planned_check_sets(context)]
+    planned = distinct_workloads(workloads(context, all_sets, device="cuda"))
+    checked = [w for w in planned if not is_too_large_to_emulate(bench.target, w)]
+    jobs = [Job(bench.make_side(build.variant, build, emulated=True), checked) for build in builds]
+    timed_names = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
+    control_workloads = [workload for workload in checked if workload.name in timed_names]
+    control_job = Job(bench.make_side(BASELINE), control_workloads, layouts=False)
+    *emulated_checks, control = yield from verify_sides(bench, [*jobs, control_job])
+    names = [build.variant for build in builds]
+    unplanned = distinct_workloads(workloads(context, unplanned_sets(context), device="cuda"), beyond=planned)
+    not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in names]
+    not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]
+    unverified = describe_unverified_sets(context, names, unplanned, "cuda")
+    not_exercised += [f"under the emulator, {text}" for text in unverified]
+    not_exercised += [text for checks in emulated_checks for text in explain_early_end(checks)]
+    output = verification_output(
+        context,
+        [checks.model_copy(update={"emulated": True}) for checks in emulated_checks],
+        control,
+        selected,
+        failures=failures,
+        not_exercised=not_exercised,
+        untaken={job.side.name: describe_untaken_workloads(job.side, checked) for job in jobs},
+    )
+    return Result(output.model_copy(update={"rests_on": inputs_digest}))
+
+
+def is_too_large_to_emulate(target: Target, workload: Workload) -> bool:
+    """Whether a workload has too many operations for the emulator, by `flops` of target.yaml."""
+    return (evaluate_work(target.flops, workload) or 0.0) > MOST_FLOPS

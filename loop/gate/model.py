@@ -138,9 +138,9 @@ class ShareOutput(Output):
     """Workloads that the device has no memory for, and why."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
-    looked: InputWeaknesses = Field(default_factory=InputWeaknesses)
+    blind_spots: InputWeaknesses = Field(default_factory=InputWeaknesses)
     """Blind spots of the drawn inputs; in the first job also what the reference does not read."""
-    zeros: tuple[str, ...] = ()
+    zeros_pass: tuple[str, ...] = ()
     """Workloads on which an output of all zeros would pass."""
 
 

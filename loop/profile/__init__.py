@@ -5,8 +5,8 @@ roofline, launch, compiler report, hardware counters. `bottleneck` walks the pat
 with these facts. An unknown fact is never zero: a rule that reads one does not match. `profile` runs
 the compiler, ncu and torch's profiler. `roof` holds the roofline and measures a processor's.
 
-`resource_actions` compiles for a GPU, checks budgets and writes that part of the report.
-`inspection` collects the compiler's report and the launches of the host code in a dry run.
+`resource_actions` compiles for a GPU, reads the compiler's report, asks the host code in a dry run
+what it launches, checks budgets and writes that part of the report.
 `launch_limits` computes occupancy. `promises` checks that bad configurations do not compile, and
 that template instances exist.
 """

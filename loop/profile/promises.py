@@ -14,8 +14,8 @@ from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
 from loop.model.resources import short_name
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
-from loop.profile.inspection import variant_names
 from loop.profile.model import MissingInstance, PromisesOutput, RefusedSource
+from loop.profile.resource_actions import variant_names
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 INDENTED = re.compile(r"^\s")

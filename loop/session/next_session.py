@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
 from loop.bisect.section import show_command
-from loop.gate.emulating import is_too_large_to_emulate
+from loop.gate.kernel import is_too_large_to_emulate
 from loop.learning.learnings import explain_location
 from loop.learning.next_plan import (
     ALL_RIGHT,

@@ -10,8 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.stats import speedup_text
-from loop.gate.kernel import workloads
-from loop.gate.verification import describe_untaken_workloads
+from loop.gate.kernel import describe_untaken_workloads, workloads
 from loop.model.base import Model
 from loop.model.measurement import BASELINE, DeviceReading, Segment, SideSensors
 from loop.model.output import MeasureOutput, outputs_of

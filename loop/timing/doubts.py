@@ -5,7 +5,7 @@ from statistics import median, median_low
 from typing import NamedTuple
 
 from loop.base.processes import Tick
-from loop.gate.verification import failure_verdict
+from loop.gate.kernel import failure_verdict
 from loop.machine.gpus import detect_gpus
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Check, Measurement, Segment

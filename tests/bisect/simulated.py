@@ -5,8 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.model import ProbeRequest, SearchEnd, SearchProblem
-from loop.bisect.search import Observations, next_move
+from loop.bisect.search import Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
 from loop.model.bisect import Probe
 
 STEP = math.log1p(0.1)

@@ -9,8 +9,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.bisect.actions import bisect, choose_lines, find_regressions, lines_from_good_sessions
 from loop.bisect.hunt import Regression
-from loop.gate.emulating import emulate
-from loop.gate.kernel import VerifyTerms, verify
+from loop.gate.kernel import VerifyTerms, emulate, verify
 from loop.model.bisect import BisectOutput, Metric
 from loop.model.index import SessionRow
 from loop.model.record import Finished

@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from loop.bisect.model import ProbeRequest, SearchEnd, SearchProblem
-from loop.bisect.search import LOST_MOST, next_move
+from loop.bisect.search import LOST_MOST, ProbeRequest, SearchEnd, SearchProblem, next_move
 from tests.bisect.simulated import STEP, History, Outcome, done, named, probe_of, problem, runs_of
 
 

@@ -8,8 +8,8 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.gate import environment, kernel
 from loop.gate.model import TorchOutput
-from loop.profile import inspection
-from loop.profile.inspection import KernelFindings
+from loop.profile import resource_actions
+from loop.profile.resource_actions import KernelFindings
 from loop.steps.context import NoArguments
 from tests.device.fakes import FakeMachine, fake_bench, fake_target
 from tests.projects import loop
@@ -40,7 +40,7 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         sides = kernel.usable_sides(context, run_to_end(kernel.build_selected(context))[0])
         assert ["torch"] == [side.name for side in sides]
         findings = KernelFindings("sm_90", None)
-        run_to_end(inspection.build_for_gpu(context, {"right"}, findings))
+        run_to_end(resource_actions.build_for_gpu(context, {"right"}, findings))
         assert len(old_driver.compiled) == 2
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.gate.emulating import emulate
+from loop.gate.kernel import emulate
 from loop.model.output import VerifyOutput
 from loop.steps.reused_results import ResultLifetime
 from loop.workers.bench import Bench

@@ -8,9 +8,8 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
-from loop.gate.kernel import VerifyTerms, verify
+from loop.gate.kernel import VerifyTerms, merge_shares, verify
 from loop.gate.model import ShareOutput
-from loop.gate.verification import merge_shares
 from loop.jobs.local import split_cores
 from loop.model.campaign import Campaign
 from loop.model.measurement import Check, VariantChecks

@@ -9,8 +9,8 @@ import pytest
 from loop.base.errors import DefinitionError
 from loop.base.places import find_project
 from loop.base.processes import Tick, run_to_end
-from loop.gate import kernel, verification
-from loop.gate.verification import describe_untaken_workloads
+from loop.gate import kernel
+from loop.gate.kernel import describe_untaken_workloads
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
 from loop.library.targets import read_target as read_target
@@ -45,7 +45,7 @@ def verified(bench: Bench, *names: str) -> VerifyOutput:
     chosen = expand_sets(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *names, "right")]
     *found, control = run_to_end(verify(bench, jobs))
-    return verification.verification_output(
+    return kernel.verification_output(
         make_context(bench, *names), found, control, names, failures=(), not_exercised=(), untaken={}
     )
 

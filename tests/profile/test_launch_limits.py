@@ -10,8 +10,8 @@ from loop.base.processes import run_to_end
 from loop.model.profile import DeviceFacts
 from loop.model.resources import KernelLaunch, Placement, WorkloadLaunches
 from loop.model.workloads import expand_sets
-from loop.profile.inspection import KernelFindings, ask_for_launches
 from loop.profile.launch_limits import count_resident_blocks, launch_residency
+from loop.profile.resource_actions import KernelFindings, ask_for_launches
 from loop.workers.bench import Bench
 from tests.makers import make_kernel, make_launch, make_library, make_workload
 from tests.targets import build_one, open_bench

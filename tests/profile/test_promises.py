@@ -9,10 +9,9 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.model.resources import CompiledLibrary
 from loop.model.target import ResourceBudget
-from loop.profile.inspection import runs_on
 from loop.profile.model import PromisesOutput
 from loop.profile.promises import instances, must_not_compile
-from loop.profile.resource_actions import check_budgets
+from loop.profile.resource_actions import check_budgets, runs_on
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
 from tests.makers import make_kernel, make_library, make_placement
