@@ -67,7 +67,8 @@ REORDERED = (
 
 
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail."""
+    """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail.
+    The step passes whatever it finds."""
     explanations: list[Explanation] = []
     for prober in (yield from find_failures(context)):
         with prober:
@@ -165,8 +166,10 @@ def _differs_between_processes(prober: FailureProber, threads: int | None) -> Ge
 
 
 def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty if
-    none does. Faults that explain every element are preferred to those that explain the wrong ones."""
+    """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty if none does,
+    or without time. Faults that explain every element are preferred to those that explain the wrong ones only,
+    which count if they are at most `MAX_NAMED`. If an output of zeros explains it, other faults that give zeros do
+    not."""
     wrong_checks = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
     wrong_checks = [check for check in wrong_checks if check.total <= MAX_ELEMENTS]
     if time.monotonic() > prober.deadline or not wrong_checks:
@@ -188,11 +191,10 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
         return ()
     common_faults = [fault for fault in fits[0] if all(fault in fit for fit in fits)]
     complete_faults = [fault for fault in common_faults if all(fit[fault] for fit in fits)]
-    for faults in (complete_faults, common_faults):
-        if ZEROS_FAULT in faults:  # All zeros: prefer this to other faults that give zeros.
-            faults[:] = [ZEROS_FAULT]
     if complete_faults:  # All of them give the same output: any of them tells where to look.
-        return tuple(complete_faults[:MAX_NAMED])
+        return (ZEROS_FAULT,) if ZEROS_FAULT in complete_faults else tuple(complete_faults[:MAX_NAMED])
+    if ZEROS_FAULT in common_faults:
+        common_faults = [ZEROS_FAULT]
     if 0 < len(common_faults) <= MAX_NAMED:
         return (*common_faults[:-1], f"{common_faults[-1]}, where it is wrong")
     return ()

@@ -63,9 +63,8 @@ class BudgetSpent(Exception):
 
 
 class FailureProber:
-    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails
-    alike on other workloads, and caches every answer. As a context it has a time limit, and ends
-    the worker process."""
+    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails alike on other
+    workloads, and caches every answer. As a context it has a time limit, and ends the worker process."""
 
     def __init__(self, context: Context, side: Side, checks: VariantChecks, limit_s: float) -> None:
         """`checks`: of the variant, of which at least one failed."""
@@ -101,11 +100,9 @@ class FailureProber:
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {start_key: "fails"}
         """Workload name, seed and layout to the gate's answer."""
         self.probe_count = 0
-        self.checks: list[Check] = []
+        in_session = [part for output in outputs_of(context.finished, ChecksOutput) for part in output.variants]
+        self.checks = [check for part in in_session if part.variant == self.variant for check in part.checks]
         """All checks of the variant in this session, in the order of the verifications."""
-        for output in outputs_of(context.finished, ChecksOutput):
-            for others in output.variants:
-                self.checks += others.checks if others.variant == self.variant else ()
         self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
         self._checker = self._new_checker(None)
@@ -155,7 +152,9 @@ class FailureProber:
         return self.outcomes[key]
 
     def check(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
-        """Check a workload now, without the cache or the budget."""
+        """Check a workload now, without the cache or the budget, and keep the answer in the cache. `inputs`: the
+        layout; None: that of the failure. A size that the variant, the generator or the reference does not take
+        gives a check with status `refused`."""
         inputs, why = inputs or self.start_check.inputs, explain_unsupported(self.side, workload)
         self.probe_count += 1
         check = Check(workload=workload, inputs=inputs, status="refused", message=why)
@@ -164,7 +163,6 @@ class FailureProber:
                 yield from self.bench.prepare_answer(workload)
                 check = yield from self._checker.make_check(workload, inputs)
             except WorkFailed as failed:
-                # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
         outcome = self.classify(check)
@@ -240,9 +238,9 @@ def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]
 
 
 def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Find the smallest workload on which each wrong variant fails, as checked by the gate."""
-    results: list[Smallest] = []
-    texts: list[str] = []
+    """Find the smallest workload on which each wrong variant fails, as checked by the gate.
+    The step passes whatever it finds."""
+    results, texts = list[Smallest](), list[str]()
     for prober in (yield from find_failures(context)):
         with prober:
             result = yield from _find_smallest(prober)
@@ -326,14 +324,14 @@ def _lower(entry: Entry, names: Iterable[str], fails: Fails) -> Generator[Tick, 
 
 
 def components(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Verify each component of the wrong variants, to find the one with the fault."""
+    """Verify each component of the wrong variants, to find the one with the fault.
+    The step passes whatever it finds."""
     failures = yield from find_failures(context)
-    checked: list[ComponentChecks] = []
-    unchecked_parts: list[str] = []
-    texts: list[str] = []
+    checked, unchecked_parts, texts = list[ComponentChecks](), list[str](), list[str]()
     for side in [prober.side for prober in failures]:
         parts, reasons = yield from check_components(context, side)
-        checked, unchecked_parts = [*checked, *parts], [*unchecked_parts, *reasons]
+        checked += parts
+        unchecked_parts += reasons
         wrong_parts = [part for part in parts if part.checks.first_failure]
         texts += [f"{part.component} of {side.name} {part.outcome}" for part in wrong_parts]
         if parts and not wrong_parts:  # If a component could not be verified, the fault may lie in it.
@@ -356,25 +354,23 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
 def check_components(
     context: Context, side: Side
 ) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
-    """The checks of a variant's components, and sentences on those that could not be verified."""
-    bench, seed = context.bench, context.task.seed
+    """The checks of a variant's components, and sentences on those that could not be verified. A component without
+    a signature of its own computes the whole result: it is left out after another one failed."""
+    bench, seed, checked = context.bench, context.task.seed, list[ComponentChecks]()
     components = {name: part for name, part in bench.target.components.items() if side.name in part.variants}
-    checked: list[ComponentChecks] = []
     unchecked_parts = [] if components else [f"target.yaml names no components of {side.name}"]
     default_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]
     dtype = default_dtype if default_dtype in side.dtypes else side.dtypes[0]
     for name, component in components.items():
-        has_failed = any(part.checks.first_failure for part in checked)
-        if component.signature is None and has_failed:
-            continue  # It computes the whole result: the failure is no news.
+        if component.signature is None and any(part.checks.first_failure for part in checked):
+            continue
         component_side = yield from _side_at_component(context, side, component)
         if isinstance(component_side, str):
             unchecked_parts.append(f"{name} of {side.name}: {component_side}")
             continue
         component_bench = bench.copy_for_component(component)
-        target, label = component_bench.target, f"{side.name} {name}"
-        workloads = expand_sets(target, target.workloads, dtype, seed)
-        job = Job(component_side.copy_as(label), workloads, layouts=False)
+        workloads = expand_sets(component_bench.target, component_bench.target.workloads, dtype, seed)
+        job = Job(component_side.copy_as(f"{side.name} {name}"), workloads, layouts=False)
         (checks,) = yield from verify(component_bench, [job])
         checked.append(ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks))
     return checked, unchecked_parts

@@ -208,9 +208,8 @@ class RuleSearch:
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MAX_RULES]
 
     def _conditions(self) -> Iterator[Rule]:
-        """Rules of one condition: on a size that differs between cases (multiples, remainders,
-        powers of two, equality, thresholds), on two sizes, and on attributes, type, values and
-        layout. Simple ones cost less."""
+        """Rules of one condition: on a size that differs between cases (multiples, remainders, powers of two,
+        equality, thresholds), on two sizes, and on attributes, type, values and layout. Simple ones cost less."""
         cases = [*self.failing, *self.passing]
         values_by_name = {}
         for name in cases[0]:

@@ -129,9 +129,9 @@ def _run_check(context: Context, check: str) -> Generator[Tick, None, dict[str, 
 
 
 def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
-    """Check that builds are up to date, load, and are right on one workload; a variant without a build passes."""
-    right_variants: list[str] = []
-    bench, folder = context.bench, context.task.folder
+    """Check that builds are up to date, load, and are right on one workload; a variant without a build passes.
+    The check ends at the first variant that needs a build, or is wrong on the first workload of target.yaml."""
+    bench, folder, right_variants = context.bench, context.task.folder, list[str]()
     for name, variant in bench.compiled_variants(context.task.variants).items():
         try:
             require_fit(variant)
@@ -143,23 +143,21 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
         cached = build.find_build(name, variant, folder, cache=bench.cache, include=bench.include)
         if cached is None:
             return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
-        first_set = next(iter(bench.target.workloads))
-        workload = expand_sets(bench.target, [first_set], bench.target.dtypes[bench.device])[0]
-        job = Job(bench.make_side(name, cached), [workload], layouts=False)
-        (checks,) = yield from verify(bench, [job])
+        workload = expand_sets(bench.target, bench.target.workloads, bench.target.dtypes[bench.device])[0]
+        (checks,) = yield from verify(bench, [Job(bench.make_side(name, cached), [workload], layouts=False)])
         if failed_check := checks.first_failure:
             message = f"{name}: {failed_check.message}"
             hint = f"`{context.command('kernels', 'verify', name)}`"
             return Result(ExtensionOutput(ok=False, message=message, hint=hint, extension="broken"))
         right_variants.append(name)
-    message = "no variant here has to be built"
-    if right_variants:
-        message = f"{', '.join(right_variants)}: fresh, loads, answers"
-    return Result(ExtensionOutput(ok=True, message=message, extension="ready"), idle=not right_variants)
+    right = f"{', '.join(right_variants)}: fresh, loads, answers" if right_variants else ""
+    message = right or "no variant here has to be built"
+    return Result(ExtensionOutput(ok=True, message=message, extension="ready"), idle=not right)
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
-    """Report the machine's cloud; fails if that announces preemption within `ANSWER_LIMIT_S`."""
+    """Report the machine's cloud; fails if that announces preemption within `ANSWER_LIMIT_S`.
+    Waits at most that long for its first answer; outside a session nothing is watched, and the step passes."""
     watch, deadline = context.preemption_watch, time.monotonic() + ANSWER_LIMIT_S
     if watch is None:
         message = "preemption watch: nothing is watched outside a session"

@@ -146,7 +146,9 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
-    """Run a call per workload, on inputs that exist, in a worker under a tool; notes failures."""
+    """Make a call of each workload in one worker under a tool, and read the tool's log. The caller has prepared
+    the inputs. A call that the variant refuses is noted, and others follow; a lost worker ends the run. Both
+    become remarks, after those of the tool. Raises nothing."""
     examination, note, failures = Examination(), f"{side.name} under {tool}", list[str]()
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
@@ -193,7 +195,8 @@ class SanitizeTerms(ResultLifetime):
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[SanitizeOutput]:
-    """Run each measured build under each tool on a few small workloads. Passes where nothing can be sanitized."""
+    """Run each compiled CUDA build under each tool on a few small workloads. Passes where nothing can be
+    sanitized. Variants that verification found wrong are left out, unless `wrong` asks for them."""
     bench, task, start_time = context.bench, context.task, time.monotonic()
     on_gpu, reason, names = bench.device == "cuda", "", list[str]()
     for name in dict.fromkeys((*task.variants, *task.emulated)):

@@ -240,7 +240,8 @@ class WrongCalls:
     """Which calls of a check gave wrong outputs."""
 
     which: WhichCalls
-    """`first`: only the first calls; `later`: only the last calls."""
+    """`first`: only the first calls; `later`: only the last calls; `mixed`: wrong and right ones in other
+    orders."""
     is_fresh_process: bool
     """Whether the check made the first call of its process."""
     message: str = ""
@@ -329,9 +330,8 @@ class SideChecker:
             yield from self._check_in_fresh_process(workload)
 
     def _choose_layouts(self, workload: Workload) -> Sequence[Layout]:
-        """The input layouts to try on a workload, without layouts that cannot show a mistake. Most
-        workloads get `contiguous` only. Broadcast is tried with each seed, because each seed broadcasts
-        along another axis."""
+        """The input layouts to try on a workload, without layouts that cannot show a mistake. Most workloads get
+        `contiguous` only. Broadcast is tried with each seed, because each seed broadcasts along another axis."""
         chosen, bench = self.workload_for_layouts.get(workload.dtype), self.bench
         if chosen is None or chosen.name != workload.name:
             return LAYOUTS[:1]
@@ -543,7 +543,8 @@ def _is_wrong(finding: Finding) -> bool:
 
 
 def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
-    """Combine the worker's reply and the judge's finding into one check."""
+    """Combine the worker's reply and the judge's finding into one check. It is `not judged` if the judge says so,
+    and nothing is wrong but elements; `tampered` if the variant replaced functions of the worker."""
     place = _describe_place(workload, layout)
     cause, message = describe_fault(side, reply, finding, place)
     if finding.unjudged_reason and cause in ELEMENT_CAUSES:

@@ -19,7 +19,7 @@ from loop.profile import profile as profiler
 from loop.profile.bottleneck import Notes
 from loop.profile.launch_limits import find_occupancy, gpu_at_hand
 from loop.profile.model import ProfileOutput
-from loop.profile.roof import PeakRates, measure_roof
+from loop.profile.profile import PeakRates, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
@@ -239,7 +239,8 @@ def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, no
 
 
 def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, PeakRates]:
-    """Peak rates of the device for an element type; a processor's measured on `chosen`'s largest working set."""
+    """Peak rates of the device for an element type; a processor's are measured now, on the largest working set of
+    `chosen`. Rates that are unknown are None, and `source` says why."""
     bench = context.bench
     if bench.device == "cuda":
         device = gpu_at_hand(context)

@@ -439,11 +439,10 @@ class TimedCall:
         samples.output = self.arena.read_output(0)
 
     def probe_memory(self) -> Generator[Tick, None, MemoryProbe | None]:
-        """Fastest call on new values, and on repeated ones; None for a program or a slow call. A variant
-        that caches results is faster on values that it has seen. Only the values differ: both find inputs
-        just written, an output just poisoned and the same addresses. So a cold cache does not look like
-        cached results. The first draw is a warm-up. Draws in which a call waited for a core are left out,
-        if there are others."""
+        """Fastest call on new values, and on repeated ones; None for a program or a slow call. A variant that
+        caches results is faster on values that it has seen. Only the values differ: both find inputs just written,
+        an output just poisoned and the same addresses. So a cold cache does not look like cached results. The
+        first draw is a warm-up. Draws in which a call waited for a core are left out, if there are others."""
         if self.is_program:
             return None
         waits, probes = DelayReader(self.worker.child.process.pid), list[MemoryProbe]()

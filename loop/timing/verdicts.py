@@ -234,9 +234,8 @@ def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
 
 
 def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float = PRIOR_VARIANCE) -> float:
-    """Evidence that the mean of `log_ratios` (finite) is above `threshold`: a Bayes factor. 1 is none,
-    below 1 is against it. The module's docstring has the formulas, with their sources; `prior_variance` is
-    g there."""
+    """Evidence that the mean of `log_ratios` (finite) is above `threshold`: a Bayes factor. 1 is none, below 1 is
+    against it. The module's docstring has the formulas, with their sources; `prior_variance` is g there."""
     count = len(log_ratios)
     values = [value - threshold for value in log_ratios]
     scale = max(map(abs, values), default=0.0)

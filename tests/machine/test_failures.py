@@ -17,7 +17,7 @@ from loop.machine import machine
 from loop.machine.failures import MIN_FREE_BYTES, Folders, FolderWatch, find_machine_failure, write_error_of
 from loop.machine.machine import Release, explain_old_driver, requests_code_for
 from loop.machine.nvml import UNEXPLAINED_BYTES, OtherUse, User, other_users
-from loop.profile import roof
+from loop.profile import profile as profiler
 
 ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_frsize=4096, f_flag=0)
 
@@ -192,8 +192,8 @@ def test_everything_else_is_somebody_elses(error: BaseException) -> None:
 
 def test_a_roof_is_what_this_processor_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of multiply-adds and of bytes. That tests run beside it makes no difference here."""
-    monkeypatch.setattr(roof, "UNDISTURBED_SHARE", 0.0)
-    reach = run_to_end(roof.measure_roof(tmp_path, "float64", 1, 1 << 16))
+    monkeypatch.setattr(profiler, "UNDISTURBED_SHARE", 0.0)
+    reach = run_to_end(profiler.measure_roof(tmp_path, "float64", 1, 1 << 16))
     assert min(reach.flops_per_s, reach.bytes_per_s) > 1e8
     assert "measured here on 1 thread" in reach.source
 

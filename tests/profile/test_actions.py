@@ -18,8 +18,7 @@ from loop.model.record import Finished
 from loop.model.workloads import expand_sets
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
-from loop.profile.profile import TIME_COUNTER, KernelRuns, read_counters, read_log
-from loop.profile.roof import PeakRates
+from loop.profile.profile import TIME_COUNTER, KernelRuns, PeakRates, read_counters, read_log
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
 from tests import tiny_cuda

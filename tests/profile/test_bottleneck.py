@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
 from loop.profile.bottleneck import Notes, first_match, make_profile
-from loop.profile.roof import PeakRates
+from loop.profile.profile import PeakRates
 from tests.makers import make_measurement
 
 REACH = PeakRates(flops_per_s=100e9, bytes_per_s=10e9)
