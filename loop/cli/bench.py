@@ -52,7 +52,7 @@ NOTHING_TO_EXPLAIN = "nothing is wrong"
 @dataclass(frozen=True)
 class BenchRequest:
     """The options of the command; see `loop kernels verify --help` and `loop run step --help`.
-    Fields have the names of the options, except the first and `first_failure_only`."""
+    Fields have the names of its parameters, except the first and `first_failure_only`."""
 
     subcommand: str
     """The command's last word: verify, check, measure, prove-gate, resources, doctor or step."""
@@ -80,14 +80,15 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class ChosenVariants:
-    """The device, the variants that run on it, and the variants that are emulated."""
+    """The device, the variants that run on it (or are only compiled), and the variants that are emulated."""
 
     device: Device
     variants: tuple[str, ...]
     emulated: tuple[str, ...] = ()
 
     def plan_parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
-        """Values that a step's condition (`when`) reads as `plan.*`: whether there is anything to do."""
+        """Values that a step's `when` reads as `plan.*`: whether there are such variants, and whether
+        compute-sanitizer runs."""
         sanitized = request.sanitize and self.device == "cuda"
         return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
 
@@ -105,7 +106,7 @@ class BenchAnswer(Printed):
 
     @classmethod
     def from_steps(cls, request: BenchRequest, steps: Sequence[Finished]) -> "BenchAnswer":
-        """The answer made of the finished steps of a command (none of them is one that was skipped)."""
+        """The answer of a command, by its finished steps. It passes if each passed or was skipped."""
         outputs = outputs_of(steps, DebugOutput)
         explanations = tuple(explanation for output in outputs for explanation in output.explanations)
         status: Status = "passed" if all(step.status in ("passed", "skipped") for step in steps) else "failed"
@@ -168,7 +169,8 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 
 def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
-    """Device and variants of a command. Raises UsageError if it times variants and all can only be emulated."""
+    """Device and variants of a command. `resources` takes GPU variants without a GPU, for it only compiles them.
+    Raises UsageError if the command times variants and all can only be emulated."""
     is_for_gpu = set(target.variants_on("cpu")).isdisjoint(request.variants)
     if request.subcommand == "resources" and is_for_gpu and not machine().gpus:  # To compile needs no GPU.
         return ChosenVariants("cpu", choose_variants(request.variants, target, "cuda"))
@@ -189,7 +191,8 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command with the user's options, without steps that have nothing to do."""
+    """The shipped pattern of a command, with the user's options as arguments of its steps, without steps that have
+    nothing to do. Raises UsageError for a GPU that is not among the target's `devices`."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:
@@ -275,7 +278,7 @@ class VariantList(Printed):
 
 
 def list_variants(target: Path | None) -> VariantList:
-    """The variants of the target in this folder; None: of the project here."""
+    """The variants of the target in the folder `target`; None: of the one here, else of the bundled one."""
     definition = read_setting(target).target
     return VariantList(target=definition.name, variants=definition.variants)
 

@@ -42,7 +42,7 @@ class PlainCommand(TyperCommand):
     """A command whose help shows no Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters; typer's help would print the type behind the name of an argument."""
+        """The parameters, with an empty type for each argument: help prints it after the argument's name."""
         parameters: list[Any] = super().get_params(ctx)
         for parameter in parameters:
             if parameter.param_type_name == "argument":
@@ -74,7 +74,7 @@ class Command:
     """Its parameters are the command's options and arguments; its docstring is the help."""
     examples: tuple[str, ...] = ()
     work: str = ""
-    """`module:function` in loop that does the work, as `cli.bench:doctor`; empty: `function` itself."""
+    """`module:function` in loop that does the work, as `cli.bench:doctor`; empty: `function` does it itself."""
     result: str = ""
     """Class of the JSON that the work prints itself; empty: the return type of the work."""
     mcp: McpEffect = ""
@@ -180,10 +180,10 @@ class Command:
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
-        """Run the command with these values and return the exit code. `screen`: None is the process's
-        own. `work` gets the values that it has parameters for, and `json` also as `as_json`. For its
-        parameter `request`, a dataclass is made of the values that are its fields. `work` returns an
-        exit code if it printed by itself, else a result to print, or a result and an exit code."""
+        """Run the command with these values and return the exit code; with `--on`, on that machine. `screen`:
+        None is the process's own. `work` gets the values that it has parameters for, and `json` also as
+        `as_json`. For its parameter `request`, a dataclass is made of the values that are its fields. `work`
+        returns an exit code (None: 0) if it printed by itself, else a result to print, or result and exit code."""
         from loop.base.places import BUNDLED_TARGET, MANIFEST
 
         as_json, target = bool(values.get("json")), values.get("target")
@@ -246,7 +246,8 @@ def default_of(parameter: Parameter) -> Any:
 
 
 def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that replace a task in another format, and its answers, by target and variants; empty if none."""
+    """Of a task in another format at `path`: the target that it is written as, and its answers' variants, which
+    replace `target` and `variants` of `values`. Empty if no task is there. A command's `variant` is one answer."""
     from loop.formats import table
 
     if not table.is_foreign(path):
@@ -259,7 +260,8 @@ def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def screen_for(as_json: bool = False) -> Any:
-    """The process's screen. With --json it hides messages, unless stderr is a terminal or a job's record."""
+    """The process's screen. With --json it hides messages, unless stderr is a terminal, or a parent `loop` keeps
+    them (`MESSAGES_VARIABLE`)."""
     from loop.report.screen import MESSAGES_VARIABLE, Screen
 
     return Screen(is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ)

@@ -556,7 +556,7 @@ def sessions_compare(names: Annotated[list[str], Argument(metavar="ID", help=IDS
     """
 
 
-@command("catalog build", "loop catalog build --out catalogue", work="site.command:build_site")
+@command("catalog build", "loop catalog build --out catalogue", work="site.catalog:build_site")
 def catalog_build(
     out: Annotated[Path, Option(metavar="DIR", help="Folder to write; an older catalogue is replaced.")],
     target: Target = None,

@@ -122,7 +122,8 @@ def follow(
 
 
 def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, screen: Screen) -> PollResult:
-    """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
+    """Print a job's output line by line until it ends, and append it to its local `stdout` and `stderr`, whose
+    sizes say what was read before. Returns its last state. Raises Unreachable after `GIVE_UP_S` without answer."""
     paths = {STDOUT: folder.path / STDOUT, STDERR: folder.path / STDERR}
     partial_line = {STDOUT: b"", STDERR: b""}  # Stream to the beginning of a line that has not ended yet.
 
@@ -152,8 +153,9 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, scre
 def _bring_back(
     folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
 ) -> int:
-    """Fetch an ended job's results, keep or stop the machine, and return the exit code. Raises MachineFailure for
-    a job without exit code (it was lost), and for one that a signal killed."""
+    """Fetch an ended job's results, remove it there, keep or stop the machine, and return the exit code; 1 also if
+    `stop:` failed. Raises MachineFailure for a job without exit code (it was lost), and for one that a signal
+    killed."""
     session_folders: list[Path] = []
     try:
         if not last_state.is_gone:
@@ -185,7 +187,8 @@ def _bring_back(
 def _fetch_results(
     folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
 ) -> list[Path]:
-    """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders."""
+    """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders. A job
+    that was lost has no manifest to compare its files with."""
     if sent.root:
         retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
     past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
@@ -251,8 +254,8 @@ def keep_or_stop_machine(
 
 
 def stop_machine(entry: HostEntry, target: str | None, screen: Screen) -> None:
-    """Run the machine's `stop:` command. Raises WorkFailed if it fails or the project is not trusted.
-    `target`: the project's folder; None for the bundled one."""
+    """Run the machine's `stop:` command; without one, only say so. Raises WorkFailed if it fails, or stands in the
+    hosts.yaml of a project that is not trusted. `target`: the project's folder; None for the bundled one."""
     stop = entry.host.stop
     if stop is None:
         screen.say(f"{entry.name} goes on costing money: {entry.path} has no `stop:` for it; stop it yourself")
@@ -381,8 +384,9 @@ def _send_job(
 def unfetched_job(
     entry: HostEntry, root: Path, tree: str, resumed: SessionFolder | None
 ) -> tuple[JobFolder, SentJob] | None:
-    """A job whose results must be fetched before another is sent; None without one. It has the same checkout
-    (`tree`), whose branches would be lost; or, for a resumed session, the same folder of sessions (`root`)."""
+    """A job on a machine whose results must be fetched before another is sent, and where it was sent; else None.
+    It has the same checkout (`tree`), whose branches would be lost; or, if a session is resumed, the same folder
+    of sessions (`root`)."""
     for folder, sent in sent_jobs.list_sent_jobs(entry.name):
         has_branches = bool(sent.root) and sent.tree == tree
         if has_branches or (resumed is not None and sent.sessions == str(root)):
@@ -459,7 +463,7 @@ class _Shipment:
 
     @property
     def past_sessions(self) -> list[str]:
-        """Ids of the sessions to send: the resumed one, the newest, and those whose results these use."""
+        """Ids of the sessions to send: the resumed one, the newest, and older ones that `loop` still reads."""
         root = self.project.sessions
         newest = [session.id for session in sessions.list_sessions(root)[-SENT_SESSIONS:]]
         names = {*sessions_needed(root), *newest} | ({self.resumed.id} if self.resumed else set())
@@ -477,7 +481,8 @@ class JobAnswer(Printed):
 
 
 def run_job(folder: Path) -> tuple[JobAnswer, int]:
-    """Run the job in a folder. Returns it, and its exit code: 128 + N after signal N, as in a shell."""
+    """Run the job in a folder, unless it has ended before. Returns it, and its exit code: 128 + N after signal N,
+    as in a shell."""
     job = JobFolder(folder.absolute())
     code = executor.run_job(job)  # -N after signal N.
     return JobAnswer(job=job.run_record), code if code >= 0 else 128 - code

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import is_locked
@@ -14,7 +15,6 @@ from loop.session import recorded
 from loop.session.command import find_own_session
 from loop.session.recorded import ShownRecorded, ShownSession
 from loop.store import index, sessions
-from loop.store.index import IndexEntry
 from loop.store.rows import compute_row
 from loop.store.sessions import LOCK
 
@@ -63,25 +63,25 @@ class SessionList(Printed):
 
 
 def list_sessions(target: Path | None) -> SessionList:
-    """All sessions of a project, oldest first."""
+    """All sessions of a project, oldest first: of one that runs or was killed (`open`) no results, of a damaged
+    folder only the reason."""
     root = find_project(target, Path.cwd()).sessions
-    return SessionList(sessions=tuple(_list_line(entry, root) for entry in index.entries(root)))
-
-
-def _list_line(entry: IndexEntry, root: Path) -> SessionLine:
-    """The row of one session folder, with results of one that has ended. `root`: of all sessions."""
-    row = entry.row
-    if row is None:
-        return SessionLine(id=entry.folder, status="damaged", reason=entry.problem)
-    status = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
-    facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
-    line = SessionLine(id=entry.folder, status="recorded" if row.recorded else status, **facts)
-    if row.status is None and not row.recorded:
-        return line
-    # The report of an imported session may state no cost.
-    usd = row.usd if row.charges or not row.recorded else None
-    results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": row.fastest_text}
-    return line.model_copy(update=results)
+    lines = []
+    for entry in index.entries(root):
+        row = entry.row
+        if row is None:
+            lines.append(SessionLine(id=entry.folder, status="damaged", reason=entry.problem))
+            continue
+        status = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
+        results: dict[str, Any] = {}
+        if row.status is not None or row.recorded:
+            # The report of an imported session may state no cost.
+            usd = row.usd if row.charges or not row.recorded else None
+            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": row.fastest_text}
+        facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
+        status = "recorded" if row.recorded else status
+        lines.append(SessionLine(id=entry.folder, status=status, **facts, **results))
+    return SessionList(sessions=tuple(lines))
 
 
 def show_session(name: str, target: Path | None) -> ShownSession | ShownRecorded:

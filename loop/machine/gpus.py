@@ -7,8 +7,10 @@ the visible GPUs, fastest first. `loop` uses the first of those, so it has to as
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from subprocess import DEVNULL, PIPE
 from typing import Any
@@ -75,7 +77,8 @@ class Gpus:
 
 @functools.cache
 def detect_gpus() -> Gpus:
-    """The GPUs of this machine. The driver is asked once per process."""
+    """The GPUs of this machine. Cached: nvidia-smi and the driver are asked once per process, for at most a minute
+    each."""
     lines = [line.split(",") for line in (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()]
     smi_rows = [(cells[0].strip(), cells[1].strip()) for cells in lines if len(cells) == 2]  # Name and driver.
     answer = _ask_driver()  # Its process may have started before nvidia-smi.
@@ -104,7 +107,8 @@ def start_driver_query() -> "subprocess.Popen[str]":
 
 
 def _ask_driver() -> dict[str, Any]:
-    """The answer of `query_driver` from a process like a worker's; else no `gpus`, and `why`."""
+    """The answer of `gpus_seen.query_driver`, from a process of its own, because a driver may hang or crash. Then
+    there are no `gpus`, and `why` says it."""
     failure: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
         with start_driver_query() as process:
@@ -132,3 +136,32 @@ def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:
         hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
     there = f" that a program can use: {names} is there, but" if names else ":"
     return f"no GPU{there} {gpus.unusable_reason}", hint
+
+
+GENERIC_GPU_WORD = re.compile(r"NVIDIA|TESLA|GEFORCE|GPU|SXM\d?|HBM\d\w?")
+"""Words of a GPU name that do not identify the model. `PCIe`, `NVL`, `MIG`, `Ti`, `Laptop` do."""
+MEMORY_SIZE_WORD = re.compile(r"\d+GI?B")
+
+
+def is_same_gpu_model(name: str, driver_name: str) -> bool:
+    """Whether two names mean the same GPU model: `H100` and `NVIDIA H100 80GB HBM3`, not `H100 PCIe`. Memory
+    sizes are compared only if both names contain one."""
+    sizes, models = [], []
+    for text in (name, driver_name):
+        words = set(re.split(r"[\s-]+", text.upper().strip()))
+        memory_words = {word for word in words if MEMORY_SIZE_WORD.fullmatch(word)}
+        sizes.append(memory_words)
+        models.append({word for word in words - memory_words if not GENERIC_GPU_WORD.fullmatch(word)})
+    return models[0] == models[1] and (sizes[0] == sizes[1] or not all(sizes))
+
+
+def facts_of_present_gpu(
+    manifest_facts: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
+) -> DeviceFacts | None:
+    """Facts of this machine's GPU: the manifest's if their name and number of SMs agree with the driver's, else
+    `driver_facts`. `manifest_facts`: by architecture (`sm_89`). `capability`: `8.9`. `name`: the driver's."""
+    datasheet = manifest_facts.get(f"sm_{capability.replace('.', '')}") if capability else None
+    if datasheet is None or not is_same_gpu_model(datasheet.name, name):
+        return driver_facts
+    is_other_size = driver_facts is not None and driver_facts.sms != datasheet.sms
+    return driver_facts if is_other_size else datasheet

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput
-from loop.machine.gpu_models import is_same_gpu_model
+from loop.machine.gpus import is_same_gpu_model
 from loop.model.dtypes import Device
 from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Basis, Bill, Charge, Gains, Rate, RateCard, Saving, Unmeasured

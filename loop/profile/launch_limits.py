@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from loop.base.expressions import Expression
 from loop.gate.model import DeviceOutput
-from loop.machine.gpu_models import facts_of_present_gpu
+from loop.machine.gpus import facts_of_present_gpu
 from loop.machine.machine import vector_lanes
 from loop.model.dtypes import Device
 from loop.model.profile import DeviceFacts, Occupancy

@@ -107,12 +107,8 @@ RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
 
 
 def cost_and_return(bill: Bill, duration_s: float) -> str:
-    """Cost and return of a session, two sentences. `duration_s`: shown if nothing was billed."""
-    return f"Cost: {cost_text(bill, duration_s)}. {roi_text(bill)}."
-
-
-def cost_text(bill: Bill, duration_s: float) -> str:
-    """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`. `duration_s`: shown if nothing was billed."""
+    """Cost and return of a session, two sentences: `Cost: $1.53 (GPU $0.02 measured, engineer $1.51 stated). ROI
+    ...`. `duration_s`: shown if nothing was billed and no price is missing."""
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for charge in bill.charges:
         sums[charge.resource, charge.basis] += charge.usd
@@ -124,7 +120,8 @@ def cost_text(bill: Bill, duration_s: float) -> str:
     gaps = f"; {' and '.join(unpriced)}: price unknown" if unpriced else ""
     if bill.ai is not None and bill.ai.usd is None and not has_ai_tokens:
         gaps += "; no AI cost stated"
-    return f"{billed_text}{gaps}" if parts or gaps else f"{billed_text}; {seconds(duration_s)} of this machine"
+    unbilled_text = "" if parts or gaps else f"; {seconds(duration_s)} of this machine"
+    return f"Cost: {billed_text}{gaps}{unbilled_text}. {roi_text(bill)}."
 
 
 def roi_text(bill: Bill) -> str:

@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from loop.agents import proposing
@@ -32,7 +31,6 @@ from loop.session.objective import (
     compute_session_values,
     grade_session,
     judge_objective,
-    seconds_between_steps,
     skipped_if_nothing_judged,
 )
 from loop.session.opening import SessionRequest
@@ -48,13 +46,17 @@ TABLE_WIDTH = 110
 def make_record(
     setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float
 ) -> SessionRecord:
-    """The record of a session, by its journal and its last walk's `ending`. `seconds`: wall time of all walks."""
+    """The record of a session, by its journal and its last walk's `ending`. `seconds`: wall time of all walks. The
+    ending's status counts, if it has one; else the steps decide."""
     lines = folder.lines()
     finished = journal.finished_steps(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.
     steps_s = sum(attempt.seconds for attempt in attempts)
-    between_s = seconds_between_steps(seconds, steps_s)
-    duration_s = steps_s + between_s  # Of which the steps' own seconds are measured reliably.
+    between_s = seconds - steps_s
+    # Outside these bounds the clock was set, or the machine slept: only the steps' own seconds are reliable.
+    is_plausible = -1.0 <= between_s <= 60.0 + 0.1 * steps_s
+    between_s = max(0.0, between_s) if is_plausible else 0.0
+    duration_s = steps_s + between_s
     verdicts = learnings.session_verdicts(finished)
     status, reason = learnings.session_status(finished, verdicts)
     if ending.status is not None:
@@ -148,7 +150,9 @@ def print_outcome(
     request: SessionRequest,
     resume_phrase: str = "",
 ) -> int:
-    """Print the outcome, or JSON on stdout and the text as a message; the verdict last. Returns the exit code."""
+    """Print the outcome to stdout, the verdict last. With `--json` or `--events`, stdout gets JSON, and the text
+    becomes a message. `resume_phrase`: words before the resume command; empty: that is not printed. Returns 0 if
+    the session passed, else 1."""
     finished = folder.finished()
     if request.events:
         outcome = outcome_as_json(setting, record, folder)
@@ -197,18 +201,14 @@ def pending_user_task(finished: Sequence[Finished]) -> str:
     return (step.hint or "") if step is not None else ""
 
 
-def pending_brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> Path | None:
-    """Path of the brief's page when a paused session waits for a code change; else None."""
-    step = _waiting_step(finished)
-    output = read_output(step, BriefOutput) if step is not None else None
-    return brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
-
-
 def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
-    """What `--json` prints of a session: head, record, steps, and the sections of its report."""
+    """What `--json` prints of a session: head, record, steps, and the sections of its report. `brief`: the file
+    of the code change for which a paused session waits; empty if it waits for none."""
     head, finished = record.head, folder.finished()
     values = {**vars(head), **vars(record)}
-    page = pending_brief_page(folder, finished)
+    step = _waiting_step(finished)
+    output = read_output(step, BriefOutput) if step is not None else None
+    page = brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
     folds = sections_by_fold(make_view(setting, record, folder))
     exported = ExportedSession(
         **{name: values[name] for name in ExportedSession.model_fields if name in values},

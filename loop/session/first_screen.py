@@ -66,7 +66,7 @@ class FirstScreen:
 
 
 def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstScreen:
-    """The first screen of a session that has ended or is paused."""
+    """The first screen of a session that has ended or is paused. Its command is the first one in the proposal."""
     proposal_lines = record.proposal.splitlines()
     commands = [line for line in proposal_lines[1:] if line.startswith(COMMAND_BEGINNINGS)]
     command = commands[0] if commands else ""
@@ -78,6 +78,15 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     for variant, label, text in causes[:MOST_CAUSES]:
         name = f"{variant}: " if has_several else ""
         cause_lines.append(shortened(f"{name}{label}: {text}", LONGEST_CAUSE))
+    wrong_variants = []  # What else is known of each, and how to repeat its failure.
+    for diagnosis in diagnoses:
+        name = diagnosis.variant
+        lines = [f"{label}: {text}" for variant, label, text in causes[MOST_CAUSES:] if variant == name]
+        lines = lines[:MOST_FURTHER_LINES]
+        if diagnosis.command not in ("", command):
+            lines.append(f"Again: `{diagnosis.command}`")
+        note = f"What else is known of `{name}`:" if lines else ""
+        wrong_variants.append(Section(note=note, lines=tuple(lines)))
     deciding_facts = deciding_text(record, finished)
     return FirstScreen(
         headline=f"`{record.head.target}` {_ending_phrase(record)}: {deciding_facts}.",
@@ -87,7 +96,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
         command=command,
         further_sections=(
             Section(table=variant_table(record, finished), after=_known_good_sentences(finished)),
-            *_sections_on_wrong_variants(diagnoses, causes[MOST_CAUSES:], command),
+            *wrong_variants,
             Section(lines=tuple(_grade_and_cost_lines(record, finished))),
         ),
     )
@@ -103,23 +112,15 @@ def _ending_phrase(record: SessionRecord) -> str:
     return "missed its objective" if is_missed else "passed"
 
 
-def _sections_on_wrong_variants(
-    diagnoses: Sequence[Diagnosis], causes: Sequence[tuple[str, str, str]], command: str
-) -> Iterator[Section]:
-    """A section on each diagnosed variant: its lines of `causes`, and how to repeat its failure."""
-    for diagnosis in diagnoses:
-        name = diagnosis.variant
-        lines = [f"{label}: {text}" for variant, label, text in causes if variant == name]
-        lines = lines[:MOST_FURTHER_LINES]
-        if diagnosis.command not in ("", command):
-            lines.append(f"Again: `{diagnosis.command}`")
-        note = f"What else is known of `{name}`:" if lines else ""
-        yield Section(note=note, lines=tuple(lines))
-
-
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
-    """The facts that decided the outcome: what is wrong, changes that were kept, the best variant's speed."""
-    speed_text, kept_text = _speed_sentence(record), _kept_changes_text(finished)
+    """The facts that decided the outcome: what is wrong, changes that were kept, the best variant's speed. The
+    record's reason comes first unless a wrong variant or a speed says it."""
+    speed_text, kept_text = _speed_sentence(record), ""
+    outcomes = [change.outcome for change in SessionChanges(finished).judged_changes]
+    if outcomes:  # `2 of 5 changes kept, cpu is 1.12x as fast as what it replaced`.
+        kept = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
+        gains = (f"`{gain.variant}` is {say.gain_text(gain)}" for gain in kept_gains(finished))
+        kept_text = ", ".join([kept, *gains])
     wrong_sentences = list(_wrong_variant_sentences(record, finished))
     reason = shortened(record.reason.rstrip("."), LONGEST_SENTENCE)
     if record.status == "failed":
@@ -136,18 +137,9 @@ def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _kept_changes_text(finished: Sequence[Finished]) -> str:
-    """`2 of 5 changes kept, cpu is 1.12x the start's speed`; empty if no change was judged."""
-    outcomes = [change.outcome for change in SessionChanges(finished).judged_changes]
-    if not outcomes:
-        return ""
-    kept = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
-    gains = (f"`{gain.variant}` is {say.gain_text(gain)}" for gain in kept_gains(finished))
-    return ", ".join([kept, *gains])
-
-
 def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """`cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`, and how many more are."""
+    """`cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`, for at most
+    `MOST_WRONG_VARIANTS`; then how many more are wrong."""
     checked_workloads: dict[str, set[str]] = {}  # Variant to the workloads on which it was checked.
     for output in outputs_of(finished, VerifyOutput):
         for checks in output.variants:
@@ -171,7 +163,8 @@ def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]
 
 
 def _speed_sentence(record: SessionRecord) -> str:
-    """`cpu, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads`; empty without speeds."""
+    """`cpu, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads`; empty without speeds. The
+    best has the highest mean ratio; a mean that is not trusted ranks last."""
     speeds_by_variant: dict[str, list[SpeedVerdict]] = {}
     speeds = speed_verdicts(record.verdicts)
     # Examples and baselines count only if no main variant has a speed.
@@ -179,7 +172,6 @@ def _speed_sentence(record: SessionRecord) -> str:
         speeds_by_variant.setdefault(speed.variant, []).append(speed)
     if not speeds_by_variant:
         return ""
-    # A mean that is not trusted ranks last.
     fastest = max(speeds_by_variant, key=lambda name: trusted_mean(speeds_by_variant[name]) or 0.0)
     verdicts = speeds_by_variant[fastest]
     (verdict_word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
@@ -254,12 +246,17 @@ def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
         return EMPTY_CELL
     if len(speeds) == 1:
         return f"{speeds[0].verdict}: {say.ratio(speeds[0].ratio, speeds[0].interval)}"
-    counts = _verdict_counts_text([speed.verdict for speed in speeds])
+    counts = Counter(speed.verdict for speed in speeds)
+    words = [word for word, _count in counts.most_common()]
+    words.sort(key=lambda word: word == "inconclusive")  # The most frequent verdict first, this one last.
+    texts = [f"{word} on {counts[word]}" for word in words]
+    if texts:
+        texts[0] += f" of {len(speeds)}"
     figure = mean_text(speeds).removeprefix("geometric ")
     if speeds and against == "known_good":
         worst = min(speeds, key=lambda speed: (speed.verdict != "slower", speed.ratio))
         figure = f"lowest {say.ratio(worst.ratio, worst.interval)}"
-    return ": ".join(filter(None, [counts, figure])) or EMPTY_CELL
+    return ": ".join(filter(None, [", ".join(texts), figure])) or EMPTY_CELL
 
 
 def _correctness_cell(
@@ -279,17 +276,6 @@ def _correctness_cell(
         return f"{right_count} of {total}{emulated_text}"
     failures_text = f": {failed_count} of {total} failed" if failed_count else ""
     return f"{wrong_verdict}{failures_text}{emulated_text}"
-
-
-def _verdict_counts_text(verdicts: Sequence[str]) -> str:
-    """`faster on 4 of 6, slower on 2`: the most frequent verdict first, `inconclusive` last."""
-    counts = Counter(verdicts)
-    words = [word for word, _count in counts.most_common()]
-    words.sort(key=lambda word: word == "inconclusive")
-    texts = [f"{word} on {counts[word]}" for word in words]
-    if texts:
-        texts[0] += f" of {len(verdicts)}"
-    return ", ".join(texts)
 
 
 def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:

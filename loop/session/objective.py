@@ -239,13 +239,6 @@ def goal_text(success: str) -> str:
     return ", ".join(texts)
 
 
-def seconds_between_steps(wall_s: float, steps_s: float) -> float:
-    """Seconds outside the steps; 0 if implausible: the clock was set, or the machine slept."""
-    between_s = wall_s - steps_s
-    is_plausible = -1.0 <= between_s <= 60.0 + 0.1 * steps_s
-    return max(0.0, between_s) if is_plausible else 0.0
-
-
 GRADE_RULES: tuple[tuple[str, str], ...] = (
     ("A", "every gate passed, the plan's objective is reached, session and steps kept their time"),
     ("B", "every gate passed; the session or a step took longer than planned"),

@@ -97,7 +97,8 @@ def correctness_sections(view: View) -> Iterator[Section]:
 
 
 def speed_sections(view: View) -> Iterator[Section]:
-    """Every timed variant against the baseline, and how it was timed; or why nothing was timed."""
+    """Every timed variant against the baseline, and how it was timed; or why nothing was timed. Then each
+    variant against its known-good build."""
     finished, baseline = view.finished, view.head.baseline
     roof = find_roof(view.profiles)
     tables = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
@@ -109,10 +110,17 @@ def speed_sections(view: View) -> Iterator[Section]:
     if sensors := sensor_lines(finished, baseline):
         note = "The GPU while each was timed, with all that is done between the samples:"
         yield Section(note=note, lines=sensors)
+    note = (
+        "Against the last build with which all gates passed, in fresh processes of both, block after block until "
+        "the evidence is enough:"
+    )
+    if table := known_good_table(view.record.verdicts):
+        yield Section("Speed against the known good", note=note, table=table)
 
 
 def _why_not_timed(finished: Sequence[Finished]) -> str:
-    """A sentence on why no variant was timed against the baseline."""
+    """A sentence on why no variant was timed against the baseline: `Only changes were timed`; else that all are
+    wrong, else the reason of the last timing step that did not pass."""
     timing_steps = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
     if changing.has_change(finished, "timed") and not timing_steps:
         return "Only changes were timed."
@@ -128,16 +136,6 @@ def _why_not_timed(finished: Sequence[Finished]) -> str:
     else:
         reason = "nothing was verified, so nothing was timed"
     return f"Nothing was measured: {reason}."
-
-
-def known_good_section(view: View) -> Iterator[Section]:
-    """Each variant's speed against its last known-good build."""
-    note = (
-        "Against the last build with which all gates passed, in fresh processes of both, block after block until "
-        "the evidence is enough:"
-    )
-    if table := known_good_table(view.record.verdicts):
-        yield Section("Speed against the known good", note=note, table=table)
 
 
 def sections_of_actions(view: View, *, modelled: bool = False) -> Iterator[Section]:
@@ -158,7 +156,7 @@ def modelled_gpu_sections(view: View) -> Iterator[Section]:
 
 
 def lines_or_note(title: str, lines: Sequence[Line], note: str) -> list[Section]:
-    """One section of these lines; `note` says what it means that there are none."""
+    """One section of these lines; without any, of `note`, which says what that means."""
     return [Section(title, note="" if lines else note, lines=tuple(lines))]
 
 
@@ -179,25 +177,20 @@ def steps_section(view: View) -> Iterator[Section]:
     records = latest_attempts(view.finished)
     total_s = sum(record.seconds for record in records)
     heads = ("Step", "Status", ">Took", ">Of all steps", "Outcome")
-    table = drop_empty_columns(heads, [_step_row(record, total_s) for record in records])
+    rows = []
+    for record in records:
+        attempt_text = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+        if record.status == "skipped":
+            reason = shortened(record.skipped_because, LONGEST_MESSAGE)
+            rows.append((record.label, f"skipped{attempt_text}", "-", "-", reason))
+            continue
+        excess_text = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
+        status, message = record.status + excess_text + attempt_text, shortened(record.message, LONGEST_MESSAGE)
+        times = say.seconds(record.seconds), say.share(record.seconds, total_s)
+        rows.append((record.label, status, *times, message))
+    table = drop_empty_columns(heads, rows)
     between_text = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
     yield Section("Each step", note=between_text if table else "No step has ended.", table=table)
-
-
-def _step_row(record: Finished, total_s: float) -> tuple[str, ...]:
-    """A step's row of the table. `total_s`: seconds of all steps together."""
-    attempt_text = f" (attempt {record.attempt})" if record.attempt > 1 else ""
-    if record.status == "skipped":
-        reason = shortened(record.skipped_because, LONGEST_MESSAGE)
-        return record.label, f"skipped{attempt_text}", "-", "-", reason
-    excess_text = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
-    return (
-        record.label,
-        record.status + excess_text + attempt_text,
-        say.seconds(record.seconds),
-        say.share(record.seconds, total_s),
-        shortened(record.message, LONGEST_MESSAGE),
-    )
 
 
 def failed_step_sections(view: View) -> Iterator[Section]:
@@ -300,8 +293,9 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
         yield Section(note=note, table=parallelism)
 
 
-def predictions_section(view: View) -> Iterator[Section]:
-    """Predicted time and cost of the session, next to the actual values."""
+def memory_sections(view: View) -> Iterator[Section]:
+    """Predicted time and cost of the session, next to the actual values; then its learnings: facts that later
+    sessions can use."""
     note = (
         "What was expected when the session began, from the sessions before it; from its authors' estimates where "
         "there were none. Four times in five the actual figure should lie in the interval."
@@ -309,22 +303,15 @@ def predictions_section(view: View) -> Iterator[Section]:
     table = prediction_table(view.record, view.finished)
     note = note if table else "This session stored no prediction."
     yield Section("Predicted and actual", note=note, table=table)
+    yield from lines_or_note("Learnings", view.record.learnings, "The records show nothing worth keeping.")
 
 
-def learnings_section(view: View) -> list[Section]:
-    """The session's learnings: facts that later sessions can use."""
-    return lines_or_note("Learnings", view.record.learnings, "The records show nothing worth keeping.")
-
-
-def grade_section(view: View) -> Iterator[Section]:
-    """The grade, its reason, and the rule of all grades."""
+def origin_sections(view: View) -> Iterator[Section]:
+    """The grade with the rule of all grades, the commands that repeat the session and its report, and where the
+    raw records are."""
     rule_lines = tuple(f"`{letter}`: {meaning}" for letter, meaning in GRADE_RULES)
     note = f"{view.record.grade_reason}. The rule; the lowest letter that applies is given:"
     yield Section(f"Grade {view.record.grade}", note=note, lines=rule_lines)
-
-
-def repeat_sections(view: View) -> Iterator[Section]:
-    """The commands that repeat the session and its report, and where the raw records are."""
     head = view.head
     if view.record.status in ("aborted", "paused"):
         yield Section("Go on with this session", code=(head.resume_command,))
@@ -343,7 +330,6 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "Evidence": (
         correctness_sections,
         speed_sections,
-        known_good_section,
         sections_of_actions,
         lambda view: bisecting.sections(view.finished),
         lambda view: changing.sections(view.finished),
@@ -355,8 +341,8 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "Bottleneck": (bottleneck_sections,),
     "Model of the GPU": (modelled_gpu_sections,),
     "Money": (lambda view: spending.sections(view.record.bill, view.record.seconds, view.finished),),
-    "Memory": (predictions_section, learnings_section),
-    "How to have each number again": (grade_section, repeat_sections),
+    "Memory": (memory_sections,),
+    "How to have each number again": (origin_sections,),
 }
 """Title of each fold of the report to the functions that yield its sections."""
 

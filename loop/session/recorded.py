@@ -129,11 +129,10 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
         )
 
 
-def import_sessions(name: str, target: Path | None, screen: Screen) -> Imported:
-    """Store the sessions of the histories `name`, also those stored before; none if any file has a mistake."""
+def import_sessions(name: str, target: Path | None) -> Imported:
+    """Store the sessions of the histories `name`: one file, or those shipped. Sessions that were stored before
+    are written anew. Stores none if any file has a mistake."""
     root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
-    for history in histories:
-        screen.say(", ".join(filter(None, (history.source, history.when))))
     new_ids, known_ids = list[str](), list[str]()
     for session in (session for history in histories for session in recorded_sessions(history)):
         folder = root / session.id

@@ -1,6 +1,6 @@
 """The catalogue: a static website of patterns, sessions, kernels and plans.
 
-Begin with `command`: it collects the contents, writes all pages to a temporary folder, then renames
-that. `pages` yields each page with its path, makes safe file names, and cleans text of any origin.
-A stored report is shown with its figures as images.
+Begin with `catalog.build_site`: it collects the contents, writes all pages to a temporary folder, then
+renames that. `pages` yields each page with its path; names become safe file names, and text of any
+origin is cleaned. A stored report is shown with its figures as images.
 """

@@ -17,8 +17,7 @@ from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
 from loop.base.processes import Tick, kill_group
 from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Terms
-from loop.machine.gpu_models import facts_of_present_gpu
-from loop.machine.gpus import detect_gpus
+from loop.machine.gpus import detect_gpus, facts_of_present_gpu
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import Device, Dtype, Layout

@@ -15,7 +15,6 @@ from loop.base.errors import LoopError
 from loop.cli import ALL
 from loop.cli.command import Command
 from loop.cli.sessions import compare_sessions
-from loop.report.screen import Screen
 from loop.session import recorded
 from tests.projects import loop, make_project
 from tests.store.folders import make_session
@@ -101,7 +100,7 @@ def test_recorded_sessions_are_not_compared(tmp_path: Path) -> None:
     """What shows them is named; nor is a session compared with itself, or alone."""
     project = make_project(tmp_path / "project")
     make_session(tmp_path / "sessions", "2026-11-21-120000-quick", status="passed")
-    recorded.import_sessions("history", project, Screen(is_quiet=True))
+    recorded.import_sessions("history", project)
     (name,) = [path.name for path in (tmp_path / "sessions").glob("recorded-*+4")]
     with pytest.raises(LoopError, match="recorded elsewhere") as error:
         compare_sessions((name, "last"), project)

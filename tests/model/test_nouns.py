@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from loop.gate.model import DeviceOutput
-from loop.machine.gpu_models import facts_of_present_gpu, is_same_gpu_model
+from loop.machine.gpus import facts_of_present_gpu, is_same_gpu_model
 from loop.model.measurement import Check, Fault, Layout, VariantChecks
 from loop.model.resources import short_name
 from loop.model.target import Instances

@@ -11,7 +11,7 @@ from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, S
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Plan, Step
 from loop.model.target import Target
-from loop.site.pages import Contents, pages
+from loop.site.catalog import Contents, pages
 from tests.makers import NOON, make_pattern
 
 TEMPLATES = shipped("templates") / "site"

@@ -11,7 +11,7 @@ import pytest
 
 from loop.model.record import Opened
 from loop.report.screen import Screen
-from loop.site import command as site
+from loop.site import catalog as site
 from tests.makers import make_finished
 from tests.projects import LOOP, add_commands, make_project
 from tests.site.catalogues import read, target_of

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import ExitCode, LoopError, Stopped
-from loop.site import command
+from loop.site import catalog
 
 FIRST = [("index.html", "one"), ("sessions/a.html", "a")]
 SECOND = [("index.html", "two")]
 
 
 def write(place: Path, pages: list[tuple[str, str]]) -> int:
-    return command.write_site(command.check_out_folder(place), pages)
+    return catalog.write_site(catalog.check_out_folder(place), pages)
 
 
 def tree(top: Path) -> dict[str, str]:
@@ -60,7 +60,7 @@ def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseExcept
     write(place, FIRST)
     before = tree(tmp_path)
     with pytest.raises((Stopped, KeyboardInterrupt, LoopError)):
-        command.write_site(place, broken())
+        catalog.write_site(place, broken())
     assert before == tree(tmp_path)
     assert {"site", "here"} == set(os.listdir(tmp_path))
 
@@ -79,6 +79,6 @@ def test_a_swap_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(LoopError, match="cannot be written"):
-        command.write_site(place, SECOND)
+        catalog.write_site(place, SECOND)
     assert 3 == len(calls)
     assert before == tree(tmp_path)

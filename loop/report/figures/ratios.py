@@ -39,7 +39,7 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     ends = [min(max(end, low), high) for verdict in shown_verdicts for end in verdict.interval]
     scale = logarithmic_scale([*ratios, *ends], LEFT, RIGHT, margin_factor=1.05)
     parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *legend]
-    for value in scale.round_values(6):
+    for value in scale.round_values():
         parts.append(svg.line(scale(value), top, scale(value), bottom, "line"))
         parts.append(svg.text(scale(value), bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
     parts.append(svg.line(scale(1.0), top - 4, scale(1.0), bottom, "ink", width=1.5))

@@ -119,10 +119,10 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
 
 def _draw_axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
     """SVG of both axes, and of the roof if it is known."""
-    for value in x.round_values(6):
+    for value in x.round_values():
         yield svg.line(x(value), TOP, x(value), BOTTOM, "line", width=0.5)
         yield svg.text(x(value), BOTTOM + 16, plain_number(value), "soft", anchor="middle")
-    for value in y.round_values(6):
+    for value in y.round_values():
         yield svg.line(LEFT, y(value), RIGHT, y(value), "line", width=0.5)
         yield svg.text(LEFT - 6, y(value) + 4, with_prefix(value), "soft", anchor="end")
     yield svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, "soft")

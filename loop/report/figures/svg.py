@@ -165,6 +165,7 @@ def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> st
     return f'<path class="{kind}" d="M{points_text} Z" stroke-width="1.5"/>'
 
 
+MAX_MARKS = 6
 _FINE_STEPS, _FINEST_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 _PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
@@ -186,19 +187,20 @@ class Scale:
         share = math.log(clamped / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
-    def round_values(self, max_marks: int = 8) -> list[float]:
-        """At most `max_marks` round values along the axis: the finest steps of each decade that fit."""
+    def round_values(self) -> list[float]:
+        """At most `MAX_MARKS` round values along the axis: the finest steps of each decade that fit."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for steps in (_FINEST_STEPS, _FINE_STEPS, (1.0, 2.0, 5.0), (1.0,)):
             marks = [step * 10.0**decade for decade in decades for step in steps]
             inside = [value for value in marks if self.low * 0.999 <= value <= self.high * 1.001]
-            if len(inside) <= max_marks:
+            if len(inside) <= MAX_MARKS:
                 break
-        return inside[:: math.ceil(len(inside) / max_marks)]
+        return inside[:: math.ceil(len(inside) / MAX_MARKS)]
 
 
-def logarithmic_scale(values: Sequence[float], start: float, end: float, *, margin_factor: float = 1.15) -> Scale:
-    """A scale around positive values with a margin of this factor on both sides, a factor of two wide at least."""
+def logarithmic_scale(values: Sequence[float], start: float, end: float, *, margin_factor: float) -> Scale:
+    """A scale from `start` to `end` around positive values, with a margin of this factor on both sides; its ends
+    differ by a factor of two at least."""
     low, high = min(values) / margin_factor, max(values) * margin_factor
     if high / low < 2:
         middle = math.sqrt(low * high)
