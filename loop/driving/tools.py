@@ -94,8 +94,8 @@ def read_state(job: JobFolder) -> JobState:
 
 
 def _next_after(code: int | None, session: str, result: Mapping[str, Any]) -> str:
-    """What an agent can do after a job has ended; empty if its result names nothing.
-    `code`: None if it was killed; `session`: its session's id, or empty."""
+    """What an agent can do after a job has ended; empty if its result names nothing. `code`: None: it was killed.
+    `session`: its session's id, or empty. `result`: what its command printed as JSON, or empty."""
     if code is None:
         return f"run_session with resume={session}" if session else "call the same tool again"
     if error := result.get("error"):
@@ -128,7 +128,7 @@ def find_job(name: str) -> JobFolder:
 
 
 def wait_for_job(job: JobFolder, limit_s: float) -> JobState:
-    """Wait until a job ends, at most the shorter of `limit_s` and `LONGEST_WAIT_S`. Returns its state."""
+    """Wait until a job ends, for at most `limit_s` and at most `LONGEST_WAIT_S`. Returns its state then."""
     end = time.monotonic() + min(limit_s, LONGEST_WAIT_S)
     while job.state in UNENDED_STATES and time.monotonic() < end:
         time.sleep(0.05)

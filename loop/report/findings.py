@@ -35,7 +35,8 @@ SPEED_NOTE = (
 def correctness_sections(
     finished: Sequence[Finished], empty_note: str = "Nothing was verified."
 ) -> Iterator[Section]:
-    """A table of all checks, and the failures. `empty_note`: says that nothing was verified."""
+    """A table with a row for each variant and dtype, then the failures. `empty_note`: says that nothing was
+    verified."""
     outputs = outputs_of(finished, VerifyOutput)
     checked_variants = [checks for output in outputs for checks in output.variants]
     checked_variants += [output.control for output in outputs if output.control is not None]
@@ -91,7 +92,8 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _error_map_lines(check: Check) -> Iterator[str]:
-    """Largest errors along each dimension (`0-31 right, 32-63 0.4`)."""
+    """A line for each dimension that was split: the largest error in each part (`0-31 right, 32-63 0.4`), or that
+    they are alike."""
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue
@@ -114,7 +116,8 @@ def _number_or_nan(value: float | None) -> str:
 def speed_sections(
     verdicts: Sequence[Verdict], finished: Sequence[Finished], baseline: str, roof: Roof | None = None
 ) -> Iterator[Section]:
-    """A table per timed variant, a row per workload; none if nothing was timed. `roof`: peak rates."""
+    """A table per timed variant, a row per workload, and how to read them; nothing if nothing was timed, or if all
+    timed variants are incorrect or invalid. `roof`: the device's peak rates; None: unknown."""
     verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
     # Variant to workload to the timing behind its verdict, else to the first.
@@ -146,7 +149,16 @@ def speed_sections(
         yield Section(title, note=f"`{variant}`: {summary}.", table=table)
         title = ""
     if by_variant:
-        yield Section(note=SPEED_NOTE, lines=explain_undecided(verdicts))
+        workloads_by_reason: dict[tuple[str, str, str], list[str]] = {}
+        for verdict in speed_verdicts(verdicts):
+            if verdict.verdict in ("same", "inconclusive"):
+                key = (verdict.variant, verdict.verdict, verdict.reason)
+                workloads_by_reason.setdefault(key, []).append(verdict.workload)
+        reasons = []
+        for (variant, word, reason), names in workloads_by_reason.items():
+            place = names[0] if len(names) == 1 else say.count(len(names), "workload")
+            reasons.append(f"{variant} is {word} on {place}: {reason}")
+        yield Section(note=SPEED_NOTE, lines=tuple(reasons))
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
@@ -186,17 +198,3 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
         say.giga_text(timing.flops_per_s),
         "-" if share is None else f"{say.significant(100 * share, 2)} %",
     )
-
-
-def explain_undecided(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """A sentence for each reason why a variant is `same` or `inconclusive`, with its workloads."""
-    workloads_by_reason: dict[tuple[str, str, str], list[str]] = {}
-    for verdict in speed_verdicts(verdicts):
-        if verdict.verdict in ("same", "inconclusive"):
-            key = (verdict.variant, verdict.verdict, verdict.reason)
-            workloads_by_reason.setdefault(key, []).append(verdict.workload)
-    sentences = []
-    for (variant, word, reason), names in workloads_by_reason.items():
-        place = names[0] if len(names) == 1 else say.count(len(names), "workload")
-        sentences.append(f"{variant} is {word} on {place}: {reason}")
-    return tuple(sentences)

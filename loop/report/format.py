@@ -96,7 +96,7 @@ def listed_words(words: Sequence[str]) -> str:
 
 
 def share(actual: float, target: float) -> str:
-    """`actual` relative to `target`: `45 %`, `12 times`; empty without a target."""
+    """`actual` relative to `target`: `45 %`, from ten times on `12 times`; empty without a target."""
     if target <= 0 or actual < 0:
         return ""
     part = actual / target

@@ -67,8 +67,9 @@ def plain_words(text: str) -> str:
 
 
 def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
-    """The HTML content of a report. `figures`: drawn in place of images with the same path. markdown-it
-    gives a heading, and a paragraph, as three tokens: open, content and close."""
+    """The HTML content of a report. Its first heading becomes the title, and the paragraph below it the verdict;
+    `figures` replace images with the same path. markdown-it gives a heading, and a paragraph, as three tokens:
+    open, content and close."""
     page, by_path = PageBody(), {figure.path: figure for figure in figures}
     tokens = READER.parse(markdown)
     body_tokens: list[Token] = []
@@ -155,7 +156,8 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
 
 
 def _parse_fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A markdown-it block rule for <details>, </details> and <summary>, a report's only HTML."""
+    """A markdown-it block rule for a line with <details>, </details> or <summary>, a report's only HTML: it
+    becomes a token `fold`. Returns whether the line is one."""
     line = state.src[state.bMarks[start] : state.eMarks[start]]
     tag = _FOLD_TAG.fullmatch(line)
     if tag and not silent:

@@ -13,8 +13,8 @@ _REMOVED_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
 def plain_text(text: object) -> str:
-    """The text without terminal escapes. Control and invisible characters become spaces, except
-    line ends and tabs."""
+    """The text without terminal escapes. Control and invisible characters become spaces; line ends and tabs
+    stay."""
     plain = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if plain.isprintable():  # Most texts are, and this is quick.
         return plain
@@ -23,7 +23,7 @@ def plain_text(text: object) -> str:
 
 
 def one_line(text: object) -> str:
-    """The plain text in one line."""
+    """The plain text (see `plain_text`) in one line, with single spaces."""
     return " ".join(plain_text(text).split())
 
 
@@ -63,7 +63,7 @@ class Markdown(str):
 
 
 def escape_template_value(value: object) -> Markdown:
-    """Escape a value that a template prints without a filter. A space at either end stays."""
+    """Escape a value that a template prints without a filter, as prose. A space at either end stays."""
     if isinstance(value, Markdown):
         return value
     return Markdown(_keep_outer_spaces(str(value), escape_prose))
@@ -138,7 +138,8 @@ class Table:
         return tuple(head.removeprefix(">") for head in self.heads)
 
     def markdown(self, max_rows: int | None = None, max_characters: int | None = None) -> str:
-        """The table in Markdown, escaped and aligned. `max_characters`: of a cell. None: no limit."""
+        """The table in Markdown, escaped and aligned; rows beyond `max_rows` are counted below it.
+        `max_characters`: of a cell. None: no limit."""
         columns: list[list[str]] = []  # Each with its title, a rule, and its cells, all of one width.
         for number, (head, title) in enumerate(zip(self.heads, self.titles, strict=True)):
             texts = [title, *(row[number] for row in self.rows[:max_rows])]
@@ -157,7 +158,8 @@ class Table:
         return "\n".join(lines)
 
     def split_to_width(self, max_width: int) -> Iterator["Table"]:
-        """Pieces of the table, `max_width` characters wide if columns allow; each repeats the first column."""
+        """Pieces of the table, at most `max_width` characters wide unless one column is wider. Each repeats the
+        first column, which the screen folds at `FOLDED_FIRST_COLUMN` characters."""
         widths = []
         for cells in zip(self.titles, *self.rows, strict=True):
             widths.append(COLUMN_GAP + max(map(len, cells)))
@@ -175,7 +177,7 @@ class Table:
 
 
 def drop_empty_columns(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) -> Table | None:
-    """A table without columns of dashes, zeros or blanks; the first column stays. None without rows."""
+    """A table without columns that have only `EMPTY_CELLS`; the first column stays. None without rows."""
     all_rows = tuple(rows)
     if not all_rows:
         return None

@@ -31,7 +31,7 @@ KIND_BY_WORD: dict[str, ColourKind] = {
 
 
 def colour_class(text: str) -> str:
-    """The kind (colour class) of a text's first word, as `bad` for `slower: 0.80x`; else empty."""
+    """The colour kind of a text's first word, such as `bad` for `slower: 0.80x`; empty if it has none."""
     return KIND_BY_WORD.get(text.partition(" ")[0].rstrip(",:;"), "")
 
 
@@ -56,7 +56,8 @@ NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 
 
 def write_and_flush(stream: IO[str], text: str) -> None:
-    """Write and flush; discard it if nobody reads. MachineFailure: stdout cannot be written, as on a full disk."""
+    """Write and flush. After an error all further output of this stream is discarded, silently if nobody reads it
+    or if it is stderr. Any other error raises MachineFailure, as for a full disk."""
     try:
         stream.write(text)
         stream.flush()
@@ -69,7 +70,8 @@ def write_and_flush(stream: IO[str], text: str) -> None:
 
 
 def open_streams() -> None:
-    """Open /dev/null for closed standard streams, so that no file becomes one. UsageError for a closed stdout."""
+    """Open /dev/null for closed standard streams: else the next file that is opened would become one. Raises
+    UsageError if stdout was closed."""
     is_stdout_closed = sys.stdout is None
     for name in ("stdin", "stdout", "stderr"):  # In this order, each open returns the lowest free descriptor.
         if getattr(sys, name) is None:
@@ -79,7 +81,7 @@ def open_streams() -> None:
 
 
 def may_animate(stream: IO[str]) -> bool:
-    """Whether a stream is a terminal without NO_COLOR, CI or TERM=dumb: then animation is allowed."""
+    """Whether a stream is a terminal that takes animation and colours: without NO_COLOR, CI or TERM=dumb."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
     return stream.isatty() and not is_plain
 
@@ -116,13 +118,14 @@ class Screen:
             self._print_message(text)
 
     def outcome(self, status: str, text: str, *, prefix: str = "", status_columns: int = 0) -> None:
-        """Print a message that starts with a coloured status, padded to `status_columns` characters."""
+        """Print a message, unless quiet: `prefix`, a coloured status padded to `status_columns`, then `text`."""
         if not self.is_quiet:
             colour = COLOURS[KIND_BY_WORD.get(status, "soft")]["terminal"]
             self._print_message(f"{prefix}{status.ljust(status_columns)}{text}", status, colour)
 
     def _print_message(self, text: str, coloured_word: str = "", colour: str = "") -> None:
-        """Print text to stderr, folded to the terminal; colour the first `coloured_word` if colours are on."""
+        """Print text to stderr in place of the progress line, folded to the terminal. The first `coloured_word` is
+        coloured if colours are on."""
         printable = remove_escapes(text)
         if self.err.isatty():
             printable = fold(printable, terminal_columns(self.err))
@@ -151,7 +154,7 @@ class Screen:
         self.data("\n".join(table_lines(heads, rows, terminal_columns(self.out), wrap=wrap)))
 
     def confirm(self, question: str) -> bool:
-        """Ask a yes/no question; False without a terminal."""
+        """Ask a yes/no question on stderr; no is the default, and the answer without a terminal."""
         if not (sys.stdin.isatty() and self.err.isatty()):
             return False
         write_and_flush(self.err, f"{remove_escapes(question)} [y/N] ")
@@ -159,7 +162,8 @@ class Screen:
 
 
 def fold(text: str, columns: int) -> str:
-    """Fold lines at `columns`; further lines are indented. Keeps paths, and a command at a line's end."""
+    """Fold lines at `columns`; the rest of a line is indented by two more. Breaks no word, such as a path, and no
+    command at a line's end."""
     import textwrap
 
     folded = []
@@ -173,7 +177,9 @@ def fold(text: str, columns: int) -> str:
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:
-    """A table as lines of `columns` characters: narrow column `wrap`, which may break words, then the widest."""
+    """A table as lines of at most `columns` characters, if its words allow. Column `wrap` gets narrower first and
+    may break words, then the widest columns, down to their longest word; none gets below 12. A cell of several
+    lines makes a row of several lines."""
     import textwrap
 
     wrap %= len(heads)

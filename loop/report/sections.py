@@ -103,7 +103,8 @@ def _indented_sentences(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
 
 
 def print_sections(sections: Iterable[Section], screen: Screen) -> None:
-    """Print sections on a terminal, folded at its width. A table that is too wide is split."""
+    """Print sections to stdout, folded at the terminal's width. A table that is too wide is split into pieces; one
+    that names a column to wrap is folded there."""
     columns = terminal_columns(screen.out)
     for number, section in enumerate(filter(None, sections)):
         head_texts = filter(None, (section.title, section.note))
@@ -130,7 +131,7 @@ def _print_lines(lines: Iterable[Line], screen: Screen, columns: int) -> None:
 
 
 def section_fields(section: Section) -> dict[str, Any]:
-    """A section as a dictionary, for `--json`."""
+    """A section as a dictionary, for `--json`: its figure and its code are left out."""
     return {
         "title": section.title,
         "note": section.note,

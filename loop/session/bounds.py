@@ -90,7 +90,8 @@ class Bounds:
                 self.reserve.unlink(missing_ok=True)
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
-        """Raise Stopped for preemption, a limit reached, or a due step that is expected to exceed it."""
+        """Raise Stopped for a preemption notice, a limit that is reached, or a due step that is expected to exceed
+        it. `walked_s`: seconds of this walk so far."""
         if self.preemption_watch is not None and self.preemption_watch.notice:
             raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
@@ -110,13 +111,15 @@ class Bounds:
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
-    """The most seconds that cost at most `usd`. `cost_usd(seconds)` must not decrease."""
+    """The most seconds (in steps of 1 ms, at most `LONGEST_S`) that cost at most `usd`; 0 if none do.
+    `cost_usd(seconds)` must not decrease."""
     milliseconds = range(int(LONGEST_S * 1000))
     return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
 
 
 def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """(pattern, step) to (expected seconds, `measured` or `prior`: a share of its pattern's estimate)."""
+    """(pattern, step) to its expected seconds and `measured`, by earlier sessions; else its share of the pattern's
+    expected time, by its budget, and `prior`."""
     expected: dict[tuple[str, str], tuple[float, str]] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
@@ -157,7 +160,8 @@ class SessionLimits:
             raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
-        """The bounds by the stricter limit. Starts the preemption watch. `ai`: AI use so far; None: unknown."""
+        """The bounds of one walk by the stricter limit. Starts the preemption watch. `lines`: the journal so far,
+        whose time counts. `ai`: AI use so far; None: unknown."""
         hosts = hosts_of(journal.finished_steps(lines))
         limits = [(math.inf, "")]  # (seconds, the limit in words)
         if self.minutes is not None:

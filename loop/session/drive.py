@@ -93,7 +93,9 @@ class Show:
 
 
 def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None) -> Ending:
-    """Run a walk until it ends or something stops it; returns how it ended. `store` writes events to disk."""
+    """Run a walk until it ends, or until a limit, a signal or a machine failure stops it; returns how it ended.
+    Other errors are raised. `store` writes an event to disk and returns it as it is shown. `bounds`: None: no
+    limits."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with closing(walk.events()) as events:
@@ -130,7 +132,8 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
 
 
 def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Ending) -> Finished:
-    """The record of the step that was running when the walk was interrupted. `event`: the step's last."""
+    """The record, `paused` or `aborted`, of the step that ran when the walk was interrupted. `event`: the step's
+    last."""
     started, workshop = event.started, walk.context.task.workshop
     steps = walk.resolved.find_pattern(started.pattern).pattern.steps
     (action,) = [step.action for step in steps if step.id == started.step]

@@ -112,7 +112,9 @@ def propose_next(
     device: str = "auto",
     host_options: Sequence[str] = (),
 ) -> NextSession:
-    """The most urgent idea that can run here, and others. UsageError: none. `ended_rows`: not in the index yet."""
+    """The most urgent idea that can run here, and others. Raises UsageError if none can. `ended_rows`: sessions
+    that the index does not have yet. `target_options`, `host_options`: words for the proposed command, such as
+    `--target FOLDER`."""
     ended_ids = {row.id for row in ended_rows}
     indexed_rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     rows = [*(row for row in indexed_rows if row.id not in ended_ids), *ended_rows]
@@ -147,13 +149,14 @@ def propose_next(
         others=tuple(
             OtherIdea(objective=other.objective, plan=other.plan, why=other.why)
             for other in all_ideas
-            if other not in (idea, all_ideas[-1])  # The last is always: run the baseline again.
+            if other not in (idea, all_ideas[-1])
         ),
     )
 
 
 def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState, device: str) -> list[Idea]:
-    """All ideas, most urgent first. Examples and baselines with an inconclusive speed give no idea."""
+    """All ideas for the present files, most urgent first; the last is always to run the baseline again. An example
+    or baseline with an inconclusive speed gives no idea."""
     head = _make_head_for(Idea("baseline", "", ()), setting, device)  # Only to find sessions of this toolchain.
     reverted = reverted_changes(setting.project.sessions, head)
     main_names = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
@@ -170,7 +173,8 @@ def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetSt
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
-    """The head with the seed at which one of its variants last failed, and a sentence; else unchanged, ""."""
+    """The head with the seed at which one of its variants was last wrong on this device, if that is still open,
+    and a sentence that says so; else the head unchanged, and an empty sentence."""
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     for failure in read_target_state(setting, head.device).unresolved_failures_in(rows):
         variant, seed = failure.judgement.variant, failure.judgement.seed
@@ -181,7 +185,8 @@ def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead,
 
 
 def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
-    """The target's present state: its variants, and the workloads that this machine can judge."""
+    """The target's present state: its variants, and the workloads that this machine can judge by `device` (`auto`:
+    chosen as for a session). Those too large for the emulator are left out."""
     target = setting.target
     chosen_device = choose_device(device, target, ())
     main_names = [name for name, variant in target.variants.items() if variant.role == "main"]
@@ -211,7 +216,8 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
 
 
 def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
-    """The head of a session that runs this idea; repeated checks get device, threads, seed of failed ones."""
+    """The head of a session that runs this idea. One that repeats a failed check gets its device, threads and
+    seed."""
     variants = (idea.variant,) if idea.variant is not None else ()
     plan, pattern = (idea.plan, None) if idea.plan in setting.plans else (None, idea.plan)
     request = SessionRequest(plan=plan, pattern=pattern, device=device, variants=variants)
@@ -224,7 +230,8 @@ def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
 def _shell_command(
     idea: Idea, setting: Setting, target_options: Sequence[str], host_options: Sequence[str]
 ) -> str:
-    """The shell command that runs an idea, after taking a kept change or reverting a commit if it says so."""
+    """The shell command that runs an idea. It first takes over a kept change, or reverts the blamed commit, if the
+    idea has one. If several commits are blamed, the command only shows them."""
     if idea.resume:
         words = ["loop", "run", "session", "--resume", idea.resume]
         return shlex.join([*words, *target_options, *host_options])

@@ -57,7 +57,8 @@ FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained
 
 
 def readable_finding_names(variants: Collection[str]) -> set[str]:
-    """Names of findings that expressions read; none of a variant with the name of another value."""
+    """Names of findings that expressions may read: `FINDING_NAMES`, and `ratio` and `right` of each variant that
+    is not named like another value."""
     other_names = {name.partition(".")[0] for name in FINDING_NAMES}
     other_names |= {"session", "plan", "target", "device"}
     names = set(FINDING_NAMES)
@@ -75,8 +76,8 @@ def readable_requirement_names() -> set[str]:
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
     """Findings by name, as expressions read them. `ratio`: geometric mean of baseline time / variant time; None:
-    unknown or noise. `gain`: product of kept ratios. `unexplained`: wrong or slower variants without a blamed
-    commit."""
+    unknown, noise, or the variant is wrong. `gain`: product of kept ratios. `slower`: than the known good.
+    `unexplained`: wrong or slower variants for which no search blames exactly one commit."""
     verdicts = learnings.session_verdicts(finished)
     right_by_variant: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
@@ -114,7 +115,8 @@ def is_anything_judged(finished: Sequence[Finished]) -> bool:
 def skipped_if_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
-    """Status and reason; `passed` becomes `skipped` if a verdict was asked for and nothing was judged."""
+    """Status and reason. `passed` becomes `skipped` if nothing was judged, though a planned step checks variants
+    or the plan's `success` reads a verdict."""
     if status != "passed" or is_anything_judged(finished):
         return status, reason
     steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
@@ -127,7 +129,8 @@ def skipped_if_nothing_judged(
 def judge_objective(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> Reached | None:
-    """Which parts of the plan's `success` are not true now; None without one. `session_values`: `session.*`."""
+    """Which parts of the plan's `success` are not true now; None without one. `session_values`: `session.*`.
+    `uncompared`: if it asks for `slower`, the variants without a clear comparison with their known good."""
     success = head.plan.plan.success
     if success is None:
         return None
@@ -170,7 +173,7 @@ def _readable_values(
 
 
 def refuse_unmet_requirement(head: SessionHead) -> None:
-    """Raise UsageError if the plan's `requires` is false."""
+    """Raise UsageError that names the parts of the plan's `requires` which are false; without one, do nothing."""
     plan = head.plan.plan
     if plan.requires is None:
         return
@@ -258,7 +261,8 @@ def grade_session(
     objective: Reached | None,
     seconds: float,
 ) -> tuple[str, str]:
-    """The grade by `GRADE_RULES`, and its reason. `seconds`: the session's duration."""
+    """The grade by `GRADE_RULES`, and its reason. `reason`: that of the status. `seconds`: the session's
+    duration."""
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"

@@ -44,7 +44,8 @@ def resolve_plan(
     plans: Collection[str] = (),
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
-    """The plan with every pattern that it can reach. `plans`, `variants`: names it may use. DefinitionError."""
+    """The plan with every pattern that it can reach: by its list, its `otherwise` and their `next`. `plans`,
+    `variants`: names that it may use. Raises DefinitionError with all mistakes of plan and patterns."""
     complaints = check_plan(plan, patterns, plans, variants)
     names = [*plan.value.patterns, *([plan.value.otherwise] if plan.value.otherwise else [])]
     reachable_names = list(dict.fromkeys(name for name in names if name in patterns))
@@ -152,7 +153,8 @@ class SessionRequest:
 
 
 def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
-    """The requested plan with all patterns it can reach, checked against the target."""
+    """The requested plan with all patterns it can reach, and only workload sets that the target has. A single
+    pattern becomes a plan of its own. Raises DefinitionError for mistakes, UsageError for an unknown name."""
     if request.pattern:  # A plan of one pattern, on the target's first workloads.
         pattern = definitions.choose(setting.patterns, request.pattern, "pattern")
         plan = Plan(
@@ -192,7 +194,8 @@ def fit_plan_to_target(plan_file: definitions.ParsedFile[Plan], setting: Setting
 
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
-    """The head of a session, still without an id: all that is known before the first step."""
+    """The head of a session, still without an id and a prediction: all that is known before the first step.
+    Without a requested seed, a random one below 2^24."""
     device = choose_device(request.device, setting.target, request.variants)
     sender = read_sender()
     target_folder = "bundled" if setting.project.bundled else str(setting.project.target)

@@ -52,19 +52,22 @@ class Session:
 
     @property
     def workshop(self) -> Workshop:
-        """Where changes of the target are made: a git worktree, and a folder for briefs and patches."""
+        """Where the session may edit its target: a git worktree (made when it is needed), and a folder for briefs
+        and patches."""
         tree, notes = worktree_path(self.head, self.folder), self.folder.path / CHANGES
         return Workshop(tree, notes, resume_command=self.head.resume_command, is_declined=self.request.decline)
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
-    """Path of the session's worktree. Two copies of a project may have equal ids: so a hash is part of it."""
+    """Path of the session's worktree. Copies of a project may have sessions of equal ids: so a hash of the files
+    and the session's folder is part of it."""
     digest = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
     return state_folder() / WORKTREES / Path(f"{head.id}-{digest[:8]}").name
 
 
 def run_session(request: opening.SessionRequest, screen: Screen) -> int:
-    """Run a new session, or only show its plan (`--dry-run`). Returns the exit code."""
+    """Run a new session, or only show its plan (`--dry-run`). Without a seed, it takes the one at which a variant
+    last failed, else a random one. Returns the exit code."""
     setting = trusted_setting(request.target, screen)
     resolved = opening.resolve_request(request, setting)
     head, seed_note = opening.make_head(request, setting, resolved), ""
@@ -91,7 +94,8 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
 
 
 def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -> int:
-    """Resume an interrupted session by its id, prefix or `last`. Returns the exit code."""
+    """Resume an interrupted session by its id, prefix or `last`; of one that has ended, only print the outcome. If
+    the target's files have changed, every step runs again. Returns the exit code."""
     if request.plan is not None:
         raise UsageError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
@@ -121,7 +125,9 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
 
 
 def sources_hash_to_resume(session: Session) -> str:
-    """Hash of the target's files to resume with. UsageError if they changed, and the worktree's edit conflicts."""
+    """Hash of the target's present files, which a resume compares with the session's. If they have changed while
+    the session's worktree holds its edit of the old files: raises UsageError; with `--decline`, which ends the
+    session without that edit, returns the session's own hash, so that nothing is repeated."""
     head, target, workshop = session.head, session.setting.project.target, session.workshop
     present_hash = targets.sources_hash(session.setting.project)
     if present_hash == head.ground or worktree.find_worktree(target, workshop.worktree) is None:
@@ -150,7 +156,8 @@ def walk_and_close(session: Session, *, repeat_all: bool) -> int:
 
 @contextlib.contextmanager
 def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[None]:
-    """Turn an error that a machine failure caused into MachineFailure, with the hint `instruction`."""
+    """Raise MachineFailure in place of an error that a machine failure caused, such as a full disk; its hint ends
+    with `instruction`. Other errors pass unchanged."""
     try:
         yield
     except MachineFailure:
@@ -228,7 +235,8 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
 
 
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:
-    """Write record and report, print the outcome, remove a worktree without edits. Returns the exit code."""
+    """Write record and report, print the outcome, remove the worktree of an ended session if it has no edits.
+    Returns the exit code of the `ending`, else that of the outcome."""
     setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
     record = closing.make_record(setting, head, folder, ending, sessions.running_seconds(journal.lines))
     folder.write_record(record)

@@ -48,7 +48,8 @@ def _explanation_lines(output: DebugOutput, screen: Screen) -> Iterator[str]:
 
 
 def _check_lines(output: VerifyOutput, screen: Screen, repeat_options: Sequence[str]) -> Iterator[str]:
-    """Print a table of each variant's checks; yield its failures, and the command that repeats them."""
+    """Print a row for each variant; yield its first failures, and the command that repeats them. The largest error
+    is that on normal values, if there are any."""
     rows = []
     for checks in output.variants:
         # Errors on larger values are larger: leave those checks out, unless there are no others.

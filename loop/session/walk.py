@@ -106,7 +106,8 @@ SKIP_REASONS = {
 
 
 def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
-    """Why a step is skipped: the first false part of its `when`, over `values`; empty if it is to run."""
+    """Why a step is skipped: the first part of its `when` that is false over `values`, or that reads a step which
+    did not run; as the step's own `skipped_because`, else in the words of `SKIP_REASONS`. Empty: it is to run."""
     for part in Expression.parse(step.when).parts if step.when else ():
         try:
             if part.evaluate_bool(values):
@@ -144,7 +145,8 @@ class PatternState:
     """Whether the remaining steps of this pattern are left out."""
 
     def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
-        """Add a step's record. If it failed, `on_fail` says what ends: the walk, the pattern or nothing."""
+        """Add a step's record. A pause ends the walk. If the step failed, its `on_fail` says what ends: the walk
+        (`stop`), nothing (`continue`), else the pattern."""
         self.outputs[step.id] = record.output
         self.seconds += record.seconds
         if record.status == "paused":
@@ -186,7 +188,8 @@ class Walk:
         self.reusable = reusable_records(self.earlier_records)
 
     def events(self) -> Generator[WalkEvent, None, None]:
-        """Run the plan's patterns and yield what happens. A pattern that answers an outcome runs next, once."""
+        """Run the plan's patterns and yield what happens. A pattern that answers an outcome (by `next`) runs next,
+        even if the outcome would have ended the walk; if it was planned for later, it does not run again then."""
         pending_names, run = list(self.resolved.plan.patterns), 0
         while pending_names and self.stop_reason is None and not self.is_stop_reached:
             run += 1
@@ -224,7 +227,8 @@ class Walk:
     def _run_step(
         self, run: int, pattern: Pattern, index: int, state: PatternState
     ) -> Generator[WalkEvent, None, Finished]:
-        """Run, skip or reuse step number `index` (from 1) of a pattern. Returns its record."""
+        """Run, skip or reuse step number `index` (from 1) of a pattern, and yield what happens. Returns its
+        record. A step that made something with an identity, such as a build, runs again after a resume."""
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
@@ -258,7 +262,8 @@ class Walk:
     def _act_and_judge(
         self, step: Step, started: Started, state: PatternState
     ) -> Generator[WalkEvent, None, tuple[Finished, Samples]]:
-        """Run a step; returns its record and samples. A failure of the machine pauses it, without output."""
+        """Run a step; returns its record and samples. A LoopError fails the step, and so does a bug, with its
+        traceback as output. If the machine failed, the step is paused instead, without output."""
         timer, folder_watch = StepTimer(self.clock), FolderWatch(self.folders)
         output: Output | None = None
         samples: Samples = {}
@@ -301,7 +306,8 @@ class Walk:
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
     ) -> Generator[Ticked, None, Result[Output]]:
-        """Run the step's action. Raises LoopError past its time limit; then, too, all its processes end."""
+        """Run the step's action, with a `Ticked` for each of its ticks. Returns its result. Raises LoopError past
+        its time limit. However it ends, all its processes end."""
         bench, action = self.context.bench, ACTIONS[step.action]
         earlier_first_calls_s = bench.first_calls_s
 
@@ -331,7 +337,8 @@ class Walk:
             ticks.close()
 
     def _judge(self, step: Step, result: Result[Output], state: PatternState) -> tuple[Status, str]:
-        """Status and message of a step: by its gate (false for an unknown value), else by the output's `ok`."""
+        """Status and message of a step: by its gate (false if a value is unknown), else by the output's `ok`. One
+        that waits for the user is paused; one that passed with nothing to do is skipped."""
         output = result.output
         message, has_passed = output.message, output.ok
         if step.gate is not None:
@@ -375,7 +382,8 @@ class Walk:
 
 
 def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
-    """Last record of each step that a resume reuses: no step before it has another identity since."""
+    """By key, the last record of each step that ended, if a resume may reuse it: no step before it made something
+    else later (see `drop_later_records`). `earlier`: in the order of the journal."""
     records: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ("passed", "failed", "skipped"):

@@ -28,7 +28,8 @@ class ResultLifetime(Model):
 
 
 def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
-    """Hash of all that a step's result depends on but the seed, with `build_ids`; empty outside a session."""
+    """Hash of all that a step's result depends on but the seed: loop, machine, target, variants, workloads and
+    `build_ids`. Empty outside a session: nothing is reused then."""
     task, bench = context.task, context.bench
     if not task.uncompiled_hash:
         return ""
@@ -43,7 +44,8 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
 def reuse_result(
     context: Context, output_class: type[OutputType], dependencies_hash: str, lifetime: ResultLifetime
 ) -> OutputType | None:
-    """The last earlier result with this hash, as `output_class`; None without one, or if bad or too old."""
+    """The result with this hash of the last earlier session that has one, as `output_class`; its message names
+    that session. None without one, if it was not good, or if that session began more than `lasts_h` ago."""
     oldest_start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
     rows = [row for row in context.past.sessions if dependencies_hash in row.lasting]
     row = rows[-1] if dependencies_hash and rows else None

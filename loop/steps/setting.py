@@ -86,9 +86,9 @@ def list_what_runs(project: Project) -> list[str]:
 
 
 def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:
-    """The device to run on. `auto`: where the named variants (or all) run; cuda if they run on both and there is a
-    GPU, or if they run nowhere else, so that the error says why. Raises LoopError without such a device or
-    variant."""
+    """The device to run on. `auto` is cuda if one of the named variants (or of all) is made for a GPU, and there
+    is a GPU or all of them need one: then the error says why there is none. Else it is cpu. Raises LoopError
+    without a usable GPU for cuda, and for a device on which no variant of the target runs or is emulated."""
     has_gpu = bool(machine().gpus)
     device: Device = "cuda" if wanted_device == "cuda" else "cpu"
     if wanted_device == "auto":
@@ -104,7 +104,7 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
 
 
 def _no_gpu_error(target: Target) -> LoopError:
-    """The error that says why no GPU is usable, with a hint."""
+    """The error that says why no GPU is usable. Its hint also names what this target can do without one."""
     message, remedy = explain_no_gpu(detect_gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
     has_cpu_variant = bool(target.emulated_variants or target.variants_on("cpu"))
@@ -117,7 +117,8 @@ def _no_gpu_error(target: Target) -> LoopError:
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
-    """The named variants that run on the device itself; without names, all. LoopError: one cannot run here."""
+    """The named variants that run on the device itself; without names, all. Named ones that are emulated are left
+    out (see `choose_emulated`). Raises UsageError for any other name."""
     runnable = target.variants_on(device)
     if device == "cuda":
         runnable = tuple(name for name in runnable if not architecture_mismatch(target, name))
@@ -135,7 +136,8 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
 
 
 def architecture_mismatch(target: Target, name: str) -> str:
-    """Why a variant does not run on this GPU: another architecture. Empty if it runs, or without a GPU."""
+    """Why a variant does not run on this GPU: it is made for another architecture. Empty if it is not, if it names
+    none, or without a GPU."""
     variant, gpu = target.variants[name], detect_gpus().first
     architecture = variant.architecture if isinstance(variant, CAbiVariant) else None
     if architecture is None or gpu is None or gpu.architecture == architecture:
@@ -144,7 +146,8 @@ def architecture_mismatch(target: Target, name: str) -> str:
 
 
 def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
-    """The GPU variants among `names`, or among all, that this CPU session emulates; empty on cuda."""
+    """The GPU variants among `names`, or among all, that a session on the CPU runs under the emulator; empty on
+    cuda."""
     if device != "cpu":
         return ()
     emulated = target.emulated_variants
@@ -152,14 +155,16 @@ def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tup
 
 
 def choose_threads(threads: int | None) -> int:
-    """Threads of each process: `threads`, else all cores but one, on which the judge runs."""
+    """Threads of each process: `threads`, else all cores but one, on which the judge runs. Raises UsageError for
+    more threads than cores."""
     if threads is not None and not 1 <= threads <= cores():
         raise UsageError(f"--threads {threads}: expected 1 to {cores()}, the cores of this machine")
     return threads or max(1, cores() - 1)
 
 
 def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:
-    """The bench of a session. `sanitize`: build emulated variants with sanitizers. LoopError: no such device."""
+    """The bench of a session, on which nothing runs yet. `sanitize`: build emulated variants with sanitizers.
+    Raises LoopError for cuda without a usable GPU."""
     if device == "cuda" and not machine().gpus:
         raise _no_gpu_error(setting.target)
     return Bench(
@@ -174,7 +179,8 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 
 
 def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
-    """The setting with a workload set for each name such as `B=1 S=65`. LoopError: it does not fit."""
+    """The setting with a workload set of one workload for each name such as `B=1 S=65`; names without `=` are of
+    sets that exist. Raises UsageError if the target's signature or tolerances have no such workload."""
     target, dtype = setting.target, next(iter(setting.target.tolerance))
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
     for text in (name for name in names if "=" in name):

@@ -53,8 +53,9 @@ class Part:
 def run_jobs(
     context: Context, action: str, parts: Sequence[Part], group: str = ""
 ) -> Generator[Tick, None, list[JobFolder]]:
-    """Run one job for each part and wait for all. Jobs of this session that had ended are reused.
-    `group`: the only group of devices on which jobs may measure time; empty: the group with most jobs."""
+    """Run one job for each part and wait for all; returns them in this order, also those that failed. Jobs of this
+    session that are done already are reused. `group`: the only group of devices on which jobs may measure time;
+    empty: the group with most jobs."""
     campaign = context.task.campaign
     folder.remove_old_jobs(MOST_KEPT_FOLDERS)
     jobs = [_prepare_job(context, action, part) for part in parts]
@@ -69,7 +70,8 @@ def run_jobs(
 
 
 def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
-    """Prepare the folder of one job: files (of `part.folder`, else the target's) and a `loop run step` command."""
+    """Create the folder of one job: files (of `part.folder`, else the target's) and a `loop run step` command. Its
+    id is their hash, so that this session finds the job again."""
     bench, task = context.bench, context.task
     project = Project(bench.folder, bench.folder / "sessions", bundled=False)
     root = part.folder or bench.folder
@@ -118,7 +120,7 @@ def write_samples(path: Path, samples: Mapping[str, Sequence[Segment]]) -> None:
 
 
 def samples_of(job: JobFolder) -> dict[str, tuple[Segment, ...]]:
-    """The raw samples that a job returned; empty if unreadable."""
+    """The raw samples that a job returned, by name; empty if it returned none, or they are unreadable."""
     with contextlib.suppress(OSError, ValueError):
         return _SAMPLES.validate_json((job.path / SAMPLES).read_bytes())
     return {}

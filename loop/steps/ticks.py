@@ -22,7 +22,8 @@ class TickFile:
         self._last_tick: StepTick | None = None
 
     def add(self, tick: StepTick) -> None:
-        """Append a note if the file is not full; not one that is repeated or too soon, unless a heartbeat."""
+        """Append a note if the file is not full. Of one attempt at a step, a note that repeats the last one or
+        comes too soon is dropped, unless it is a heartbeat."""
         last = self._last_tick
         is_same_attempt = last is not None and (last.key, last.attempt) == (tick.key, tick.attempt)
         if last is not None and is_same_attempt and not tick.heartbeat:

@@ -21,7 +21,8 @@ MAX_FACTOR_BEYOND = 4.0
 
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
-    """The figure of all speeds; None without any. Shows workloads with the lowest ratios, describes all."""
+    """The figure of all speeds against the baseline; None without any. It shows the `MOST_WORKLOADS` workloads
+    with the lowest ratios; its description has all."""
     speeds = speed_verdicts(verdicts)
     if not speeds:
         return None
@@ -70,7 +71,8 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
 
 
 def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:
-    """SVG of a variant's ratio and interval at height `y`; an end beyond the scale becomes an arrow."""
+    """SVG of a ratio and its interval at height `y`, in the variant's colour; an end beyond the scale becomes an
+    arrow."""
     hue, (low, high) = svg.hue(variant_number), verdict.interval
     parts = [svg.line(scale(low), y, scale(high), y, hue, width=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):

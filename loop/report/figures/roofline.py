@@ -42,14 +42,16 @@ class Roof:
     bytes_per_s: float
 
     def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
-        """The larger of the two rates' shares of their peaks, 0 to 1; None if a rate is unknown."""
+        """How near the rates are to the roof: the larger of their shares of the peaks; None if a rate is
+        unknown."""
         if not flops_per_s or not bytes_per_s:
             return None
         return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
 
 
 def find_roof(profiles: Sequence[Profile]) -> Roof | None:
-    """The highest roof of all profiles, from rate / share of peak; None if no profile has both."""
+    """The highest peaks that any profile implies: its rates / their shares of the peak; None if no profile has all
+    of `ROOF_FACTS`."""
     flops_peaks, bytes_peaks = list[float](), list[float]()
     for profile in profiles:
         flops, moved, time_us, flops_share, bandwidth_share = (
@@ -62,7 +64,7 @@ def find_roof(profiles: Sequence[Profile]) -> Roof | None:
 
 
 def _positive_fact(profile: Profile, name: str) -> float | None:
-    """A fact of a profile as a positive number; None for any other value."""
+    """A fact of a profile as a positive number; None if it is missing, not above 0, or no number."""
     value = profile.facts.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return None
@@ -70,7 +72,8 @@ def _positive_fact(profile: Profile, name: str) -> float | None:
 
 
 def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
-    """The roofline with each variant, `baseline` hollow; None if no profile has operations, bytes and time."""
+    """The roofline with each variant, and `baseline` hollow where its time is known; None if no profile has
+    operations, bytes and time. The roof itself is drawn if some profile implies it."""
     all_points = []
     for profile in profiles:
         flops, moved, time_us = (_positive_fact(profile, name) for name in ROOF_FACTS[:3])
