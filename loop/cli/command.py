@@ -194,7 +194,14 @@ class Command:
             screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
         values = {**values, "screen": screen, "as_json": as_json, "subcommand": self.words.rpartition(" ")[2]}
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
-            values |= _values_of_task(target, values)
+            from loop.formats import table
+
+            if table.is_foreign(target):  # The task becomes a target, and its answers variants.
+                answer = values.get("variant")
+                folder, names = table.write_as_target(target, [answer] if answer else values.get("variants") or ())
+                values |= {"target": folder}
+                if names:
+                    values |= {"variant": names[0]} if answer else {"variants": names}
         for parameter in self.parameters:
             if "list[" in str(parameter.annotation.__origin__):
                 values[parameter.name] = tuple(values[parameter.name] or ())
@@ -243,20 +250,6 @@ def make_request(kind: Callable[..., Request], values: Mapping[str, Any], **othe
 def default_of(parameter: Parameter) -> Any:
     """The default of a parameter; None if it has no default."""
     return None if parameter.default is Parameter.empty else parameter.default
-
-
-def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a task in another format at `path`: the target that it is written as, and its answers' variants, which
-    replace `target` and `variants` of `values`. Empty if no task is there. A command's `variant` is one answer."""
-    from loop.formats import table
-
-    if not table.is_foreign(path):
-        return {}
-    if answer := values.get("variant"):
-        target, names = table.write_as_target(path, [answer])
-        return {"target": target, "variant": names[0]}
-    target, names = table.write_as_target(path, values.get("variants") or ())
-    return {"target": target, "variants": names} if names else {"target": target}
 
 
 def screen_for(as_json: bool = False) -> Any:

@@ -452,7 +452,7 @@ def clean(
     "loop report last > report.md",
     "loop report last --format html --output report.html",
     'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
-    work="session.command:report",
+    work="session.closing:report",
     mcp="reads",
     result="model.exported:ExportedSession",
     has_json=False,

@@ -12,7 +12,7 @@ from loop.model.base import Model, Printed
 from loop.model.verdict import Verdict
 from loop.report.screen import Screen, seconds_text
 from loop.session import recorded
-from loop.session.command import find_own_session
+from loop.session.closing import find_own_session
 from loop.session.recorded import ShownRecorded, ShownSession
 from loop.store import index, sessions
 from loop.store.rows import compute_row
@@ -72,14 +72,14 @@ def list_sessions(target: Path | None) -> SessionList:
         if row is None:
             lines.append(SessionLine(id=entry.folder, status="damaged", reason=entry.problem))
             continue
-        status = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
+        ending = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
         results: dict[str, Any] = {}
         if row.status is not None or row.recorded:
             # The report of an imported session may state no cost.
             usd = row.usd if row.charges or not row.recorded else None
             results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": row.fastest_text}
         facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
-        status = "recorded" if row.recorded else status
+        status = "recorded" if row.recorded else ending
         lines.append(SessionLine(id=entry.folder, status=status, **facts, **results))
     return SessionList(sessions=tuple(lines))
 

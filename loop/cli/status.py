@@ -19,9 +19,9 @@ from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.session import closing
 from loop.session.bounds import charges_so_far
+from loop.session.drive import TICKS, read_ticks
 from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import read_setting
-from loop.steps.ticks import TICKS, read_ticks
 from loop.store import index, sessions
 from loop.store.journal import finished_steps, open_step
 from loop.store.sessions import LOCK, SessionFolder

@@ -1,11 +1,13 @@
 """Drives a walk: writes each event to disk, shows it, checks the limits, then asks for the next one."""
 
+import contextlib
+import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from loop.base.documents import to_json
+from loop.base.documents import sums, to_json
 from loop.base.errors import ExitCode, LoopError, Stopped
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.machine.failures import find_machine_failure
@@ -13,7 +15,6 @@ from loop.model.record import Finished, Started, StepTick
 from loop.report.screen import Screen, seconds_text
 from loop.session.bounds import Bounds, Ending, make_interrupted_ending
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
-from loop.steps.ticks import TICKS, TickFile
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 
@@ -98,7 +99,7 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
     limits."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
-    with closing(walk.events()) as events:
+    with contextlib.closing(walk.events()) as events:
         try:
             with signals_as_flags():
                 raise_if_signalled()
@@ -141,6 +142,42 @@ def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Endi
     hint = f"{ending.resume_phrase}: {workshop.resume_command}" if workshop and status == "paused" else None
     seconds = event.seconds if isinstance(event, Ticked) else 0.0
     return Finished.of(started, action, status, ending.reason, hint=hint, seconds=seconds)
+
+
+TICKS = "ticks.jsonl"
+MAX_TICK_BYTES = 2**20
+"""Maximum size of the file of progress notes, which `loop status` reads. Later notes are dropped."""
+MIN_INTERVAL_S = 0.02
+"""Minimum seconds between two notes of one step. A note that comes sooner is dropped."""
+
+
+class TickFile:
+    """Appends progress notes to one file. Ignores write errors, so that they never end a session."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last_tick: StepTick | None = None
+
+    def add(self, tick: StepTick) -> None:
+        """Append a note if the file is not full. Of one attempt at a step, a note that repeats the last one or
+        comes too soon is dropped, unless it is a heartbeat."""
+        last = self._last_tick
+        is_same_attempt = last is not None and (last.key, last.attempt) == (tick.key, tick.attempt)
+        if last is not None and is_same_attempt and not tick.heartbeat:
+            is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
+            if tick.note == last.note or is_too_soon:
+                return
+        self._last_tick = tick
+        with contextlib.suppress(OSError):
+            if not self._path.exists() or self._path.stat().st_size < MAX_TICK_BYTES:
+                sums.append_sealed(self._path, json.dumps(tick.model_dump(mode="json")))
+
+
+def read_ticks(path: Path) -> list[StepTick]:
+    """All readable ticks; empty when the file is missing. Reports damaged lines and skips them."""
+    with contextlib.suppress(OSError):
+        return list(sums.sealed_lines(path, StepTick))
+    return []
 
 
 def make_store(folder: SessionFolder, journal: Journal) -> Callable[[WalkEvent], WalkEvent]:

@@ -292,26 +292,21 @@ def write_site(place: Path, files: Iterable[tuple[str, str]]) -> int:
         top_names = sorted({path.partition("/")[0] for path in paths})
         marker = {"schema_version": 1, "kind": KIND, "top": top_names}
         (scratch / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
-        _swap(scratch, place)
+        old = scratch.with_suffix(".old")
+        if place.is_dir():
+            os.rename(place, old)
+        try:
+            os.rename(scratch, place)
+        except OSError:  # Undo the first of the two renames.
+            if old.is_dir():
+                os.rename(old, place)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise file_error(place, "written", error) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return len(paths) + 1
-
-
-def _swap(scratch: Path, place: Path) -> None:
-    """Replace `place` by `scratch` with two renames. If the second fails, undo the first."""
-    old = scratch.with_suffix(".old")
-    if place.is_dir():
-        os.rename(place, old)
-    try:
-        os.rename(scratch, place)
-    except OSError:
-        if old.is_dir():
-            os.rename(old, place)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 class BuiltSite(Printed):

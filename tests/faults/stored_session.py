@@ -4,7 +4,7 @@ from pathlib import Path
 
 from loop.model.measurement import Segment
 from loop.model.record import Closed, Opened, StepTick
-from loop.steps.ticks import TICKS, TickFile
+from loop.session.drive import TICKS, TickFile
 from loop.store.sessions import SessionFolder
 from tests.makers import make_finished, make_measured, make_measurement, make_record, make_speed
 from tests.store.folders import make_session

@@ -12,7 +12,7 @@ from loop.cli.patterns import schema_text
 from loop.model.measurement import Segment
 from loop.model.record import Finished
 from loop.report.screen import Screen
-from loop.session import command as reports
+from loop.session import closing as reports
 from loop.store import index, journal, sessions
 from loop.store.sessions import SessionFolder, list_sessions
 from tests.makers import NOON

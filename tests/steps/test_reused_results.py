@@ -14,11 +14,11 @@ from loop.model.index import SessionRow
 from loop.model.record import Finished, StepTick
 from loop.model.target import Target
 from loop.proving.prove import GateOutput
+from loop.session.drive import TICKS, TickFile, read_ticks
 from loop.steps import setting
 from loop.steps.actions import AuditOutput, Cadence, audit
 from loop.steps.context import Context, Task
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
-from loop.steps.ticks import TICKS, TickFile, read_ticks
 from loop.store.rows import session_row
 from loop.workers.bench import Bench
 from tests.makers import make_finished, make_machine, make_session_head
