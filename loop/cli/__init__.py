@@ -110,8 +110,9 @@ def _print_error(error: LoopError) -> None:
 
 
 def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
-    """Call a function and return its result. Turn every exception except BrokenPipeError into a LoopError:
-    a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file."""
+    """Call a function and return its result. Turn every exception except BrokenPipeError and Stopped into a
+    LoopError: a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a temporary file,
+    which the hint names."""
     try:
         return work()
     except BrokenPipeError:
@@ -132,8 +133,17 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
             except FileNotFoundError:
                 message = "the folder in which this was called is gone"
                 raise UsageError(message, "go to one that is there, with `cd`") from error
-        message = f"bug in loop: {type(error).__name__}: {error}"
-        raise LoopError(message, _log_bug(), exit_code=ExitCode.BUG) from error
+        import tempfile
+        import traceback
+
+        hint = f"please report it with this: {traceback.format_exc()}"
+        with (
+            contextlib.suppress(OSError),
+            tempfile.NamedTemporaryFile("w", prefix="loop-bug-", suffix=".txt", delete=False) as file,
+        ):
+            traceback.print_exc(file=file)
+            hint = f"please report it with {file.name}"
+        raise LoopError(f"bug in loop: {type(error).__name__}: {error}", hint, exit_code=ExitCode.BUG) from error
 
 
 def _stop_on_signal(number: int, frame: FrameType | None) -> None:
@@ -145,16 +155,3 @@ def _stop_on_signal(number: int, frame: FrameType | None) -> None:
             os._exit(ExitCode.INTERRUPTED)
         frame = frame.f_back
     raise Stopped("interrupted", ExitCode.INTERRUPTED)
-
-
-def _log_bug() -> str:
-    """Write the traceback to a temporary file. Returns a hint that names the file."""
-    import tempfile
-    import traceback
-
-    try:
-        with tempfile.NamedTemporaryFile("w", prefix="loop-bug-", suffix=".txt", delete=False) as file:
-            traceback.print_exc(file=file)
-    except OSError:
-        return f"please report it with this: {traceback.format_exc()}"
-    return f"please report it with {file.name}"

@@ -130,7 +130,7 @@ def report_page(templates: Path, report: Path, status: str) -> str:
     for path, description in description_by_path.items():
         file = report.parent / path
         data = file.read_bytes() if file.is_file() else b""
-        figures.append(StoredFigure(file.stem, description, render_inline(description), 1, 1, "", data))
+        figures.append(StoredFigure(file.stem, description, render_inline(description), 1, "", data))
     html = render_page(templates, text, figures, status)
     session = report.parent.name
     back_link = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
@@ -207,7 +207,7 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
         if report and (file := report.parent / "figures/ratios.svg").is_file():
             title = "Ratio by workload, as the report has it"
             # An <img> with the file as its data, and of the file's size.
-            figure = StoredFigure("ratios", title, "", 1, 1, "", file.read_bytes()).html
+            figure = StoredFigure("ratios", title, "", 1, "", file.read_bytes()).html
         neighbours = {"older": ids[number], "newer": ids[number + 2]}
         yield page_path("sessions", row.id), "session", {"row": row, **neighbours, "figure": Markup(figure)}
 

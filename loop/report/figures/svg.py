@@ -59,7 +59,6 @@ class Figure:
     name: str
     title: str
     description: str
-    width: float
     height: float
     body: str
 
@@ -81,8 +80,8 @@ class Figure:
     @property
     def _head(self) -> str:
         """The opening tag of the SVG, with title and description for screen readers."""
-        box = f"0 0 {coord(self.width)} {coord(self.height)}"
-        width, height = coord(self.width * PIXELS_PER_UNIT), coord(self.height * PIXELS_PER_UNIT)
+        box = f"0 0 {coord(WIDTH)} {coord(self.height)}"
+        width, height = coord(WIDTH * PIXELS_PER_UNIT), coord(self.height * PIXELS_PER_UNIT)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="{box}" width="{width}" '
             f'height="{height}" role="img" aria-labelledby="{self.name}-title {self.name}-desc">'
@@ -95,7 +94,7 @@ def draw_figure(name: str, title: str, description: str, height: float, parts: I
     """A figure of these SVG parts on a background. `name`: letters and dashes; it becomes an id."""
     paper = f'<rect class="paper" fill="#fff" width="{coord(WIDTH)}" height="{coord(height)}"/>'
     texts = shortened(title, MAX_TEXT), shortened(description, MAX_TEXT)
-    return Figure(name, *texts, WIDTH, height, paper + "".join(parts))
+    return Figure(name, *texts, height, paper + "".join(parts))
 
 
 def coord(value: float) -> str:
