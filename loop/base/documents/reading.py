@@ -130,6 +130,8 @@ FORBIDDEN_CHARACTERS = re.compile(
 )
 """Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
 
+LINE_END = re.compile(r"\r\n|\r|\n")
+
 
 def load_yaml(source: Path | str, name: str | None = None) -> Document:
     """Read a YAML file or text, called `name` in messages. DefinitionError: not one plain YAML document."""
@@ -175,7 +177,7 @@ def _read(path: Path, name: str) -> str:
 
 def _position_after(text: str) -> Position:
     """Line and column of the character that follows `text`, the beginning of a file."""
-    lines = re.split(r"\r\n|\r|\n", text)
+    lines = LINE_END.split(text)
     return len(lines), len(lines[-1]) + 1
 
 
@@ -195,7 +197,9 @@ def _events(name: str, text: str) -> Iterator[Any]:
         if error.context_mark and "quoted" in str(error.context):
             mark = error.context_mark  # An open quote is noticed at the end of the file.
         position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        is_tab = text.split("\n")[position[0] - 1][position[1] - 1 :].startswith("\t")
+        # libyaml says what is missing at the end of the text on a line after the last one.
+        position = min(position, _position_after(text))
+        is_tab = LINE_END.split(text)[position[0] - 1][position[1] - 1 :].startswith("\t")
         got = "a tab: indent with spaces" if is_tab else error.problem or "a mistake in it"
         raise _definition_error(name, position, "YAML", got) from error
     except (ValueError, LookupError, RecursionError, OverflowError, yaml.YAMLError) as error:
