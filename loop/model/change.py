@@ -115,6 +115,8 @@ class BriefOutput(Output):
     """Hash of the patch. The gate checks that it judges exactly this edit."""
     candidate: int | None = None
     """Number of the campaign's candidate; None for a change by a person or a search."""
+    not_faster: bool = False
+    """A job has compared the candidate already, and that result rejects it: the gate skips its other steps."""
     proposals: tuple[Proposal, ...] = ()
     """Proposals that ended since the previous step."""
     jobs: tuple[JobRun, ...] = ()

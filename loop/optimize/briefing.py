@@ -25,7 +25,7 @@ from loop.model.change import Brief, BriefOutput, Standing, TriedChange, hosts_o
 from loop.model.measurement import Measurement
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
-from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, order_by_gain
+from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_beforehand
 from loop.optimize.edits import (
     AcceptedEdit,
     apply_proposal,
@@ -115,7 +115,7 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
         tree = yield from _create_worktree(context, focus.variant)
     brief = yield from _write_brief(context, focus, standings, tree, arguments)
     if context.task.campaign.is_unattended:
-        return (yield from offer_candidate(context, brief, tree))
+        return (yield from offer_candidate(context, brief, tree, arguments.gain))
     result = _accept_edit(context, brief, tree)
     error = "" if result.paused else (yield from compiler_errors(context, brief.variant, tree))
     return _pause(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else result
@@ -460,7 +460,9 @@ def unjudged_edits(context: Context) -> list[Proposal]:
     return [edit for edit in saved if edit.ended == "edited" and edit.number not in settled_numbers]
 
 
-def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAction[BriefOutput]:
+def offer_candidate(
+    context: Context, brief: Brief, tree: Worktree, least_gain: float
+) -> RunningAction[BriefOutput]:
     """Put an unjudged edit into the worktree for the gate; run the proposers first if there is none. Without any
     edit the step passes with none. Pauses the session if a proposer's program has to be logged in."""
     changes, workshop, terms = SessionChanges(context.finished), workshop_of(context), context.task.campaign
@@ -471,7 +473,8 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
     saved = read_proposals(workshop.briefs_folder.parent)
     reported = {proposal.number for proposal in changes.proposals}
     unreported = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
-    ordered, jobs = yield from order_by_gain(context, tree, unjudged_edits(context))
+    unjudged = unjudged_edits(context)
+    ordered, not_faster, jobs = yield from compare_beforehand(context, tree, unjudged, least_gain)
     # With jobs, a conflicting edit has already lost to the kept one, so it does not replace it.
     first_base = "" if terms.executor else changes.first_base
     edit = None
@@ -495,7 +498,8 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
     texts.append(f"so far {len(saved)} proposed, {kept_count} kept, {ai_use_text(use)}")
     report = {"message": "; ".join(texts), "proposals": tuple(unreported.values())}
     if edit is not None:
-        return Result(edit.model_copy(update={**report, "candidate": proposal.number, "jobs": jobs}))
+        judged = {"candidate": proposal.number, "not_faster": proposal.number in not_faster, "jobs": jobs}
+        return Result(edit.model_copy(update={**report, **judged}))
     needs_login = any(other.ended == "login" and other.number >= first_new for other in unreported.values())
     hint = f"log in to what `{terms.proposer}` runs, then: {brief.resume}" if needs_login else None
     return Result(BriefOutput(ok=True, brief=brief, hint=hint, **report), paused=needs_login)

@@ -4,24 +4,23 @@ import functools
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any, TypeVar
 
 from loop.base.documents import write_atomic
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.base.stats import speedup_text
 from loop.builds.build import find_build_by_id
 from loop.builds.resources import is_same_build
 from loop.gate import kernel
 from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.trust import read_origin
-from loop.model.change import DecisionOutput, JudgedOutput, Outcome, TriedChange, as_target_step
+from loop.model.change import DecisionOutput, JudgedOutput, TriedChange, as_target_step
 from loop.model.money import Gains
 from loop.model.output import Output, outputs_by_run
 from loop.model.record import Finished, latest_attempts
-from loop.model.verdict import SpeedVerdict, Verdict
+from loop.model.verdict import Verdict
 from loop.optimize import comparisons
 from loop.optimize.briefing import GainTerms, sum_spending
 from loop.optimize.session_changes import ChangeAtHand, SessionChanges, change_at_hand, edited_context, workshop_of
@@ -111,37 +110,6 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
     return (yield from on_edited_target(profile.profile)(context, terms))
 
 
-def decide_on_change(
-    failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
-) -> tuple[Outcome, str, float | None]:
-    """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if not timed). It
-    is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2
-    %) in the mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
-    speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
-    gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
-    untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
-    if failed_message is not None:
-        return "reverted", failed_message, gain
-    if untimed is not None:
-        return "reverted", f"{untimed.variant} is {untimed.verdict}: {untimed.reason}", gain
-    if gain is None:
-        return "reverted", "it was not compared with the incumbent", None
-    outcomes, speed = [speed.verdict for speed in speeds], f"{speedup_text(gain, 3)} the incumbent's speed"
-    slower = [speed for speed in speeds if speed.verdict == "slower"]
-    if slower:
-        worst = min(slower, key=lambda speed: speed.ratio)
-        where = f"slower on {len(slower)} of {len(speeds)} workloads"
-        return "reverted", f"{where}: {speedup_text(worst.ratio, 3)} on {worst.workload}", gain
-    if "faster" not in outcomes:
-        inconclusive = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
-        why = "no gain beyond noise" if inconclusive is None else f"not shown to be faster ({inconclusive.reason})"
-        counts = ", ".join(f"{word} on {outcomes.count(word)}" for word in dict.fromkeys(outcomes))
-        return "reverted", f"{why}: {speed}, {counts}", gain
-    if gain < 1 + least_gain:
-        return "reverted", f"{speed}, and {1 + least_gain:.3g}x was asked for", gain
-    return "kept", f"{speed}, faster on {outcomes.count('faster')} of {len(speeds)} workloads", gain
-
-
 def sum_gains(finished: Iterable[Finished]) -> Gains:
     """The kept changes, and the microseconds a call that they save (None if not timed): for each, the mean over
     workloads of the incumbent's time less its own. Changes build on each other, so their savings add up."""
@@ -171,7 +139,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
         at_hand.refuse_if_edited_since()
-    outcome, reason, gain = decide_on_change(*read_judgement(at_hand), arguments.gain)
+    outcome, reason, gain = comparisons.decide_on_change(*read_judgement(at_hand), arguments.gain)
     assert brief is not None
     change = TriedChange(
         number=brief.number,

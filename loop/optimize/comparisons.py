@@ -2,8 +2,8 @@
 
 - `check`: `loop kernels check` says in seconds whether an edit compiles, is right, and about how
   fast it is. It decides nothing. Only the gate keeps a change, with more workloads and evidence.
-- `paired`: the step of a job that compares a candidate with the incumbent. `order_by_gain` runs
-  such jobs for all waiting candidates at the same time.
+- `paired`: the step of a job that compares a candidate with the incumbent. `compare_beforehand`
+  runs such jobs for all waiting candidates at the same time.
 - `confirm`: the last incumbent against the start, at the end of a campaign.
 """
 
@@ -31,13 +31,13 @@ from loop.library import targets
 from loop.library.definitions import read_file
 from loop.model.base import Model
 from loop.model.campaign import Proposal
-from loop.model.change import Confirmed, ConfirmOutput, jobs_of
+from loop.model.change import Confirmed, ConfirmOutput, Outcome, jobs_of
 from loop.model.jobs import JobRun
 from loop.model.measurement import BASELINE, Build, Segment, VariantChecks
 from loop.model.output import Output
 from loop.model.record import KnownGood
 from loop.model.target import Target
-from loop.model.verdict import SpeedVerdict
+from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import count_operations, is_supported
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
 from loop.report import format as say
@@ -235,15 +235,47 @@ def compare_by_job(
     return Result(output_of_job(job, CompareOutput), samples_of(job)), (job.run_record,)
 
 
-def order_by_gain(
-    context: Context, tree: Worktree, proposals: Sequence[Proposal]
-) -> Generator[Tick, None, tuple[list[Proposal], tuple[JobRun, ...]]]:
-    """Compare all proposals in parallel jobs; returns them with most gain first, and the jobs. Proposals that
-    conflict with kept changes, or that no job could compare, come last. Without an executor, or for fewer than
-    two, the order stays and no job runs."""
+def decide_on_change(
+    failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
+) -> tuple[Outcome, str, float | None]:
+    """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if not timed). It
+    is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2
+    %) in the mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
+    speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
+    gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
+    untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
+    if failed_message is not None:
+        return "reverted", failed_message, gain
+    if untimed is not None:
+        return "reverted", f"{untimed.variant} is {untimed.verdict}: {untimed.reason}", gain
+    if gain is None:
+        return "reverted", "it was not compared with the incumbent", None
+    outcomes, speed = [speed.verdict for speed in speeds], f"{speedup_text(gain, 3)} the incumbent's speed"
+    slower = [speed for speed in speeds if speed.verdict == "slower"]
+    if slower:
+        worst = min(slower, key=lambda speed: speed.ratio)
+        where = f"slower on {len(slower)} of {len(speeds)} workloads"
+        return "reverted", f"{where}: {speedup_text(worst.ratio, 3)} on {worst.workload}", gain
+    if "faster" not in outcomes:
+        inconclusive = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
+        why = "no gain beyond noise" if inconclusive is None else f"not shown to be faster ({inconclusive.reason})"
+        counts = ", ".join(f"{word} on {outcomes.count(word)}" for word in dict.fromkeys(outcomes))
+        return "reverted", f"{why}: {speed}, {counts}", gain
+    if gain < 1 + least_gain:
+        return "reverted", f"{speed}, and {1 + least_gain:.3g}x was asked for", gain
+    return "kept", f"{speed}, faster on {outcomes.count('faster')} of {len(speeds)} workloads", gain
+
+
+def compare_beforehand(
+    context: Context, tree: Worktree, proposals: Sequence[Proposal], least_gain: float
+) -> Generator[Tick, None, tuple[list[Proposal], set[int], tuple[JobRun, ...]]]:
+    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order to judge
+    them, the numbers of those that show no gain, and the jobs. Those without a gain come first, because the
+    gate's other steps cannot save them; then those with most gain; last those that no job could compare, as
+    they conflict with kept changes or are wrong. Without an executor the order stays and no job runs."""
     step = context.task.first_step("change.compare")
-    if step is None or not context.task.campaign.executor or len(proposals) < 2:
-        return list(proposals), ()
+    if step is None or not context.task.campaign.executor:
+        return list(proposals), set(), ()
     terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         for proposal in proposals:
@@ -256,15 +288,19 @@ def order_by_gain(
             finally:
                 tree.revert()
         jobs = yield from _run_jobs(context, [*parts.values()])
-    gain_by_number: dict[int, float] = {}
+    gain_by_number, not_faster = dict[int, float](), set[int]()
     for number, job in zip(parts, jobs, strict=True):
         with suppress(WorkFailed, ValidationError):
             output = output_of_job(job, CompareOutput)
-            ratios = [verdict.ratio for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
-            if output.ok and ratios:
-                gain_by_number[number] = geometric_mean(ratios)
-    ordered = sorted(proposals, key=lambda proposal: -gain_by_number.get(proposal.number, 0.0))
-    return ordered, tuple(job.run_record for job in jobs)
+            outcome, _, gain = decide_on_change(None, output.verdicts, least_gain)
+            if gain is not None:
+                gain_by_number[number] = gain
+                not_faster |= {number} if outcome == "reverted" else set()
+
+    def turn(proposal: Proposal) -> tuple[bool, float]:
+        return proposal.number not in not_faster, -gain_by_number.get(proposal.number, 0.0)
+
+    return sorted(proposals, key=turn), not_faster, tuple(job.run_record for job in jobs)
 
 
 def _run_jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:

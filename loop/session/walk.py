@@ -99,6 +99,8 @@ SKIP_REASONS = {
     r"(\w+)\.right != \[\]": r"step \1 found no correct variant on this device",
     r"\w+\.wrong != \[\]": "no wrong variant",
     r"(\w+)\.good": r"step \1 did not pass",
+    r"\w+\.not_faster or .*": "a step before did not pass",
+    r"not \w+\.not_faster": "a job has shown no gain over the incumbent",
     r"\w+\.edited": "nothing was edited",
     r"not session\.wrong": "a variant is wrong",
 }

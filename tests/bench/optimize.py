@@ -27,7 +27,7 @@ from loop.base.stats import ratio_interval, winsorise
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
 from loop.model.verdict import SpeedVerdict
-from loop.optimize.candidate import decide_on_change
+from loop.optimize.comparisons import decide_on_change
 from loop.timing import samples, verdicts
 from loop.timing.against_known_good import is_hopeful
 from tests.bench.busy import RECORDED, replay

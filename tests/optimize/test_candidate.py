@@ -7,7 +7,8 @@ import pytest
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.record import Finished
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.optimize.candidate import decide_on_change, sum_gains
+from loop.optimize.candidate import sum_gains
+from loop.optimize.comparisons import decide_on_change
 from loop.timing.against_known_good import CompareOutput
 from tests.makers import make_finished, make_measurement
 
