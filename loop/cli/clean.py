@@ -113,9 +113,9 @@ def removable_caches() -> Iterator[Removable]:
 def clean(
     names: Sequence[str] = (), *, cache: bool = False, yes: bool = False, screen: Screen, as_json: bool = False
 ) -> int:
-    """List worktrees (or caches), ask, and remove the left-over ones. Returns the exit code.
-    `names`: remove only these, with their edits; empty: all left over without edits. The code is 1
-    if some stay because of edits. Raises UsageError for an unknown or needed name."""
+    """List worktrees (or caches), ask, and remove the left-over ones. `yes`: do not ask; `as_json`: neither, and
+    without `yes` nothing is removed. `names`: remove only these, with their edits; empty: all left over without
+    edits. Returns 1 if some stay because of edits. Raises UsageError for an unknown or needed name."""
     removables = list(removable_caches() if cache else removable_worktrees())
     items = {item.name: item for item, _ in removables}
     for name in names:

@@ -300,7 +300,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if read_origin(project.target):
         hint = "loop targets inspect TASK"
         raise UsageError("--on: a task of another format is judged here only", hint)
-    entry = machines.choose_host(machines.read_hosts(hosts_folder(project)), str(values["on"]))
+    entry = find_host(project, str(values["on"]))
     if values.get("resume"):  # The other machine trusts what is allowed here.
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
@@ -394,9 +394,10 @@ def unfetched_job(
     return None
 
 
-def hosts_folder(project: Project) -> Path | None:
-    """The project's folder, which may hold a hosts.yaml; None for the bundled project."""
-    return None if project.bundled else project.target
+def find_host(project: Project, name: str) -> HostEntry:
+    """The machine of this name, of the project's own hosts.yaml or the user's. Raises UsageError if there is
+    none."""
+    return machines.choose_host(machines.read_hosts(None if project.bundled else project.target), name)
 
 
 @contextlib.contextmanager
@@ -572,14 +573,15 @@ class HostList(Printed):
 
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    entries = machines.read_hosts(hosts_folder(find_project(target, Path.cwd())))
+    project = find_project(target, Path.cwd())
+    entries = machines.read_hosts(None if project.bundled else project.target)
     return HostList(hosts=tuple(map(HostRow.from_entry, entries.values())))
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     """Install this `loop` on a machine, and print what it lacks."""
     here = find_project(target, Path.cwd())
-    entry = machines.choose_host(machines.read_hosts(hosts_folder(here)), host)
+    entry = find_host(here, host)
     if entry.path.parent == here.target and not is_trusted(here):
         raise untrusted_error(here)  # The project's own hosts.yaml names the machine.
     with connection_to(entry, screen) as connection:
@@ -605,7 +607,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     """Run a machine's `stop:` command. Raises WorkFailed if it still runs."""
     here = find_project(target, Path.cwd())
-    entry = machines.choose_host(machines.read_hosts(hosts_folder(here)), host)
+    entry = find_host(here, host)
     if entry.host.stop is None:
         raise WorkFailed(warn_of_cost(entry, f"{entry.path} has no `stop:` for it"), "stop it yourself")
     stop_machine(entry, str(here.target), screen)

@@ -74,8 +74,8 @@ class PatternList(Printed):
 
 
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> tuple[PatternList, int]:
-    """All patterns, or those with all words; if none has all, those with most, best first.
-    The exit code is 1 if none matches."""
+    """All patterns; with words, those with all of them, best first; if none has all, those with most. Error
+    messages of recent sessions count, too. The exit code is 1 if none matches."""
     here = find_project(target, Path.cwd())
     patterns = {name: read.value for name, read in definitions.patterns(here).items()}
     names = list(patterns)

@@ -95,7 +95,8 @@ def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTer
 
 
 def make_campaign(**fields: Any) -> Campaign:
-    """A campaign from options; None means the default. Raises UsageError that names the wrong option."""
+    """A campaign from options, by the names of its fields; None means the default. Raises UsageError that names
+    the wrong option, or if the executor cannot work here."""
     if fields.get("executor"):
         executors.load_executor(fields["executor"])
     try:
@@ -126,7 +127,8 @@ class TrustGranted(Printed):
 
 
 def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
-    """Trust all that a project or a stored session (a folder with a head) runs. `variants`: answers to a task."""
+    """Trust all that a project or a stored session (a folder with a head) runs. `variants`: the answers to a task
+    of another format, which `target` was made of; UsageError for any other name."""
     if target is not None and (target / sessions.HEAD).is_file():
         session = SessionFolder(target.resolve())
         trusted_folder, trusted_commands = session.path, trust.session_commands(session.head())

@@ -129,7 +129,8 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
 
 
 def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """Run steps of the bench. Returns them and the exit code. Raises Stopped on Ctrl-C."""
+    """Run `loop kernels verify` or `measure`. Returns its finished steps and the exit code. Raises Stopped after
+    Ctrl-C, which `run_bench` turned into an exit code."""
     answer, code = run_bench(bench, screen)
     if code == ExitCode.INTERRUPTED:
         raise Stopped("interrupted", code)
@@ -316,7 +317,8 @@ class Audit:
         return tuple(rows), no_evaluator
 
     def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
-        """loop's verdict on each answer, on `MOST_CASES` workloads at most; `measure` also judges timed calls."""
+        """loop's verdict on each answer, on `MOST_CASES` workloads at most, up to its first failure. `subcommand`:
+        `verify`, or `measure`, which also judges timed calls."""
         request, target = self.request, self.setting.target
         sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])
@@ -330,7 +332,8 @@ class Audit:
         return {name: gate_verdict_on(name, finished) for name in names}
 
     def judge_by_evaluator(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
-        """The evaluator's verdict on each answer, honest first; or none, and the reason."""
+        """The evaluator's verdict on each answer, by name, and an empty text; or no verdict, and the reason: it
+        cannot run here, or does not pass the first answer, which is honest."""
         task, evaluator = self.task, theirs.EVALUATORS[self.task.format]
         if evaluator.needs_cuda(task) and not detect_gpus().usable:
             return {}, NO_GPU

@@ -103,7 +103,8 @@ class Cloud:
         return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
 
     def get_word(self, path: str, *expected: str) -> str:
-        """The server's one-word answer in capitals. Raises NoReply unless it is an expected one."""
+        """The server's one-word answer in capitals. Raises NoReply unless the status is 200 and the word
+        expected."""
         answer = self.get(path)
         word = answer.text.strip().upper()
         if answer.status != 200 or word not in expected:
@@ -241,7 +242,7 @@ def find_cloud() -> Cloud | None:
 
 
 def terms_of_machine() -> str:
-    """Cloud and terms, as `gcp spot` or `aws on_demand`; empty if no metadata server answers."""
+    """Cloud and terms, as `gcp spot` or `aws on_demand`, for `LOOP_TERMS`; empty if no metadata server answers."""
     cloud = find_cloud()
     with contextlib.suppress(NoReply):
         if cloud is not None:

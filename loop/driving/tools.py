@@ -194,7 +194,8 @@ class Tool:
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
-        """A pydantic model of the arguments; it rejects unknown names."""
+        """A pydantic model of the arguments; it rejects unknown names. A proposer is `person` or `tuner` only, for
+        an agent may not name a program."""
         fields: dict[str, Any] = {}
         for name, parameter in self.parameters.items():
             option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__

@@ -188,7 +188,8 @@ class Slot:
 
 
 class Executor:
-    """Distributes queued jobs to slots."""
+    """Distributes queued jobs to slots. Making one starts a thread for each slot, which waits for jobs until
+    `close` (or until its device has lost too many)."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = list(slots)
@@ -211,7 +212,8 @@ class Executor:
             self._change.notify_all()
 
     def state(self, job: JobFolder) -> State:
-        """State of a submitted job; `running` also while it waits. Raises LoopError if every slot has trouble."""
+        """State of a submitted job; `running` also while it waits in the queue. Raises LoopError if it has not
+        ended and every slot has trouble."""
         with self._change:
             if job in self._queue or job.id in self._running:
                 troubles = [slot.trouble for slot in self.slots if slot.trouble]
@@ -318,7 +320,8 @@ class Executor:
 
 
 def load_executor(name: str) -> Any:
-    """The module of the executor of this name. Raises UsageError if there is none, or if it cannot work here."""
+    """The module of the executor of this name, with `slots(width)`. Raises UsageError if there is none, or if it
+    cannot work here."""
     if name not in EXECUTOR_NAMES:
         hint = did_you_mean(name, EXECUTOR_NAMES) or f"there are {', '.join(EXECUTOR_NAMES)}"
         raise UsageError(f"no executor {name!r}", hint=hint)
@@ -383,8 +386,8 @@ def run_all_comparable(
 
 
 def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
-    """Jobs that timed on a device outside `group`, each with the reason. A group has the same model
-    and versions (`Where.group`). If `group` is empty: that of most jobs."""
+    """Jobs that timed something on a device outside `group`, each with the reason. A group has the same model and
+    versions (`Where.group`). If `group` is empty: the one that timed most of these jobs."""
     device_by_job = {job: job.device for job in jobs if job.task.times}
     devices = group_devices(device for device in device_by_job.values() if device)
     chosen = group or max(devices, key=lambda name: len(devices[name]), default="")

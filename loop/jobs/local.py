@@ -45,7 +45,8 @@ def split_cores(count: int) -> list[list[int]]:
 
 
 class LocalSlot(Slot):
-    """A GPU or the processor of this machine. `cores`: numbers its jobs may use; empty: all."""
+    """A GPU or the processor of this machine. `cores`: numbers its jobs may use; empty: all. `locks`: folder of
+    the GPUs' locks; None: one for all executors of this user."""
 
     def __init__(self, where: Where, cores: Sequence[int] = (), locks: Path | None = None) -> None:
         self.where, self.cores = where, cores

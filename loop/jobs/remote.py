@@ -75,7 +75,7 @@ class Unreachable(MachineFailure):
 
 
 class Connection:
-    """An ssh connection to a machine. As a context manager it ends its ssh process at exit."""
+    """An ssh connection to a machine, which the first call opens. As a context manager it ends its ssh process."""
 
     def __init__(self, entry: HostEntry) -> None:
         self.entry = entry
@@ -197,7 +197,9 @@ class Connection:
             return child.returncode, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
-        """The error to raise for what ssh or rsync printed. `is_cut`: the connection failed."""
+        """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there. `is_cut`: the
+        connection failed: then UsageError if a retry cannot help (`REMEDY_BY_ERROR`), else Unreachable. Without
+        it, WorkFailed: a script or a copy failed there."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()

@@ -84,9 +84,9 @@ def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
 
 
 def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
-    """Copy a job's sessions into the local sessions folder; returns their new folders. Raises WorkFailed if
-    another session has that name. Only the resumed session is replaced, and only if it did not also continue
-    here."""
+    """Copy a job's sessions into the local sessions folder, then delete the job's own `out/`. Returns their
+    folders here, also of one that an earlier call copied. Only the resumed session is replaced, and only if it did
+    not also continue here. Raises WorkFailed for that, and if another session has the name."""
     imported: list[Path] = []
     for session in sorted((folder.path / SESSIONS).glob("*")):
         name, destination = session.name, Path(sent.sessions) / session.name
@@ -251,8 +251,9 @@ class RemoteJobs(Connection):
         return text.decode(errors="replace").split("\n")
 
     def check_ready(self, tree: str = "-") -> tuple[str, int]:
-        """Home folder of the user there, and free disk space in KiB. `tree`: name of the project's folder there;
-        `-`: none. Raises UsageError if another `loop` is installed, LockHeld if a job uses `tree`."""
+        """Home folder of the user there, and free disk space in KiB (0: unknown). `tree`: name of the project's
+        folder there; `-`: none. Raises UsageError if no `loop` or another is installed, LockHeld if a job uses
+        `tree`."""
         home, digest, free_kb, *running = self._run(READY_SCRIPT, TREE=tree)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
@@ -298,8 +299,9 @@ class RemoteJobs(Connection):
         self._run(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, TERMS=terms_program)
 
     def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
-        """State of a job, and its output after the bytes of each stream that are known already. The
-        machine is not trusted: raises WorkFailed if the answer does not match `POLL_ANSWER`."""
+        """State of a job, and its output after the bytes of each stream that are known already. A job that did not
+        begin within `START_LIMIT_S` is `lost`. The machine is not trusted: raises WorkFailed if the answer does
+        not match `POLL_ANSWER`."""
         out, talk = str(stdout_bytes), str(stderr_bytes)
         lines = self._run(POLL_SCRIPT, ID=job, CHUNK=str(CHUNK_BYTES), OUT=out, TALK=talk)
         match = POLL_ANSWER.fullmatch(lines[0]) if len(lines) >= 4 else None

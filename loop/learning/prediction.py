@@ -26,7 +26,7 @@ from loop.model.record import Finished, SessionHead, SessionRecord, latest_attem
 from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
-from loop.report.screen import Screen, seconds_text, short_duration
+from loop.report.screen import Screen, seconds_text
 from loop.steps.setting import Setting
 from loop.store import index
 from loop.store import rows as row_of
@@ -401,10 +401,10 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         steps = ", ".join(step.id for step in planned.pattern.steps)
         interval = "-"
         if planned.low_s is not None and planned.high_s is not None:
-            interval = f"{short_duration(planned.low_s)}-{short_duration(planned.high_s)}"
+            interval = f"{seconds_text(planned.low_s)} to {seconds_text(planned.high_s)}"
         # A pattern that is not `planned` runs only if an outcome of another leads to it.
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
-        times = short_duration(planned.seconds), interval, planned.evidence
+        times = seconds_text(planned.seconds), interval, planned.evidence
         rows.append((number, planned.pattern.name, *times, steps + aside))
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
     screen.data("")

@@ -96,13 +96,15 @@ def is_noexec(folder: Path) -> bool:
 
 
 def machine_failure(number: int, folder: Path | None = None) -> MachineFailure:
-    """The error for a system error number with advice. `folder`: the folder to blame, if any."""
+    """The error for a system error number of `ADVICE`, with its advice. `folder`: named if the error concerns
+    one."""
     prefix = f"{folder}: " if folder and number in FOLDER_ERRORS else ""
     return MachineFailure(f"{prefix}{os.strerror(number)}", ADVICE[number].format(place=folder or "the disk"))
 
 
 def find_machine_failure(error: BaseException, folders: Folders) -> MachineFailure | None:
-    """The machine failure that caused an error, directly or by its chain of causes; else None."""
+    """The machine failure that an error is, or that caused it by its chain of causes; else None. `folders`: where
+    an error such as EACCES counts as a failure of the machine."""
     if isinstance(error, OSError) and error.errno == errno.EAGAIN:
         return machine_failure(errno.EAGAIN)  # From a fork: locks and pipes catch their own EAGAIN.
     cause: BaseException | None = error
@@ -152,7 +154,8 @@ class FolderWatch:
         self._measured_at = 0.0
 
     def measure(self) -> None:
-        """Note folders that have become full or unwritable since the step began. Call it at every tick."""
+        """Note folders that have become full or unwritable since the step began. Call it at every tick: it
+        measures at most every `MIN_INTERVAL_S`."""
         if time.monotonic() - self._measured_at < MIN_INTERVAL_S:
             return
         self._measured_at = time.monotonic()

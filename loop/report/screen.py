@@ -205,15 +205,8 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     return lines
 
 
-def short_duration(seconds: float) -> str:
-    """A duration for tables: `0.3s`, `12s`, `4m`, `2.1h`."""
-    if seconds < 90:
-        return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
-    return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.1f}h"
-
-
 def seconds_text(seconds: float) -> str:
-    """A duration for sentences: `0.32 s`, `12 s`, `3 min 05 s`."""
+    """A duration on the screen: `0.32 s`, `12 s`, `3 min 05 s`."""
     if seconds < 10:
         return f"{seconds:.2g} s" if seconds >= 0.095 else f"{seconds:.2f} s"
     if seconds < 120:

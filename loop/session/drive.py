@@ -115,8 +115,15 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
                 raise
             ending = make_interrupted_ending(stop)
             bounds.free_reserve()  # On a full disk, this is room for the interrupted step's record.
-            if isinstance(last_event, StepBegan | Ticked):
-                record = _record_interrupted_step(walk, last_event, ending)
+            if isinstance(last_event, StepBegan | Ticked):  # A step was running: it ends like the walk.
+                started, workshop = last_event.started, walk.context.task.workshop
+                steps = walk.resolved.find_pattern(started.pattern).pattern.steps
+                (action,) = [step.action for step in steps if step.id == started.step]
+                status, hint = ending.status or "aborted", ""
+                if workshop and status == "paused":
+                    hint = f"{ending.resume_phrase}: {workshop.resume_command}"
+                seconds = last_event.seconds if isinstance(last_event, Ticked) else 0.0
+                record = Finished.of(started, action, status, ending.reason, hint=hint or None, seconds=seconds)
                 show.print_event(store(StepEnded(record)))
             return ending
     if walk.failure is not None:  # A failure of the machine paused the last step.
@@ -130,18 +137,6 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
     stop_text = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
     show.screen.say(f"no further step is begun: {stop_text}")
     return Ending(None, walk.stop_reason or "", code, stop_text)
-
-
-def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Ending) -> Finished:
-    """The record, `paused` or `aborted`, of the step that ran when the walk was interrupted. `event`: the step's
-    last."""
-    started, workshop = event.started, walk.context.task.workshop
-    steps = walk.resolved.find_pattern(started.pattern).pattern.steps
-    (action,) = [step.action for step in steps if step.id == started.step]
-    status = ending.status or "aborted"
-    hint = f"{ending.resume_phrase}: {workshop.resume_command}" if workshop and status == "paused" else None
-    seconds = event.seconds if isinstance(event, Ticked) else 0.0
-    return Finished.of(started, action, status, ending.reason, hint=hint, seconds=seconds)
 
 
 TICKS = "ticks.jsonl"

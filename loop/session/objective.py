@@ -193,7 +193,8 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
 
 
 def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
-    """`5 % faster than at the start, nothing wrong: reached (1.07x)`; empty without an objective."""
+    """`5 % faster than at the start, nothing wrong: reached (1.07x)`, or `missed` with what is false, or `not
+    judged` with the reason; empty without an objective."""
     objective = record.objective
     if objective is None:
         return ""

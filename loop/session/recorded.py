@@ -1,7 +1,6 @@
 """`loop sessions import`: reads sessions that were recorded without loop, stores and shows their rows."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from loop.base.documents import content_hash, sums
@@ -112,38 +111,34 @@ def read_histories(name: str = SHIPPED_NAME) -> list[History]:
     return [read_file(file, History).value for file in sorted(shipped("sessions/history").glob("*.yaml"))]
 
 
-def recorded_sessions(history: History) -> Iterator[RecordedSession]:
-    """The sessions of a history, each with an id of its own and the rows that are about it."""
-    digest = content_hash(history.source.encode())[:6]
-    for position, row in enumerate(history.sessions, start=1):
-        slug = re.sub(r"[^a-z0-9+.-]", "-", row.id.lower())
-        yield RecordedSession(
-            id=f"{ID_PREFIX}{digest}-{slug}",
-            source=history.source,
-            when=history.when,
-            gpu=history.gpu,
-            position=position,
-            row=row,
-            steps=history.steps.get(row.id, []),
-            measurements=history.measurements.get(row.id, []),
-        )
-
-
 def import_sessions(name: str, target: Path | None) -> Imported:
     """Store the sessions of the histories `name`: one file, or those shipped. Sessions that were stored before
     are written anew. Stores none if any file has a mistake."""
     root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
-    new_ids, known_ids = list[str](), list[str]()
-    for session in (session for history in histories for session in recorded_sessions(history)):
-        folder = root / session.id
-        (known_ids if folder.exists() else new_ids).append(session.id)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            sums.write_sealed(folder / RECORDED, session)
-        except OSError as error:
-            raise write_error(root, error) from error
-    sources = tuple(", ".join(filter(None, (history.source, history.when))) for history in histories)
-    return Imported(imported=tuple(new_ids), already=tuple(known_ids), sources=sources)
+    new_ids, known_ids, sources = list[str](), list[str](), list[str]()
+    for history in histories:
+        sources.append(", ".join(filter(None, (history.source, history.when))))
+        digest = content_hash(history.source.encode())[:6]
+        for position, row in enumerate(history.sessions, start=1):
+            slug = re.sub(r"[^a-z0-9+.-]", "-", row.id.lower())
+            session = RecordedSession(
+                id=f"{ID_PREFIX}{digest}-{slug}",
+                source=history.source,
+                when=history.when,
+                gpu=history.gpu,
+                position=position,
+                row=row,
+                steps=history.steps.get(row.id, []),
+                measurements=history.measurements.get(row.id, []),
+            )
+            folder = root / session.id
+            (known_ids if folder.exists() else new_ids).append(session.id)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                sums.write_sealed(folder / RECORDED, session)
+            except OSError as error:
+                raise write_error(root, error) from error
+    return Imported(imported=tuple(new_ids), already=tuple(known_ids), sources=tuple(sources))
 
 
 def find_recorded(root: Path, name: str) -> RecordedSession | None:

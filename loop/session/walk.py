@@ -4,11 +4,12 @@ It neither prints nor writes. Its driver stores each record before it asks for t
 """
 
 import ast
+import functools
 import re
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -161,7 +162,7 @@ class PatternState:
 
 @dataclass
 class Walk:
-    """One walk over a plan. `earlier`: records from before a resume. `session_values`: gives `session.*`."""
+    """One walk over a plan. `earlier_records`: from before a resume, in the journal's order."""
 
     resolved: ResolvedPlan
     context: Context
@@ -181,13 +182,19 @@ class Walk:
     has_bug: bool = False
     """Whether an action raised an unexpected exception: a bug of loop, not of the kernel."""
     folders: Folders = field(default_factory=Folders)
-    reusable: dict[Key, Finished] = field(init=False)
-    """Earlier records that this walk reuses instead of running the step again."""
     answer_counts: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
     """(pattern, answering pattern) to how often that answer was chosen; `visits` limits it."""
 
-    def __post_init__(self) -> None:
-        self.reusable = reusable_records(self.earlier_records)
+    @functools.cached_property
+    def reusable(self) -> dict[Key, Finished]:
+        """By key, the last earlier record of each step that ended, which this walk reuses instead of running the
+        step again. Left out are steps after one that made something else later (see `drop_later_records`)."""
+        records: dict[Key, Finished] = {}
+        for record in self.earlier_records:
+            if record.status in ("passed", "failed", "skipped"):
+                drop_later_records(records, record)
+                records[record.key] = record
+        return records
 
     def events(self) -> Generator[WalkEvent, None, None]:
         """Run the plan's patterns and yield what happens. A pattern that answers an outcome (by `next`) runs next,
@@ -381,17 +388,6 @@ class Walk:
                 self.answer_counts[visit] += 1
                 return rule.pattern if self.answer_counts[visit] <= rule.visits else None
         return None
-
-
-def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
-    """By key, the last record of each step that ended, if a resume may reuse it: no step before it made something
-    else later (see `drop_later_records`). `earlier`: in the order of the journal."""
-    records: dict[Key, Finished] = {}
-    for record in earlier:
-        if record.status in ("passed", "failed", "skipped"):
-            drop_later_records(records, record)
-            records[record.key] = record
-    return records
 
 
 def identity_of(record: Finished) -> str | None:
