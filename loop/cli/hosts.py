@@ -27,11 +27,11 @@ from loop.cli.command import Command
 from loop.jobs import executor, remote
 from loop.jobs import folder as job_files
 from loop.jobs import hosts as machines
-from loop.jobs import remote_jobs as sent_jobs
+from loop.jobs import ssh as sent_jobs
 from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
 from loop.jobs.hosts import HostEntry
 from loop.jobs.remote import LOOP_FOLDER, Unreachable, retry_unreachable
-from loop.jobs.remote_jobs import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, tree_in_use_error
+from loop.jobs.ssh import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.learning.unresolved import sessions_needed
 from loop.library import trust
 from loop.library.hosted import HOSTS_FILE, read_terms

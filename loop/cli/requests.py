@@ -18,7 +18,7 @@ from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
 from loop.model.exported import ExportedSession
 from loop.report.screen import Screen
-from loop.session.bounds import SessionLimits
+from loop.session.drive import SessionLimits
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session
 from loop.steps.setting import list_what_runs, read_setting

@@ -18,8 +18,7 @@ from loop.report import format as say
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.session import closing
-from loop.session.bounds import charges_so_far
-from loop.session.drive import TICKS, read_ticks
+from loop.session.drive import TICKS, charges_so_far, read_ticks
 from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import read_setting
 from loop.store import index, sessions

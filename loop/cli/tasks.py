@@ -34,15 +34,8 @@ from loop.model.workloads import expand_sets, format_entry, make_entry
 from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
-from loop.timing.theirs import (
-    HEADS,
-    EvaluatorTerms,
-    VerdictPair,
-    ask_evaluator,
-    pair_verdicts,
-    reason_lines,
-    verdict_row,
-)
+from loop.timing import theirs as evaluating
+from loop.timing.theirs import EvaluatorTerms, VerdictPair
 from loop.workers.judge_process import run_untimed
 
 ROUNDS = 6
@@ -101,10 +94,10 @@ class TwoVerdicts(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a row per answer, what was not exercised, and the reasons of both judges."""
-        screen.table(HEADS, map(verdict_row, self.verdicts))
+        screen.table(evaluating.HEADS, map(evaluating.verdict_row, self.verdicts))
         for text in self.not_exercised:
             screen.data(f"not exercised: {text}")
-        for text in reason_lines(self.verdicts):
+        for text in evaluating.reason_lines(self.verdicts):
             screen.prose(text)
 
 
@@ -120,8 +113,8 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        evaluator_verdict = run_to_end(ask_evaluator(task, Path(answer), request.terms))
-        verdicts = pair_verdicts(task, name, finished, evaluator_verdict)
+        evaluator_verdict = run_to_end(evaluating.ask_evaluator(task, Path(answer), request.terms))
+        verdicts = evaluating.pair_verdicts(task, name, finished, evaluator_verdict)
         judged.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
     missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
     verdicts_on = tuple(judged)
@@ -343,7 +336,7 @@ class Audit:
         verdicts: dict[str, Verdict] = {}
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-            verdict = run_to_end(ask_evaluator(task, path, terms))
+            verdict = run_to_end(evaluating.ask_evaluator(task, path, terms))
             if number == 1 and verdict.status != "right":  # The first answer is an honest one.
                 return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"
             verdicts[name] = verdict

@@ -11,7 +11,7 @@ where.json      the device it ran on (`Where`)
 out/            its results; sessions are in `out/sessions`
 manifest.json   hashes of all files in out/
 rc              the command's exit code, written last
-sent.json       exists if a command sent the job to another machine (`loop.jobs.remote_jobs.SentJob`)
+sent.json       exists if a command sent the job to another machine (`loop.jobs.ssh.SentJob`)
 """
 
 import contextlib

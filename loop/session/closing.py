@@ -28,18 +28,11 @@ from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
 from loop.report.screen import Screen, table_lines, terminal_columns
 from loop.report.sections import print_sections, section_fields
-from loop.session import recorded
-from loop.session.bounds import Ending
-from loop.session.first_screen import first_screen
+from loop.session import objective as judging
+from loop.session import page, recorded
+from loop.session.drive import Ending
 from loop.session.next_session import proposal_text
-from loop.session.objective import (
-    compute_session_values,
-    grade_session,
-    judge_objective,
-    skipped_if_nothing_judged,
-)
 from loop.session.opening import SessionRequest
-from loop.session.page import DEFAULT_LIMIT_BYTES, View, markdown_summary, render_session, sections_by_fold
 from loop.steps.setting import Setting, architecture_mismatch, read_setting
 from loop.store import index, journal, sessions
 from loop.store.sessions import CHANGES, SessionFolder
@@ -69,9 +62,9 @@ def make_record(
     card = rates(setting.project).with_waiting_person(head.attended)
     objective = None
     if status in ("passed", "failed"):
-        objective = judge_objective(head, finished, compute_session_values(card, head, finished))
-    status, reason = skipped_if_nothing_judged(head, finished, status, reason)
-    letter, grade_reason = grade_session(head.plan.plan, status, reason, finished, objective, duration_s)
+        objective = judging.judge_objective(head, finished, judging.compute_session_values(card, head, finished))
+    status, reason = judging.skipped_if_nothing_judged(head, finished, status, reason)
+    letter, grade_reason = judging.grade_session(head.plan.plan, status, reason, finished, objective, duration_s)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]  # Not imported ones.
     ai, why_no_ai = proposing.read_session_use(folder)
@@ -135,12 +128,12 @@ def sentences_on_untested(setting: Setting, head: SessionHead) -> list[str]:
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
     """The report of a session as Markdown, and its figures."""
     templates = setting.project.definitions_folder("templates") or shipped("templates")
-    return render_session(templates, make_view(setting, record, folder))
+    return page.render_session(templates, make_view(setting, record, folder))
 
 
-def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> View:
+def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> page.View:
     """All data of a report: the record, its steps, and earlier failures."""
-    return View(
+    return page.View(
         record=record,
         finished=folder.finished(),
         recall_lines=FailureHistory(setting.project, record.head).describe_failures,
@@ -166,9 +159,9 @@ def print_outcome(
         screen.data(to_json(outcome_as_json(setting, record, folder)))
     if not (request.json or request.events):
         screen = screen.on_stdout()
-        sections = [section for _fold, section in sections_by_fold(View(record, finished))]
+        sections = [section for _fold, section in page.sections_by_fold(page.View(record, finished))]
         print_sections([section for section in sections if section.screen], screen)
-    summary = first_screen(record, finished)
+    summary = page.first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
     lines = list[str]()
     for section in summary.further_sections:
@@ -213,13 +206,13 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
     values = {**vars(head), **vars(record)}
     step = _waiting_step(finished)
     output = read_output(step, BriefOutput) if step is not None else None
-    page = brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
-    folds = sections_by_fold(make_view(setting, record, folder))
+    brief_page = brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
+    folds = page.sections_by_fold(make_view(setting, record, folder))
     exported = ExportedSession(
         **{name: values[name] for name in ExportedSession.model_fields if name in values},
         report=str(folder.report),
         waiting_for=pending_user_task(finished),
-        brief=str(page.with_suffix(".json")) if page else "",
+        brief=str(brief_page.with_suffix(".json")) if brief_page else "",
         steps=latest_attempts(finished),
         failures=FailureHistory(setting.project, head).describe_failed_steps(finished),
         diagnoses=make_diagnoses(head, finished),
@@ -240,7 +233,7 @@ def report(
     target: Path | None,
     output: Path | None,
     screen: Screen,
-    limit: int = DEFAULT_LIMIT_BYTES,
+    limit: int = page.DEFAULT_LIMIT_BYTES,
     link: str = "",
     *,
     as_json: bool = False,
@@ -255,7 +248,7 @@ def report(
     if record is None:
         raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
     if form == SUMMARY:  # Works without the project's definitions.
-        screen.data(markdown_summary(record, folder.finished(), limit, link))
+        screen.data(page.markdown_summary(record, folder.finished(), limit, link))
         return ExitCode.OK
     setting = read_setting(target)
     if form == "json":

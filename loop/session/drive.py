@@ -1,22 +1,195 @@
-"""Drives a walk: writes each event to disk, shows it, checks the limits, then asks for the next one."""
+"""Drives a walk: writes each event to disk, shows it, checks the limits, then asks for the next one.
+
+The limits end a session before its plan is done: minutes, dollars, and preemption of its machine.
+"""
 
 import contextlib
 import json
+import math
+import os
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loop.base.documents import sums, to_json
-from loop.base.errors import ExitCode, LoopError, Stopped
+from loop.base.documents import nearest, sums, to_json
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
+from loop.cloud.clouds import CHOICES, Watch
 from loop.machine.failures import find_machine_failure
-from loop.model.record import Finished, Started, StepTick
+from loop.model.change import hosts_of
+from loop.model.jobs import HostUse
+from loop.model.money import AiUse, Bill, RateCard
+from loop.model.plan import ResolvedPlan
+from loop.model.record import Finished, Line, SessionHead, Started, Status, StepTick
+from loop.money.bill import SessionUse, make_bill
 from loop.report.screen import Screen, seconds_text
-from loop.session.bounds import Bounds, Ending, make_interrupted_ending
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
+from loop.store import journal, sessions
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
+
+REPORT_S, REPORT_SHARE = 2.0, 0.1
+"""Seconds of a budget that are kept back to write the report; at most this share of the budget."""
+LONGEST_S = 1e7
+"""Seconds, about four months: a budget that lasts longer than that is no limit."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a walk ended: status, reason and exit code."""
+
+    status: Status | None
+    """None when the walk reached its end: then the step records decide the status."""
+    reason: str
+    exit_code: int
+    why_not_reached: str = "the session did not get there"
+    """Why the other planned steps were not done, for the report."""
+    is_mid_step: bool = False
+    """Whether the walk was interrupted while a step was running."""
+    unwatched_sentences: tuple[str, ...] = ()
+    """Sentences for the report: why the machine was not watched for preemption."""
+    repair: str = ""
+    """What the user has to repair before the session can resume; empty for nothing."""
+
+    @property
+    def resume_phrase(self) -> str:
+        """The words that a message prints before the resume command, such as `go on with`."""
+        if self.repair:
+            return f"{self.repair}; then go on with"
+        return "go on, with more or no budget" if self.exit_code == ExitCode.OVER_BUDGET else "go on with"
+
+
+def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
+    """The ending of a walk that preemption, the budget, a signal or a machine failure interrupted."""
+    reason, code = str(stop), stop.exit_code
+    if isinstance(stop, MachineFailure):
+        why = "the machine failed before it was done"
+        return Ending("paused", reason, code, why, is_mid_step=True, repair=stop.hint or "")
+    if code == ExitCode.PAUSED:
+        why = "the session was paused before it was done"
+        return Ending("paused", reason, code, why, is_mid_step=True)
+    if code == ExitCode.OVER_BUDGET:
+        why = "the budget did not reach so far"
+        return Ending("aborted", reason, code, why, is_mid_step=True)
+    return Ending("aborted", reason, code)  # A signal, as ^C.
+
+
+@dataclass
+class Bounds:
+    """The limits of one walk: seconds (dollars are converted to seconds) and a preemption watch."""
+
+    limit_s: float = math.inf
+    """Seconds that all walks of a session (the first and each resume) may take together."""
+    limit_text: str = ""
+    """The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`."""
+    earlier_walks_s: float = 0.0
+    """Seconds that earlier walks of the session took."""
+    expected_by_step: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    """(pattern, step) to its expected seconds and where they come from: `measured` or `prior`."""
+    preemption_watch: Watch | None = None
+    reserve: Path | None = None
+    """A file that only occupies disk space. Deleting it makes room for the last journal lines."""
+
+    def free_reserve(self) -> None:
+        """Delete the reserve file, so that the last records fit on a full disk."""
+        if self.reserve is not None:
+            with contextlib.suppress(OSError):
+                self.reserve.unlink(missing_ok=True)
+
+    def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
+        """Raise Stopped for a preemption notice, a limit that is reached, or a due step that is expected to exceed
+        it. `walked_s`: seconds of this walk so far."""
+        if self.preemption_watch is not None and self.preemption_watch.notice:
+            raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
+        report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
+        remaining_s = self.limit_s - report_s - self.earlier_walks_s - walked_s
+        budget = f"its budget of {self.limit_text}"
+        if isinstance(event, StepBegan | Ticked) and remaining_s <= 0:
+            raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
+        if isinstance(event, StepDue):
+            step = f"{event.pattern}/{event.step}"
+            if remaining_s <= 0:
+                raise Stopped(f"{budget} is spent before {step}", ExitCode.OVER_BUDGET)
+            expected_s, evidence = self.expected_by_step.get((event.pattern, event.step), (0.0, ""))
+            if expected_s > remaining_s:
+                needed_text = f"{step} takes about {expected_s:.1f} s ({evidence})"
+                remaining_text = f"{remaining_s:.1f} s are left of {budget}"
+                raise Stopped(f"{needed_text}, and {remaining_text}", ExitCode.OVER_BUDGET)
+
+
+def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
+    """The most seconds (in steps of 1 ms, at most `LONGEST_S`) that cost at most `usd`; 0 if none do.
+    `cost_usd(seconds)` must not decrease."""
+    milliseconds = range(int(LONGEST_S * 1000))
+    return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
+
+
+def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
+    """(pattern, step) to its expected seconds and `measured`, by earlier sessions; else its share of the pattern's
+    expected time, by its budget, and `prior`."""
+    expected: dict[tuple[str, str], tuple[float, str]] = {}
+    for planned in plan.patterns:
+        budget_s = sum(step.budget_s for step in planned.pattern.steps)
+        for step in planned.pattern.steps:
+            share_s = planned.seconds * step.budget_s / budget_s
+            measured_s = planned.step_s.get(step.id)
+            value = (share_s, "prior") if measured_s is None else (measured_s, "measured")
+            expected[planned.pattern.name, step.id] = value
+    return expected
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    """The user's limits on all walks of a session: minutes, dollars, and which cloud is watched."""
+
+    minutes: float | None = None
+    usd: float | None = None
+    watched_cloud: str = field(default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
+
+    def check(self, head: SessionHead, card: RateCard) -> None:
+        """Raise UsageError for a limit not above 0, an unknown cloud or GPU price, or too few dollars to begin."""
+        for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
+        if self.watched_cloud not in CHOICES:
+            suggestions = nearest(self.watched_cloud, CHOICES) or [", ".join(CHOICES)]
+            hint = f"LOOP_WATCH_PREEMPTION={suggestions[0]}"
+            raise UsageError(f"unknown cloud {self.watched_cloud!r} to watch", hint=hint)
+        if self.usd is None:
+            return
+        first_bill = charges_so_far(0.0, card, head)  # A cloud can charge a minimum time at once.
+        unpriced = [missing.reason for missing in first_bill.unmeasured if missing.resource == "gpu"]
+        if unpriced:
+            raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
+        if first_bill.usd >= self.usd:
+            charge = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
+            hint = "allow more; `loop cost rates` shows the prices"
+            raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
+
+    def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
+        """The bounds of one walk by the stricter limit. Starts the preemption watch. `lines`: the journal so far,
+        whose time counts. `ai`: AI use so far; None: unknown."""
+        hosts = hosts_of(journal.finished_steps(lines))
+        limits = [(math.inf, "")]  # (seconds, the limit in words)
+        if self.minutes is not None:
+            limits.append((self.minutes * 60, seconds_text(self.minutes * 60)))
+        if self.usd is not None:
+            seconds = affordable_seconds(self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd)
+            ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
+            limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{ai_text}"))
+        limit_s, limit_text = min(limits)
+        earlier_walks_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
+        return Bounds(limit_s, limit_text, earlier_walks_s, expected_seconds_by_step(head.plan), watch)
+
+
+def charges_so_far(
+    seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
+) -> Bill:
+    """The bill of the first `seconds` of a session. `ai`: its AI use. `hosts`: machines that ran its jobs."""
+    used = SessionUse(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
+    return make_bill(used, card.with_waiting_person(head.attended))
 
 
 @dataclass

@@ -9,16 +9,9 @@ from pathlib import Path
 from loop.base.errors import LoopError, UsageError
 from loop.bisect.section import show_command
 from loop.gate.kernel import is_too_large_to_emulate
+from loop.learning import next_plan
 from loop.learning.learnings import explain_location
-from loop.learning.next_plan import (
-    ALL_RIGHT,
-    Idea,
-    TargetState,
-    describe_benefit,
-    propose_sessions,
-    unjudged_sentence,
-    wrong_sentence,
-)
+from loop.learning.next_plan import Idea, TargetState
 from loop.learning.prediction import predicted_cost_text, predicted_time_text, with_prediction
 from loop.library import targets
 from loop.library.rates import rates
@@ -88,7 +81,7 @@ class NextSession(Printed):
         """A section on wrong variants, and on variants that no session judged."""
         lines = [*self.wrong, *([self.unjudged] if self.unjudged else [])]
         title = "Wrong" if self.wrong else "Not judged" if lines else "Outputs"
-        return Section(title, tuple(lines) or (ALL_RIGHT,))
+        return Section(title, tuple(lines) or (next_plan.ALL_RIGHT,))
 
     @property
     def section(self) -> Section:
@@ -141,11 +134,11 @@ def propose_next(
         chain=head.plan.plan.patterns,
         expected=", ".join(filter(None, (predicted_time_text(head), cost))),
         predicted=head.predicted,
-        benefit=describe_benefit(idea),
+        benefit=next_plan.describe_benefit(idea),
         why=idea.why,
         command=_shell_command(idea, setting, target_options, host_options),
-        wrong=tuple(map(wrong_sentence, state.failures_by_variant(rows).values())),
-        unjudged=unjudged_sentence(unjudged) if unjudged else "",
+        wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),
+        unjudged=next_plan.unjudged_sentence(unjudged) if unjudged else "",
         others=tuple(
             OtherIdea(objective=other.objective, plan=other.plan, why=other.why)
             for other in all_ideas
@@ -165,7 +158,7 @@ def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetSt
         names = tuple(name for name in row.inconclusive if name in main_names)
         main_rows.append(row.model_copy(update={"inconclusive": names}))
     present_ideas = []
-    for idea in propose_sessions(main_rows, state, Counter(change.variant for change in reverted)):
+    for idea in next_plan.propose_sessions(main_rows, state, Counter(change.variant for change in reverted)):
         # The plan of an earlier session may have been deleted since.
         is_deleted = idea.failed_check and idea.plan not in setting.plans
         present_ideas.append(replace(idea, plan="baseline") if is_deleted else idea)

@@ -23,7 +23,7 @@ from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.optimize.edits import may_edit_variant
 from loop.repository.reading import read_revision
-from loop.session.bounds import SessionLimits
+from loop.session.drive import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 from loop.timing import theirs

@@ -28,8 +28,7 @@ from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.reading import read_revision
 from loop.session import closing, opening
-from loop.session.bounds import Ending
-from loop.session.drive import Show, drive, make_store
+from loop.session.drive import Ending, Show, drive, make_store
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import compute_session_values, refuse_unmet_requirement
 from loop.session.walk import Walk

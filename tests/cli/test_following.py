@@ -14,11 +14,11 @@ from loop.base.locks import locked
 from loop.base.places import Project
 from loop.cli import hosts
 from loop.cli.hosts import _bring_back, keep_or_stop_machine, unfetched_job
-from loop.jobs import remote_jobs as noted
+from loop.jobs import ssh as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
 from loop.jobs.hosts import Host, HostEntry
 from loop.jobs.remote import Unreachable
-from loop.jobs.remote_jobs import PollResult, RemoteJobs, SentJob, tree_in_use_error
+from loop.jobs.ssh import PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.model import change
 from loop.model.campaign import Campaign
 from loop.model.jobs import JobRun

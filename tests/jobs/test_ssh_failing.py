@@ -16,8 +16,7 @@ from loop.jobs.executor import Executor, run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
 from loop.jobs.hosts import HostEntry
 from loop.jobs.remote import Unreachable
-from loop.jobs.remote_jobs import PollResult, RemoteJobs
-from loop.jobs.ssh import SshSlot
+from loop.jobs.ssh import PollResult, RemoteJobs, SshSlot
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loop.base.errors import LoopError, Stopped
-from loop.session.bounds import Bounds, SessionLimits, affordable_seconds, expected_seconds_by_step
+from loop.session.drive import Bounds, SessionLimits, affordable_seconds, expected_seconds_by_step
 from loop.session.walk import StepDue
 from tests.makers import make_card, make_machine, make_pattern, make_plan, make_session_head
 from tests.money.test_charging import card
