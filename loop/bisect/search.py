@@ -170,8 +170,9 @@ class Observations:
     range of positions by its ends, `low` and `high`, which differ."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        """Sort the probes' values by position: commits that build the same program share one, the
-        good end is 0. Ratios to other commits than the good end belong to other searches."""
+        """Sort the probes' values by position: commits that build the same program share one, the good end is 0. A
+        measured probe without a finite value counts as lost. Ratios to another commit than the good end count in a
+        confirmation only."""
         self.problem = problem
         self.fit = functools.cache(self._fit)
         self.values_at: dict[int, list[float]] = {}
@@ -548,7 +549,8 @@ class Runs(Observations):
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit both rates and the gap of the step in turns; fixed rates while each commit's runs agree."""
+        """Fit both rates and the gap of the step in turns; fixed rates while each commit's runs agree. `strict`
+        has no effect."""
         positions = [p for p, runs in sorted(self.values_at.items()) if runs and low <= p <= high]
         failed_counts = [self.values_at[position].count(0.0) for position in positions]
         passed_counts = [self.values_at[position].count(1.0) for position in positions]
@@ -688,14 +690,14 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
         suspect, parent = confirmation.suspect, confirmation.parent
         if parent < low or suspect > high:
             continue
-        state, e_value = evidence.judge_confirmation(confirmation)
+        state, confirming_e_value = evidence.judge_confirmation(confirmation)
         is_testable = evidence.untestable_reasons.keys().isdisjoint((suspect, parent))
         if state == "open" and is_testable:
             return evidence.request_confirmation(confirmation)
         if state == "confirmed":
             step, remains = evidence.confirmed_step(low, high, confirmation)
             first_commits = problem.first_commits
-            culprit = Culprit(first_commits[parent + 1], first_commits[suspect], e_value, step)
+            culprit = Culprit(first_commits[parent + 1], first_commits[suspect], confirming_e_value, step)
             probabilities = tuple(_step_probabilities(evidence, low, high, (), strict=False))
             end = SearchEnd("culprit", "", probabilities, (culprit,))
             return _search_parts(evidence, [(low, parent), (suspect, high)], end) if remains else end

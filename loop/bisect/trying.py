@@ -104,7 +104,8 @@ class Prober:
     """To measure anew: files of saved probes that this search has emptied. None: it uses what is saved."""
 
     def open_memory(self, *question: str) -> ProbeMemory:
-        """The saved probes of a search; `question`: what is searched, kernel and machine."""
+        """The saved probes of a search; `question`: what is searched, kernel and machine. To measure anew
+        (`emptied`), the first call of a search deletes them."""
         name = content_hash("\0".join(question))[:32]
         path = state_folder() / "bisects" / f"{name}.jsonl"
         if self.emptied is not None and path not in self.emptied:
@@ -178,10 +179,11 @@ class LatencyProbe(KernelProbe):
     metric = "latency"
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """Log ratios, one a pair of processes. Raises Untestable if the kernel is wrong."""
+        """Log ratios, one a pair of processes: the mean of all workloads, on values that are new in each call.
+        Raises Untestable if the kernel is wrong."""
         self.seed += 1
         log_ratios = yield from self.time_pairs(candidate, against, Terms(count, math.inf, self.seed))
-        return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))  # Of all workloads.
+        return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))
 
     def ask_gate(self, line: CommitLine) -> GateResult:
         """Time both ends in blocks of process pairs, or reuse saved times; the search goes on from
@@ -209,7 +211,8 @@ class LatencyProbe(KernelProbe):
     def time_pairs(
         self, candidate: Candidate, against: Candidate, terms: Terms
     ) -> Generator[Tick, None, LogRatios]:
-        """Time a candidate in turns with another. Raises Untestable if it is wrong or either cannot be timed."""
+        """Time a candidate in turns with another, after its build was verified once. Raises Untestable if it is
+        wrong or either cannot be timed."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         assert side.build_id is not None
         if side.build_id not in self.checks_by_build:
@@ -226,12 +229,8 @@ class LatencyProbe(KernelProbe):
         if timings.wrong_outputs:
             side_name, check = timings.wrong_outputs[0]
             raise Untestable(f"{side_name} gave a wrong answer while it was timed: {check.message}")
-        log_ratios: dict[str, list[float]] = {}
-        for workload in self.workloads:
-            segments = timings.segments_of(workload.name)
-            speedups = samples.log_ratios(segments, REFERENCE_SIDE, CANDIDATE_SIDE)
-            log_ratios[workload.name] = [-value for value in speedups]
-        return log_ratios
+        sides_of_ratio = CANDIDATE_SIDE, REFERENCE_SIDE  # The inverse of the gate's: above 0 is slower.
+        return {w.name: samples.log_ratios(timings.segments_of(w.name), *sides_of_ratio) for w in self.workloads}
 
 
 def choose_slower_workloads(log_ratios: LogRatios) -> tuple[str, ...]:

@@ -256,10 +256,8 @@ def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> 
     most_checked = max(count_operations(target, check.workload) for check in prober.checks)
     most_work = min(max(4 * start_work, MIN_OPERATIONS), 2 * most_checked)
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
-    choices: dict[str, tuple[Scalar, ...]] = {}
-    for name in cases[0][0]:
-        if name not in sizes:
-            choices[name] = tuple(dict.fromkeys(case[name] for case, _ in cases))
+    other_features = [name for name in cases[0][0] if name not in sizes]
+    choices = {name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in other_features}
 
     def may_try(case: Case) -> bool:
         workload = prober.build_workload(_entry_of(case))

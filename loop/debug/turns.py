@@ -43,9 +43,8 @@ def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOu
     learned = []
     for attempt in tries:
         if attempt.hypothesis:
-            outcome = f"it did not cure {attempt.variant}: {attempt.message}"
-            if attempt.right:
-                outcome = "that was it"
+            failure = f"it did not cure {attempt.variant}: {attempt.message}"
+            outcome = "that was it" if attempt.right else failure
             learned.append(f"Tried in {attempt.session}: {attempt.hypothesis}; {outcome}.")
     return Result(
         TurnOutput(

@@ -238,9 +238,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         return Result(stored_output)
     for workload in itertools.chain(*workloads_by_variant.values()):
         yield from context.bench.prepare_answer(workload)
-    jobs = []
-    for tool, (name, build) in itertools.product(TOOLS, build_by_variant.items()):
-        jobs.append(_run_tool(context, tool, build, workloads_by_variant[name], start_time))
+    pairs = itertools.product(TOOLS, build_by_variant.values())
+    jobs = [_run_tool(context, tool, b, workloads_by_variant[b.variant], start_time) for tool, b in pairs]
     runs = yield from run_side_by_side(jobs, min(TOOLS_AT_ONCE, cores()))
     output = _output(context, runs, workloads_by_variant, not_exercised)
     is_complete = all(run.status != "unknown" for run in output.runs)
@@ -253,14 +252,11 @@ def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
     target, variant = context.bench.target, context.bench.target.variants[name]
     sets = planned_check_sets(context) or context.task.plan.workloads
     candidates = [w for w in workloads(context, sets, device="cuda") if is_supported(variant, w)]
-    most_work = MOST_BYTES if target.flops is None else MOST_FLOPS
-    work: dict[str, float] = {}
-    for workload in candidates:
-        if target.flops is None:
-            work[workload.name] = float(sum(tensor_bytes(target, workload).values()))
-        else:
-            work[workload.name] = evaluate_work(target.flops, workload) or 0.0
-    return choose_small_workloads(candidates, work, most_work, MOST_CALLS)
+    if target.flops is None:
+        tensor_sizes = {w.name: float(sum(tensor_bytes(target, w).values())) for w in candidates}
+        return choose_small_workloads(candidates, tensor_sizes, MOST_BYTES, MOST_CALLS)
+    operations = {w.name: evaluate_work(target.flops, w) or 0.0 for w in candidates}
+    return choose_small_workloads(candidates, operations, MOST_FLOPS, MOST_CALLS)
 
 
 def choose_small_workloads(

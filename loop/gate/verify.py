@@ -185,8 +185,9 @@ def _shuffle_groups(groups: Sequence[Sequence[Workload]], optional_names: Collec
 def _check_group(
     bench: Bench, checkers: Sequence["SideChecker"], group: Sequence[Workload], later_workloads: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
-    """Check every side on workloads of one name, each side in one worker process. A side's worker is closed
-    afterwards if memory is scarce, or if its side has to check none of the `later_workloads`."""
+    """Check every side on workloads of one name, each side in one worker process; start those of the next sides
+    meanwhile. A side's worker is closed afterwards if memory is scarce, or if its side has to check none of the
+    `later_workloads`. The judge forgets answers with more than `LARGE_BYTES` of tensors."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     is_crowded = size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
@@ -376,8 +377,8 @@ class SideChecker:
             raise WorkFailed("the same values are as wrong in contiguous memory")
 
     def _check_in_fresh_process(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Check a workload again as the first call of a fresh process; the process stays in use. A workload
-        that failed already is skipped. After a slow first call no further ones follow."""
+        """Check a workload again as the first call of a fresh process, and keep the check if it fails; the process
+        stays in use. A workload that failed already is skipped. After a slow first call no further ones follow."""
         key, layout = workload_key(workload), LAYOUTS[0]
         self.keys_to_repeat.discard(key)
         if self.first_call_s > SLOW_FIRST_CALL_S:

@@ -86,7 +86,8 @@ class Erring:
         """Last honest result, split into tensors and structure."""
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
-        """The first floating-point output without the mistake; `tensors` replace the floating-point inputs."""
+        """The first floating-point output without the mistake; `tensors` replace the floating-point inputs. Keeps
+        the whole result in `last_result`."""
         all_tensors = list(self.call.tensors)
         for position, tensor in zip(floating_positions(self.call.tensors), tensors, strict=True):
             all_tensors[position] = tensor

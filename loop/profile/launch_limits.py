@@ -130,8 +130,8 @@ def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_
         unknown = ("registers",) if launch.registers is None else ()
         fields = {"kernel": launch.kernel, "unknown": unknown, "at_hand": at_hand}
         items, residency = launch.blocks, (launch.resident, launch.limited_by)
-        occupancy = make_occupancy(variant, workload, device.name, items, device.sms, residency, **fields)
-        occupancies += [occupancy] if occupancy else []
+        if occupancy := make_occupancy(variant, workload, device.name, items, device.sms, residency, **fields):
+            occupancies.append(occupancy)
     return occupancies
 
 
@@ -140,8 +140,7 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
     yield from ()
     target = context.bench.target
     with_reports = {occupancy.variant for occupancy in _reported_occupancies(context)}
-    missing: list[str] = []
-    occupancies: list[Occupancy] = []
+    missing, occupancies = list[str](), list[Occupancy]()
     for name, variant in target.variants.items():
         if getattr(variant, "launch", None) is None and name not in with_reports:
             if name in context.task.variants:
@@ -150,11 +149,9 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
             missing.append(f"parallelism of {name}: the manifest has no `devices`")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
-        workloads = expand_sets(target, context.task.plan.workloads, dtype)
-        supported = [workload for workload in workloads if is_supported(variant, workload)]
-        for workload in supported:
-            occupancy = find_occupancy(context, name, workload)
-            occupancies += [occupancy] if occupancy else []
+        for workload in expand_sets(target, context.task.plan.workloads, dtype):
+            if is_supported(variant, workload) and (occupancy := find_occupancy(context, name, workload)):
+                occupancies.append(occupancy)
     return Result(_parallelism_output(occupancies, missing), idle=not occupancies)
 
 

@@ -174,8 +174,7 @@ def read_counters(
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
     """Launches in a log of `ncu --csv`, in order. The CSV has a row for each launch and counter."""
-    counters_by_launch: dict[str, dict[str, float]] = {}
-    name_by_launch: dict[str, str] = {}
+    counters_by_launch, name_by_launch = dict[str, dict[str, float]](), dict[str, str]()
     table = [line for line in text.splitlines() if line.startswith('"')]
     for row in csv.DictReader(table):
         launch, counter = row.get("ID") or "", row.get("Metric Name")
@@ -233,9 +232,7 @@ def profile_call(
         return device_profile(runs, "ncu"), ""
     kernels, trace_error = yield from observe_call(context.bench, side, workload, "trace", limit_s)
     if kernels:
-        runs = ()
-        for run in kernels:
-            runs += (KernelRun(kernel=short_name(run.name), us=run.us, registers=run.registers),)
+        runs = tuple(KernelRun(kernel=short_name(k.name), us=k.us, registers=k.registers) for k in kernels)
         limits = "torch's profiler told kernels and times, which is all that it can"
         return device_profile(runs, "torch's profiler"), f"{ncu_error}; {limits}"
     return None, f"{ncu_error}; torch's profiler: {trace_error or 'it saw no kernel in the call'}"
@@ -326,8 +323,7 @@ class PeakRates:
         of the arithmetic roof`. `moved_bytes`: the least that it must move, so `bandwidth_share` is a lower bound.
         A share above `MOST_SHARE` proves the roof wrong: it and `roof` become None."""
         intensity = flops / moved_bytes if flops is not None and moved_bytes else None
-        facts: dict[str, float | str | None] = {"flops": flops, "bytes": moved_bytes}
-        facts["intensity"] = intensity
+        facts: dict[str, float | str | None] = {"flops": flops, "bytes": moved_bytes, "intensity": intensity}
         exceeded = []
         for fact, roof, amount, peak in (
             ("flops_share", "arithmetic", flops, self.flops_per_s),

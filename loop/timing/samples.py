@@ -236,10 +236,8 @@ def counted_rounds(segments: Iterable[Segment], reference: str, candidate: str) 
     rounds = rounds_with_both(segments, reference, candidate)
     rounds = [sides for sides in rounds if find_gpu_slowdown(*sides) is None]
     undisturbed = [sides for sides in rounds if not is_unevenly_disturbed(*sides)]
-    counted = []
-    for of_reference, of_candidate in undisturbed if len(undisturbed) > 1 else rounds:
-        counted.append((of_candidate[0].processes, log_time(of_reference) - log_time(of_candidate)))
-    return counted
+    rounds = undisturbed if len(undisturbed) > 1 else rounds
+    return [(theirs[0].processes, log_time(others) - log_time(theirs)) for others, theirs in rounds]
 
 
 def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:

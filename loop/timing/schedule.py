@@ -150,8 +150,9 @@ class ProcessSet:
     def _stage_workload(
         self, workload: Workload, names: Sequence[str], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Have each side map its call's memory, make the call once, and test it for cached results:
-        on a CPU one side after the other, on a GPU all at once, for its driver makes each wait."""
+        """Time empty calls, once a session; then have each side map its call's memory, make the call once, and
+        test it for cached results: on a CPU one side after the other, on a GPU all at once, for its driver makes
+        each wait."""
         self.round_number = self.round_numbers[0]
         timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"
@@ -285,8 +286,8 @@ class ProcessSet:
         )
 
     def _judge_outputs(self, timings: Timings) -> Generator[Tick, None, None]:
-        """Check the output of each judged segment against the reference. What was observed in any segment
-        of the same side and workload counts against it, too."""
+        """Check the output of each judged segment against the reference, note wrong ones in `timings`, and empty
+        `evidence`. What was observed in any segment of the same side and workload counts against it, too."""
         for side, workload, call, samples in self.evidence:
             if samples.output is None:
                 continue
