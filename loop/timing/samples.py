@@ -237,7 +237,10 @@ def counted_rounds(segments: Iterable[Segment], reference: str, candidate: str) 
     rounds = [sides for sides in rounds if find_gpu_slowdown(*sides) is None]
     undisturbed = [sides for sides in rounds if not is_unevenly_disturbed(*sides)]
     rounds = undisturbed if len(undisturbed) > 1 else rounds
-    return [(theirs[0].processes, log_time(others) - log_time(theirs)) for others, theirs in rounds]
+    return [
+        (of_candidate[0].processes, log_time(of_reference) - log_time(of_candidate))
+        for of_reference, of_candidate in rounds
+    ]
 
 
 def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
