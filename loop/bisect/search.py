@@ -696,8 +696,8 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
             return evidence.request_confirmation(confirmation)
         if state == "confirmed":
             step, remains = evidence.confirmed_step(low, high, confirmation)
-            first_commits = problem.first_commits
-            culprit = Culprit(first_commits[parent + 1], first_commits[suspect], confirming_e_value, step)
+            run = problem.first_commits[parent + 1], problem.first_commits[suspect]
+            culprit = Culprit(*run, evidence=confirming_e_value, step=step)
             probabilities = tuple(_step_probabilities(evidence, low, high, (), strict=False))
             end = SearchEnd("culprit", "", probabilities, (culprit,))
             return _search_parts(evidence, [(low, parent), (suspect, high)], end) if remains else end
@@ -788,8 +788,7 @@ def _narrow_down(
         for position in (good, bad):  # A few more runs of both, instead of a confirmation.
             if (missing_count := CONSISTENT_RUNS - evidence.count_at(position)) > 0:
                 return evidence.request(position, missing_count, "does it always do the same?")
-        first_commits = problem.first_commits
-        run = first_commits[good + 1], first_commits[bad]
+        run = problem.first_commits[good + 1], problem.first_commits[bad]
         culprit = Culprit(*run, evidence=1 / DECISIVE, step=1.0)  # From passing to failing.
         return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
     claim = evidence.make_claim(low, high, number=1 + len(rejected))

@@ -76,8 +76,7 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
     unknown = "it gives no output, so its own message is all there is"
     texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
     message = "; ".join(texts) or NOTHING_WRONG
-    output = DebugOutput(ok=True, message=message, explanations=tuple(explanations))
-    return Result(output, idle=not explanations)
+    return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not explanations)
 
 
 def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation]:

@@ -377,7 +377,8 @@ def check_components(
 
 
 def _side_at_component(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
-    """A side that calls a component's entry in the variant's library, or a sentence why not."""
+    """A side that calls a component's entry in the variant's library, built again if the component has flags of
+    its own; or a sentence why it does not build."""
     if part.flags:
         bench, name = context.bench, side.name
         variant = (bench.emulated_variants if side.emulated else bench.compiled_variants)([name])[name]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loop.base.documents import hash_files
-from loop.base.errors import LoopError, WorkFailed
+from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import locked_temporary_folder
 from loop.base.places import Project
 from loop.base.processes import Tick, run_side_by_side
@@ -29,7 +29,8 @@ from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
 from loop.model.measurement import BASELINE, Build, Check, InputWeaknesses, VariantChecks
-from loop.model.output import VerifyOutput
+from loop.model.output import VerifyOutput, outputs_of
+from loop.model.record import KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
@@ -38,6 +39,9 @@ from loop.repository.reading import changed_lines, export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.steps.spread import Part, output_of_job, run_jobs
+from loop.store import index
+from loop.store.rows import wrong_builds
+from loop.store.sessions import earlier_sessions
 from loop.workers.bench import UNJUDGED_HINT, Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
@@ -748,3 +752,38 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
 def is_too_large_to_emulate(target: Target, workload: Workload) -> bool:
     """Whether a workload has too many operations for the emulator, by `flops` of target.yaml."""
     return (evaluate_work(target.flops, workload) or 0.0) > MOST_FLOPS
+
+
+def find_known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
+    """Variant to its known-good build: the last one with which a session passed on such a device, without builds
+    that any session found wrong. Says so once if a record cannot be read. `root`: the folder of sessions. `head`:
+    the present session. The earlier one may have used other workloads, so callers verify the build again before
+    timing."""
+    builds: dict[str, KnownGood] = {}
+    wrong_build_keys = wrong_builds(index.rows(root, target=head.target))
+    for folder, _, steps in earlier_sessions(root, head, hardware_key):
+        try:
+            record = folder.record()
+        except LoopError as error:
+            remark_once(f"left out: {error.message}")
+            continue
+        if record is None or record.status != "passed":
+            continue
+        revision = record.head.revision
+        for output in outputs_of(steps, VerifyOutput):
+            for checks in output.variants:
+                is_wrong = (checks.variant, checks.build_id, "") in wrong_build_keys
+                if checks.is_right and checks.build_id and not is_wrong:
+                    builds[checks.variant] = KnownGood(
+                        build_id=checks.build_id,
+                        session=folder.id,
+                        commit=None if revision.dirty else revision.commit,
+                        branch=revision.branch,
+                    )
+    return builds
+
+
+def hardware_key(head: SessionHead) -> tuple[object, ...]:
+    """Target, kind of device, and the GPU or processor: a known-good build holds for an equal key."""
+    processor = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
+    return head.target, head.device, processor

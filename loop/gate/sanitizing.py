@@ -219,8 +219,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     verification = context.latest_output("kernel.verify", VerifyOutput)
     verified = verification.variants if verification else ()
     wrong_builds = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
-    build_by_variant: dict[str, Build] = {}
-    workloads_by_variant: dict[str, Sequence[Workload]] = {}
+    build_by_variant, workloads_by_variant = dict[str, Build](), dict[str, Sequence[Workload]]()
     for build in (build for build in builds if build.compiled):
         small_workloads = _small_workloads(context, build.variant)
         if not arguments.wrong and (build.variant, build.build_id) in wrong_builds:

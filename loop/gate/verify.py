@@ -390,15 +390,15 @@ class SideChecker:
         check = yield from self.make_check(workload, layout, once=True)
         if not check.passed:
             self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
-        if (key, layout) in self._wrong_calls:  # The same values were right in a process in use.
-            wrong_calls = self._wrong_calls[key, layout]
+        if wrong_calls := self._wrong_calls.get((key, layout)):  # The values were right in a process in use.
             self._wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
     def make_check(
         self, workload: Workload, layout: Layout, *, once: bool = False
     ) -> Generator[Tick, None, Check]:
         """Make one check, even if the job does not list it. A crash, a hang or a refused call becomes the check's
-        status. `once`: one call is enough if it is slow."""
+        status. `unsupported`: a call that `takes` leaves out, which is not made, and another layout that the
+        variant declines. `once`: one call is enough if it is slow."""
         fields: dict[str, object] = {"workload": workload, "inputs": layout}
         place = _describe_place(workload, layout)
         if beyond := explain_unsupported(self.side, workload, layout):
@@ -428,8 +428,9 @@ class SideChecker:
         return Check.model_validate(fields)
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
-        """Make the call in the worker and have the judge compare its outputs with the reference. Raises
-        WorkFailed if the reference of broadcast inputs is no number. `once`: see `make_call`."""
+        """Make the call in the worker and have the judge compare its outputs with the reference; note which calls
+        were wrong, and delete the outputs. Raises WorkFailed if the reference of broadcast inputs is no number.
+        `once`: see `make_call`."""
         yield from self.bench.prepare_answer(workload, layout=layout)
         call = self.bench.make_call(workload, self.side.name, layout=layout)
         place = _describe_place(workload, layout)
@@ -474,15 +475,17 @@ class SideChecker:
         """Repeat the first failure in a fresh process, to see if it depends on earlier calls. If so,
         replaces the check's cause and message."""
         check = self.checks.first_failure
-        key = (workload_key(check.workload), check.inputs) if check else None
-        wrong_calls = self._wrong_calls.get(key) if key else None
-        if check is None or wrong_calls is None or (wrong_calls.is_fresh_process and wrong_calls.which == "all"):
+        if check is None:
+            return
+        key = workload_key(check.workload), check.inputs
+        wrong_calls = self._wrong_calls.get(key)
+        if wrong_calls is None or (wrong_calls.is_fresh_process and wrong_calls.which == "all"):
             return
         self._wrong_calls.clear()
         self.worker.close()
         repeat = yield from self.make_check(check.workload, check.inputs)
-        wrong_in_repeat = self._wrong_calls.get((workload_key(check.workload), check.inputs))
-        cause = cause_of_repeat(wrong_calls, wrong_in_repeat or WrongCalls("none", is_fresh_process=True))
+        wrong_in_repeat = self._wrong_calls.get(key, WrongCalls("none", is_fresh_process=True))
+        cause = cause_of_repeat(wrong_calls, wrong_in_repeat)
         if cause and (repeat.passed or repeat.cause in VALUE_CAUSES):
             when = "wrong in the first call of its process, right afterwards"
             if cause == "later calls":
@@ -561,7 +564,8 @@ def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Compute
 
 
 def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
-    """The most telling fault of an output, as a cause and a sentence; empty when it is right."""
+    """The most telling fault of an output, as a cause and a sentence; both empty when it is right. Outputs that
+    differ from call to call are a fault only of a side that promises the contrary (`deterministic`)."""
     wrong_text = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong_text += f" in {finding.output}" if finding.output else ""
     if reply.replaced_functions:

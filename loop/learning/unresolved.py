@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.errors import LoopError, remark_once
-from loop.gate.known_good import hardware_key, known_good
+from loop.gate.kernel import find_known_good, hardware_key
 from loop.model.index import CheckKey, Judgement, SessionRow
 from loop.model.record import SessionHead
 from loop.store import index
@@ -81,7 +81,7 @@ def sessions_needed(root: Path) -> set[str]:
             remark_once(f"left out: {error.message}")
     session_ids = set[str]()
     for head in last_head_by_key.values():
-        session_ids |= {head.id, *(good.session for good in known_good(root, head).values())}
+        session_ids |= {head.id, *(good.session for good in find_known_good(root, head).values())}
     for target in {head.target for head in last_head_by_key.values()}:
         rows = index.rows(root, target=target)
         judgements = [judgement for row in rows for judgement in row.judged]

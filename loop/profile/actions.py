@@ -172,8 +172,7 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
         message = f"nothing to profile: {state.why_not or 'no variant has a speed'}"
         hint = state.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
         return Result(ProfileOutput(ok=False, message=message, hint=hint))
-    profiles = []
-    roofs: dict[Dtype, PeakRates] = {}
+    profiles, roofs = list[Profile](), dict[Dtype, PeakRates]()
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
         for measured in chosen:
@@ -257,8 +256,7 @@ def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -
 
 def _profile_output(profiles: Sequence[Profile]) -> ProfileOutput:
     """Result of `kernel.profile` from the profile of each variant."""
-    missing: list[str] = []
-    parts, learned = [], []
+    missing, parts, learned = list[str](), list[str](), list[str]()
     for profile in profiles:
         if profile.facts.get("device") == "cuda":
             missing += [profile.unknown[name] for name in COUNTER_FACTS if name in profile.unknown]

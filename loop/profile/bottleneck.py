@@ -94,9 +94,7 @@ def make_profile(
     unknown_facts = [name for name, value in facts.items() if value is None]
     leaf, unknown_by_rule = first_match(tree, facts)
     severity_rule, _ = first_match(severities, facts)
-    undecided = []
-    for index, names in unknown_by_rule.items():
-        undecided.append(f"{tree[index].bottleneck}: {' and '.join(names)} unknown")
+    undecided = [f"{tree[n].bottleneck}: {' and '.join(names)} unknown" for n, names in unknown_by_rule.items()]
     return Profile(
         variant=measured.variant,
         workload=measured.workload.name,

@@ -173,7 +173,8 @@ def read_counters(
 
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
-    """Launches in a log of `ncu --csv`, in order. The CSV has a row for each launch and counter."""
+    """Launches in a log of `ncu --csv`, in order. The CSV has a row for each launch and counter; times are turned
+    into nanoseconds, and a counter without a number is left out."""
     counters_by_launch, name_by_launch = dict[str, dict[str, float]](), dict[str, str]()
     table = [line for line in text.splitlines() if line.startswith('"')]
     for row in csv.DictReader(table):
@@ -221,8 +222,8 @@ SHORTEST_LIMIT_S = 10.0
 def profile_call(
     context: Context, side: Side, workload: Workload, variant_count: int
 ) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
-    """Profile of one call, by ncu, else by torch's profiler; and why counters are unknown. `variant_count`:
-    number of variants that share the step's time limit."""
+    """Profile of one call, by ncu, else by torch's profiler, else None; and why hardware counters are unknown:
+    empty for ncu. `variant_count`: number of variants that share the step's time limit."""
     if side.kind == "command":
         return None, "a program of its own is not profiled"
     # At most two profilers run for each variant.

@@ -112,12 +112,8 @@ def runs_on(code: str, device: str) -> bool:
 
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
     """The session's variants that nvcc compiles, also those emulated here; placeholders in their flags stay."""
-    chosen: dict[str, CAbiVariant] = {}
-    for name in variant_names(context):
-        variant = context.bench.target.variants[name]
-        if isinstance(variant, CAbiVariant) and is_nvcc(variant.build):
-            chosen[name] = variant
-    return chosen
+    selected = {name: context.bench.target.variants[name] for name in variant_names(context)}
+    return {name: v for name, v in selected.items() if isinstance(v, CAbiVariant) and is_nvcc(v.build)}
 
 
 def variant_names(context: Context) -> tuple[str, ...]:
@@ -129,7 +125,8 @@ def variant_names(context: Context) -> tuple[str, ...]:
 def build_for_gpu(
     context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build each chosen variant for the GPU of `findings`, and note failures there; returns the others."""
+    """Build each chosen variant for the GPU of `findings`; returns the builds. Notes failures in `findings`, and
+    variants that are made for another GPU."""
     variants: dict[str, CAbiVariant] = {}
     for name in chosen:
         variant = context.bench.target.compiled_variant(name, findings.architecture)
@@ -187,8 +184,9 @@ def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], find
 def find_launches(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, only_built: bool
 ) -> Generator[Tick, None, None]:
-    """Ask host code in a dry run which kernels it launches; adds answers to `findings`. `only_built`: True: only
-    variants already built for the emulator; False: build them, with the values that were tuned for the GPU."""
+    """Ask host code in a dry run which kernels it launches; adds answers to `findings`. Leaves out variants
+    without `emulation` in target.yaml, or made for another GPU. `only_built`: True: only variants already built
+    for the emulator; False: build them, with the values that were tuned for the GPU."""
     target, bench = context.bench.target, context.bench
     places = {"cache": bench.cache, "include": bench.include}
     variants: dict[str, CAbiVariant] = {}
@@ -306,7 +304,8 @@ class ResourceTerms(ResultLifetime):
 
 
 def resources(context: Context, arguments: ResourceTerms) -> RunningAction[ResourcesOutput]:
-    """Compile for a GPU, read the compiler's report and the launches, and check the budgets."""
+    """Compile for a GPU, read the compiler's report and the launches, and check the budgets. Without a problem of
+    a build, an earlier result is reused while it lasts. Passes if nvcc compiles no variant."""
     architecture, variants = arguments.device or context.bench.architecture, cuda_variants(context)
     if not variants:
         output = ResourcesOutput(ok=True, message="no variant is compiled by nvcc", device=architecture)
@@ -476,12 +475,11 @@ def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
     if not kernels:
         return f"nothing was compiled for {device}: registers and spills are not known"
     entries = [kernel for kernel in kernels if kernel.entry]
+    count = say.count(len(entries), "kernel")
     most_registers = max((kernel.registers or 0 for kernel in entries), default=0)
     spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)
     spills = f"{spilling} of them {'spills' if spilling == 1 else 'spill'}" if spilling else "none spills"
-    return (
-        f"compiled for {device}: {say.count(len(entries), 'kernel')}, at most {most_registers} registers, {spills}"
-    )
+    return f"compiled for {device}: {count}, at most {most_registers} registers, {spills}"
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import signals_as_flags
 from loop.base.places import WORKTREES, require_named_target, state_folder
-from loop.gate.known_good import known_good
+from loop.gate.kernel import find_known_good
 from loop.learning.failures import FailureHistory
 from loop.learning.prediction import show_plan, with_prediction
 from loop.library import targets, trust
@@ -204,7 +204,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         card=card,
     )
     past = Past(
-        known_good=known_good(root, head),
+        known_good=find_known_good(root, head),
         verified_builds=verified_builds(root, head),
         reverted_changes=reverted_changes(root, head) if task.has_change_steps else (),
         searches=tuning_searches(root, head) if task.has_change_steps else (),

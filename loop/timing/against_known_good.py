@@ -219,7 +219,8 @@ class CompareTerms(Model):
 
 
 def compare(context: Context, arguments: CompareTerms) -> RunningAction[CompareOutput]:
-    """Compare each compiled variant that is right, and each candidate: controls, known good."""
+    """Compare each compiled variant that is right, and each candidate: controls, known good.
+    Fails if a variant is slower than its known good, or if a timing or output of it was wrong."""
     state = yield from ready_variants(context)
     if state.builds is None:
         return Result(CompareOutput(ok=False, message=f"nothing to compare: {state.why_not}", hint=state.hint))
@@ -269,10 +270,10 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
 def _plan_contests(
     context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
 ) -> Generator[Tick, None, tuple[list[Contest], list[str]]]:
-    """What each variant is compared with: itself, itself slowed down, and its known-good build; then
-    the variants with the machine code of their known good, which cannot be slower and are not
-    compared. Appends to `not_exercised` what is not compared, and why. On a GPU the controls of the
-    first variant stand for the others: starting a process is slow there."""
+    """What each variant is compared with: itself, itself slowed down, and its known-good build, which is built and
+    verified here; then the variants with the machine code of their known good, which cannot be slower and are not
+    compared. Appends to `not_exercised` what is not compared, and why. On a GPU the controls of the first variant
+    stand for the others: starting a process is slow there."""
     bench, planned = context.bench, workloads(context, context.task.plan.workloads)
     dtypes = {workload.dtype for workload in planned}
     candidates = [bench.make_side(build.variant, build) for build in ready_builds]

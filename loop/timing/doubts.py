@@ -127,7 +127,9 @@ def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: s
 
 
 def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
-    """Why a measured call cannot be so short; empty if it can. `kind`: of its variant, as in `c_abi`."""
+    """Why a measured call cannot be so short; empty if it can. `kind`: of its variant, as in `c_abi`. Compares it
+    with an empty call, which is timed again up to `FLOOR_TRIES` times before it objects (a program has none), and
+    on a GPU with its arithmetic and memory."""
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
     objection = ""
     if kind in WAY_BY_KIND:  # Programs have no measured empty call.

@@ -38,8 +38,8 @@ class ReadyVariants:
 
 
 def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
-    """The variants that passed verification in this session, with the builds that were checked; else why
-    nothing can be timed (`why_not`)."""
+    """The variants that passed verification in this session, with the builds that were checked, and builds of the
+    other variants; else why nothing can be timed (`why_not`). Builds what the cache has lost."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
     if verification is None or not verification.right:
         return ReadyVariants(why_not="no variant is right" if verification else "nothing was verified")

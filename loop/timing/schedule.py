@@ -242,9 +242,8 @@ class ProcessSet:
         for pass_number, names_in_turn in enumerate(passes):
             for name in names_in_turn:
                 is_judged = judged_passes.get(name) == pass_number
-                segments.append((yield from self._time_segment(name, workload, timings, is_judged)))
-        number = self.round_number
-        timings.segments += charge_deferred_work(segments, timings.return_times_s, number)
+                segments.append((yield from self._time_segment(name, workload, timings, is_judged=is_judged)))
+        timings.segments += charge_deferred_work(segments, timings.return_times_s, self.round_number)
 
     @contextmanager
     def _running_alone(self, name: str, workload: Workload) -> Iterator[None]:
@@ -256,7 +255,7 @@ class ProcessSet:
         worker.pause()
 
     def _time_segment(
-        self, name: str, workload: Workload, timings: Timings, is_judged: bool
+        self, name: str, workload: Workload, timings: Timings, *, is_judged: bool
     ) -> Generator[Tick, None, Segment]:
         """Time one segment of a side; other facts go to `timings` and `evidence`. `is_judged`: judge a call."""
         before, call = self.latest_reading, self.calls[name]
@@ -429,7 +428,7 @@ class Schedule:
     def _time_set(
         self, process_set: ProcessSet, sides_by_workload: Mapping[str, Sequence[str]]
     ) -> Generator[Tick, None, None]:
-        """Time the rounds of one set; the first set of shared processes leaves time for another."""
+        """Time the rounds of one set, and count them in `timings`; the first set leaves time for another."""
         timings, start_time = self.timings, time.monotonic()
         missing_rounds = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
         time_share = 1.0 if timings.rounds else FIRST_SET_SHARE

@@ -77,7 +77,8 @@ class TheirsOutput(Output):
 
 
 def theirs(context: Context, arguments: EvaluatorTerms) -> RunningAction[TheirsOutput]:
-    """Have the task's own evaluator, unmodified, judge every answer; report where it disagrees."""
+    """Have the task's own evaluator, unmodified, judge every answer; report where it disagrees.
+    A disagreement fails nothing."""
     task_and_answers = find_origin(context.task.folder)
     if task_and_answers is None:
         raise UsageError("--evaluator: this target is no task of another format", hint="loop targets inspect PATH")

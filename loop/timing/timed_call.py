@@ -302,9 +302,9 @@ class TimedCall:
         return (yield from self._prepare_calls(windows, self.input_windows.rotations(judged_window)))
 
     def _time_calls(self, waits: DelayReader, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
-        """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait
-        for a core is None if the system does not report it. The cost of the order itself is subtracted, but
-        at most nine tenths."""
+        """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait for a
+        core is None if the system does not report it. The cost of the order itself is subtracted, but at most nine
+        tenths. Keeps some bytes of the last output (`_output_when_done`)."""
         self.arena.control_words[arena.CALL_COUNT] = self._passes() if self.is_on_gpu else calls
         before = waits.read()
         self.arena.restore_elements()  # See `_withhold_elements`.
@@ -428,7 +428,8 @@ class TimedCall:
         return max(1, min(math.ceil(sample_s / call_s), most_calls))
 
     def _time_program(self, samples: SegmentSamples, waits: DelayReader) -> Generator[Tick, None, None]:
-        """A program's samples: by its own clock if it has one, else by its whole run."""
+        """A program's samples: by its own clock if it has one, else by its whole run. Its last output is
+        judged."""
         self.arena.poison_outputs(1)
         for _ in range(MIN_SAMPLES):
             run_s, _ = yield from self._time_calls(waits, 1)
@@ -508,8 +509,9 @@ class TimedCall:
     def _prepare_calls(
         self, windows: Windows, rotations: Sequence[int], *, alters: bool = False
     ) -> Generator[Tick, None, float]:
-        """Write inputs, overwrite outputs (poison), have the worker prepare its calls; its seconds. `alters`: each
-        floating-point value differs in its last bit."""
+        """Write inputs, overwrite outputs (poison), have the worker prepare its calls; its seconds. On a CPU one
+        element of each call's inputs is withheld until the order. `alters`: each floating-point value differs in
+        its last bit."""
         words = self.arena.control_words
         self._write_inputs(rotations)
         if alters:

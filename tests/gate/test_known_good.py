@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.gate.kernel import NoKnownGood, known_good_build
-from loop.gate.known_good import known_good
+from loop.gate.kernel import NoKnownGood, find_known_good, known_good_build
 from loop.learning.unresolved import sessions_needed
 from loop.model.measurement import Build, VariantChecks
 from loop.model.output import VerifyOutput
@@ -117,7 +116,7 @@ def verified(right: bool = True, **builds: str) -> Event:
 
 def found(root: Path, id: str = NOW, **head: Any) -> dict[str, KnownGood]:
     """What is known good to a session that begins now."""
-    return known_good(root, make_session_head(id=id, **head))
+    return find_known_good(root, make_session_head(id=id, **head))
 
 
 def build_of(root: Path, variant: str = "cpu", **head: Any) -> str | None:
