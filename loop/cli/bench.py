@@ -29,19 +29,9 @@ from loop.report.screen import Screen
 from loop.session.drive import Show, drive
 from loop.session.shown import show_findings
 from loop.session.walk import StepEnded, Walk, WalkEvent
+from loop.steps import setting as settings
 from loop.steps.context import Context, Task
-from loop.steps.setting import (
-    Setting,
-    ask_for_trust,
-    choose_device,
-    choose_emulated,
-    choose_sets,
-    choose_threads,
-    choose_variants,
-    open_bench,
-    read_setting,
-    with_stated_workloads,
-)
+from loop.steps.setting import Setting
 from loop.steps.spread import write_samples
 
 Status = Literal["passed", "failed"]
@@ -126,7 +116,7 @@ class BenchAnswer(Printed):
 
 def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     """`loop doctor`: run the environment pattern alone. Returns its results and the exit code."""
-    setting = read_setting(request.target)
+    setting = settings.read_setting(request.target)
     pattern = setting.patterns["environment-validation"].value
     chosen = choose_device_and_variants(request, setting.target)
     return run_pattern_alone(setting, pattern, chosen, request, screen)
@@ -145,7 +135,8 @@ def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     if not isinstance(arguments, dict):
         hint = """--with '{"seeds": 2}'"""
         raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
-    setting = with_stated_workloads(read_setting(request.target), [*request.workloads, *request.checks])
+    sets = [*request.workloads, *request.checks]
+    setting = settings.with_stated_workloads(settings.read_setting(request.target), sets)
     limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
     step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
     pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
@@ -157,7 +148,7 @@ def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     """`loop kernels ...`: run the steps. Returns their results and the exit code."""
-    setting = with_stated_workloads(read_setting(request.target), request.workloads)
+    setting = settings.with_stated_workloads(settings.read_setting(request.target), request.workloads)
     chosen = choose_device_and_variants(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         reason = "they look at CUDA variants, on a GPU or under the emulator"
@@ -173,14 +164,14 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
     Raises UsageError if the command times variants and all can only be emulated."""
     is_for_gpu = set(target.variants_on("cpu")).isdisjoint(request.variants)
     if request.subcommand == "resources" and is_for_gpu and not machine().gpus:  # To compile needs no GPU.
-        return ChosenVariants("cpu", choose_variants(request.variants, target, "cuda"))
+        return ChosenVariants("cpu", settings.choose_variants(request.variants, target, "cuda"))
     is_emulation = request.emulate
     if request.sanitize and not is_emulation:  # Without a GPU, sanitizers run under the emulator.
-        is_emulation = choose_device(request.device, target, request.variants) == "cpu"
+        is_emulation = settings.choose_device(request.device, target, request.variants) == "cpu"
     names = request.variants or (target.emulated_variants if is_emulation else ())
-    device = choose_device("cpu" if is_emulation else request.device, target, names)
-    variants = choose_variants(names, target, device)
-    emulated = choose_emulated(names, target, device)
+    device = settings.choose_device("cpu" if is_emulation else request.device, target, names)
+    variants = settings.choose_variants(names, target, device)
+    emulated = settings.choose_emulated(names, target, device)
     if request.subcommand in ("verify", "resources"):  # These also take what can only be emulated.
         return ChosenVariants(device, variants, emulated)
     if not variants:
@@ -225,14 +216,15 @@ def run_pattern_alone(
 ) -> tuple[BenchAnswer, int]:
     """Run one pattern without a session. Returns the results of its steps, without those skipped for
     `NOTHING_TO_EXPLAIN`, and the exit code. `checks`: sets verified but not timed. Raises Untrusted."""
-    ask_for_trust(setting.project, screen)  # Here, so that a mistyped name is refused before anybody is asked.
+    # Here, so that a mistyped name is refused before anybody is asked.
+    settings.ask_for_trust(setting.project, screen)
     folder = setting.project.target
     plan = Plan(
         format=1,
         name=pattern.name,
         title=pattern.title,
         patterns=(pattern.name,),
-        workloads=choose_sets(request.workloads, setting.target),
+        workloads=settings.choose_sets(request.workloads, setting.target),
         checks=checks,
         budget=TimeBudget(minutes=pattern.estimate.minutes),
         parameters=chosen.plan_parameters(request),
@@ -250,8 +242,8 @@ def run_pattern_alone(
             write_samples(request.samples, event.samples)
         return event
 
-    threads = choose_threads(request.threads)
-    with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
+    threads = settings.choose_threads(request.threads)
+    with settings.open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
         job_options = make_campaign(executor=request.executor, width=request.width)
         task = Task(plan, chosen.variants, machine(), request.seed, folder, chosen.emulated, campaign=job_options)
         if request.subcommand not in ("doctor", "resources"):
@@ -279,7 +271,7 @@ class VariantList(Printed):
 
 def list_variants(target: Path | None) -> VariantList:
     """The variants of the target in the folder `target`; None: of the one here, else of the bundled one."""
-    definition = read_setting(target).target
+    definition = settings.read_setting(target).target
     return VariantList(target=definition.name, variants=definition.variants)
 
 

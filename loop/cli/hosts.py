@@ -53,17 +53,14 @@ from loop.store.sessions import HEAD, SessionFolder
 POLL_S = 0.5  # Seconds between two polls of a job. A poll takes 20 ms of the other machine.
 GIVE_UP_S = 3600.0 * 12  # Seconds without an answer after which a machine is given up.
 COMMAND_S = 900.0  # Time limit of the commands `start:` and `stop:` in seconds.
-TTL_S = 12 * 3600.0
-"""Seconds after which a job without a budget is ended, because its user may never come back."""
-AFTER_BUDGET_S = 1800.0
-"""Seconds that a job may go on after its budget, to finish its report, before it is ended."""
+TTL_S = 12 * 3600.0  # Seconds after which a job without a budget is ended, because its user may never come back.
+AFTER_BUDGET_S = 1800.0  # Seconds that a job may go on after its budget, to finish its report, before it is ended.
 LARGEST_BYTES = 2 << 30  # The largest project that is sent, in bytes.
 SPARE_KB = 512 << 10  # KiB of free disk that a job needs in addition to the files that are sent.
 SENT_SESSIONS = 20  # How many of the newest sessions are sent: the job predicts time and cost from them.
 UNSENT = ("lock", ".reserve")  # Files of a session that mean something on this machine only.
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
-CHECK_COMMAND = "kernels check"
-"""After this command the machine keeps running, because its user goes on editing."""
+CHECK_COMMAND = "kernels check"  # After this command the machine keeps running, because its user goes on editing.
 START_LIMIT_S = 600.0  # Seconds for a machine to answer after its `start:`.
 
 

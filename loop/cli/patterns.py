@@ -39,11 +39,9 @@ SCHEMAS: dict[str, type[Model]] = {
     "report": ExportedSession,
 }
 """JSON Schemas that ship with loop, by file name."""
-PRINTED = "commands"
-"""Name of the schema of what each command prints with `--json`."""
+PRINTED = "commands"  # Name of the schema of what each command prints with `--json`.
 NAMES = (*SCHEMAS, PRINTED)
-SEARCHED_SESSIONS = 50
-"""How many sessions a search for words includes, because their error messages may match."""
+SEARCHED_SESSIONS = 50  # How many sessions a search for words includes, because their error messages may match.
 
 
 class PatternRow(Model):

@@ -95,7 +95,8 @@ def show_session(name: str, target: Path | None) -> ShownSession | ShownRecorded
 
 
 def compare_sessions(names: Sequence[str], target: Path | None) -> SessionComparison:
-    """A comparison of 2 to `MOST_SESSIONS` sessions, in the order of `names`."""
+    """A comparison of 2 to `MOST_SESSIONS` sessions, in the order of `names`. Raises UsageError for fewer, for
+    more, and for one that is named twice."""
     root = find_project(target, Path.cwd()).sessions
     if not 2 <= len(names) <= MOST_SESSIONS:
         hint = "loop sessions compare last~1 last"

@@ -19,18 +19,13 @@ from urllib.parse import urlsplit
 
 LINK_LOCAL = "http://169.254.169.254"
 """Address of all three metadata servers: it needs no name lookup and never leaves the host."""
-MAX_ANSWER_BYTES = 1 << 16
-"""Most bytes of an answer that are read; metadata answers have a few hundred."""
+MAX_ANSWER_BYTES = 1 << 16  # Most bytes of an answer that are read; metadata answers have a few hundred.
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
 TOKEN_LIFETIME_S = 6 * 3600  # The longest that AWS grants.
-FIND_LIMIT_S = 0.3
-"""Time limit in seconds to find a server; it is one hop away and answers in milliseconds."""
-ANSWER_LIMIT_S = 2.0
-"""Time limit in seconds for one answer of a server that was found."""
-POLL_S = 1.0
-"""Seconds between questions: a notice comes 30 s ahead, and sessions need time to end."""
-UNWATCHED_AFTER_S = 15.0
-"""Seconds of silence after which the machine is reported as unwatched."""
+FIND_LIMIT_S = 0.3  # Time limit in seconds to find a server; it is one hop away and answers in milliseconds.
+ANSWER_LIMIT_S = 2.0  # Time limit in seconds for one answer of a server that was found.
+POLL_S = 1.0  # Seconds between questions: a notice comes 30 s ahead, and sessions need time to end.
+UNWATCHED_AFTER_S = 15.0  # Seconds of silence after which the machine is reported as unwatched.
 NO_CLOUD = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
 ENDING_EVENTS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure events that end all running programs; a freeze does not."""

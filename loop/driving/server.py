@@ -25,8 +25,7 @@ loop judges changes to GPU and CPU kernels: correctness first, then speed with e
 Start with `status`, or `targets_inspect` and `kernels_list` for a target that you do not know.
 A tool that starts work returns a job: `job_wait` until its state is `ended`.
 An error has `code`, `message` and `next`. `untrusted` means: ask your user to run the command in `next`."""
-PROGRESS_S = 1.0
-"""Seconds between two progress messages."""
+PROGRESS_S = 1.0  # Seconds between two progress messages.
 
 
 class ToolCalls:

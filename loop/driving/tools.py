@@ -29,8 +29,7 @@ from loop.report.screen import Screen
 
 LONGEST_WAIT_S = 50.0  # Longest wait of one call in seconds: clients time out after about a minute.
 KEPT_JOBS = 100  # How many job folders of agents are kept.
-JOB_ID_PREFIX = "mcp-"
-"""Prefix of ids of jobs that agents start. Only these job folders are deleted here."""
+JOB_ID_PREFIX = "mcp-"  # Prefix of ids of jobs that agents start. Only these job folders are deleted here.
 UNENDED_STATES = ("queued", "running")
 CANCEL_LIMIT_S = 20.0  # Seconds for a job to end after it was cancelled.
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
@@ -58,7 +57,8 @@ class JobState(Printed):
 
 
 def read_state(job: JobFolder) -> JobState:
-    """The state of a job, from the files in its folder."""
+    """The state of a job, from the files in its folder. Its result is what the command printed, once it has
+    ended."""
     is_running, code = job.state in UNENDED_STATES, job.exit_code  # No code: it was killed.
     events = list[dict[str, Any]]()  # What the command printed as JSON; a session prints events.
     text = read_text(job.path / folders.STDOUT)
@@ -166,8 +166,7 @@ HIDDEN = frozenset(
     )
 )
 """Parameters that no tool has: only a person may set them."""
-DEFAULT_WAIT_S = 30.0
-"""Seconds that a call waits for the job that it started, if it does not say `wait_s`."""
+DEFAULT_WAIT_S = 30.0  # Seconds that a call waits for the job that it started, if it does not say `wait_s`.
 TOOL_COMMANDS = (
     Command("job status", job_status, mcp="reads"),
     Command("job wait", job_wait, mcp="reads"),

@@ -36,16 +36,11 @@ COMMAND_DYING_WITH_PARENT = (
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""
 POLL_S = 0.05
-COMMAND_END_LIMIT_S = 30.0
-"""Seconds that a command has to end after SIGTERM; then its process group is killed."""
-MIN_FREE_BYTES = 64 << 20
-"""Free disk space in bytes below which no job begins."""
-LONGEST_WAIT_S = 0.1
-"""Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once."""
-RECOVERY_INTERVAL_S = 1.0
-"""Seconds between two checks of a slot that has `trouble`."""
-CLOSE_LIMIT_S = 60.0
-"""Longest wait in seconds for the slots to end their jobs when an executor is closed."""
+COMMAND_END_LIMIT_S = 30.0  # Seconds that a command has to end after SIGTERM; then its process group is killed.
+MIN_FREE_BYTES = 64 << 20  # Free disk space in bytes below which no job begins.
+LONGEST_WAIT_S = 0.1  # Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once.
+RECOVERY_INTERVAL_S = 1.0  # Seconds between two checks of a slot that has `trouble`.
+CLOSE_LIMIT_S = 60.0  # Longest wait in seconds for the slots to end their jobs when an executor is closed.
 MAX_LOST_IN_A_ROW = 2
 """A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
 REPEATED_EXIT_CODES = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})

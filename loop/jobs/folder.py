@@ -44,10 +44,8 @@ TASK, SOURCES, RESULTS, MANIFEST = "job.json", "src", "out", "manifest.json"
 TRIES, RUNNER, HEARTBEAT, CANCEL, LOCK = "tries", "pid", "heartbeat", "cancel", "lock"
 STDOUT, STDERR, WHERE, EXIT_CODE, SENT = "stdout", "stderr", "where.json", "rc", "sent.json"
 SESSIONS = f"{RESULTS}/sessions"
-MOST_TRIES = 3
-"""Most starts of a job that dies without an exit code: a kernel may crash the machine."""
-HEARTBEAT_LIMIT_S = 30.0
-"""A job on another machine counts as dead if its heartbeat is older than these seconds."""
+MOST_TRIES = 3  # Most starts of a job that dies without an exit code: a kernel may crash the machine.
+HEARTBEAT_LIMIT_S = 30.0  # A job on another machine counts as dead if its heartbeat is older than these seconds.
 ENDED_STATES: tuple[State, ...] = ("done", "failed", "cancelled")
 ANSWER_EXIT_CODES = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 """Exit codes of a command that gave an answer; a failed gate is an answer, too."""

@@ -25,8 +25,7 @@ from loop.jobs.executor import Slot, run_job
 from loop.jobs.folder import EXIT_CODE, LOCK, SOURCES, TASK, JobFolder, detect_devices, jobs_folder
 from loop.jobs.local import split_cores
 
-NO_NODE_LIMIT_S = 120.0
-"""Seconds that a cluster may have no usable node before the job fails."""
+NO_NODE_LIMIT_S = 120.0  # Seconds that a cluster may have no usable node before the job fails.
 POLL_S = 0.5
 QUIET_OPTIONS = {"logging_level": "ERROR", "log_to_driver": False}
 ADDRESS_VARIABLE = "RAY_ADDRESS"

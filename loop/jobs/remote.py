@@ -36,16 +36,12 @@ OPTIONS = (
     "RemoteCommand=none",
 )
 T = TypeVar("T")
-SSH_VARIABLE = "LOOP_SSH"
-"""Environment variable with a program and options to use instead of `ssh`."""
+SSH_VARIABLE = "LOOP_SSH"  # Environment variable with a program and options to use instead of `ssh`.
 BEGIN_MARKER, END_MARKER = b"loop-begins-here\n", b"loop-ends-here\n"
 """Markers around a script's output: login shells print before BEGIN; without END it was cut."""
-ANSWER_LIMIT_S = 30.0
-"""Time limit in seconds for a short script."""
-COPY_LIMIT_S = 3600.0
-"""Time limit in seconds for a copy or an installation."""
-MAX_ANSWER_BYTES = 1 << 20
-"""Most bytes of an answer that are read."""
+ANSWER_LIMIT_S = 30.0  # Time limit in seconds for a short script.
+COPY_LIMIT_S = 3600.0  # Time limit in seconds for a copy or an installation.
+MAX_ANSWER_BYTES = 1 << 20  # Most bytes of an answer that are read.
 BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds to wait between attempts to connect; the last value repeats."""
 CONNECTION_EXIT_CODES = (10, 12, 30, 35, 255)
@@ -262,8 +258,7 @@ def fill_script(script: str, **values: str) -> str:
     return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
 
 
-LOOP_FOLDER = ".loop"
-"""Folder below the user's home there that holds everything of `loop`."""
+LOOP_FOLDER = ".loop"  # Folder below the user's home there that holds everything of `loop`.
 PYTHON = f"{LOOP_FOLDER}/venv/bin/python"
 DIGEST = f"{LOOP_FOLDER}/venv/loop-digest"
 MADE_BY = f"{LOOP_FOLDER}/venv/made-by"

@@ -20,12 +20,10 @@ from loop.jobs.folder import ENDED_STATES, JobFolder
 
 RUN_COMMAND = (*COMMAND, "job", "run")
 """Command of a Slurm job; the job's folder follows."""
-OPTIONS_VARIABLE = "LOOP_SBATCH"
-"""Environment variable with more sbatch options, such as a partition."""
+OPTIONS_VARIABLE = "LOOP_SBATCH"  # Environment variable with more sbatch options, such as a partition.
 POLL_S, ASK_S, LIMIT_S = 0.1, 1.0, 60.0
 """Seconds between polls of a job's folder; between questions to Slurm; limit for an answer."""
-EXIT_CODE_WAIT_S = 5.0
-"""Seconds to wait for the exit code of a job that left Slurm's list: shared disks are slow."""
+EXIT_CODE_WAIT_S = 5.0  # Seconds to wait for the exit code of a job that left Slurm's list: shared disks are slow.
 
 
 def check() -> None:

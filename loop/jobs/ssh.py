@@ -123,16 +123,11 @@ def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
     return imported
 
 
-CHUNK_BYTES = 1 << 16
-"""Most bytes of each output stream that one poll fetches."""
-START_LIMIT_S = 60.0
-"""Seconds that a started job has to write its `pid` file."""
-MAX_FILE_BYTES = 1 << 30
-"""Largest file in bytes that is fetched."""
-TERMS_FILE = "terms"
-"""File with the machine's cloud and terms (`gcp spot`), as `loop.cloud.clouds` prints them."""
-BUNDLE_FILE = "branches.bundle"
-"""File with the git branches of sessions that were kept there."""
+CHUNK_BYTES = 1 << 16  # Most bytes of each output stream that one poll fetches.
+START_LIMIT_S = 60.0  # Seconds that a started job has to write its `pid` file.
+MAX_FILE_BYTES = 1 << 30  # Largest file in bytes that is fetched.
+TERMS_FILE = "terms"  # File with the machine's cloud and terms (`gcp spot`), as `loop.cloud.clouds` prints them.
+BUNDLE_FILE = "branches.bundle"  # File with the git branches of sessions that were kept there.
 
 # alive JOB: true if the process in its `pid` file runs: same number, start time, and boot id.
 # busy TREE: prints the jobs that run in that project's folder.
@@ -362,11 +357,9 @@ class RemoteJobs(Connection):
 
 HOSTS_VARIABLE = "LOOP_HOSTS"
 """Environment variable: names of machines, comma-separated; unset: all of the user's."""
-AWAY_LIMIT_S = 120.0
-"""Seconds without an answer after which a machine loses its jobs."""
+AWAY_LIMIT_S = 120.0  # Seconds without an answer after which a machine loses its jobs.
 POLL_S = 0.3
-REMOVE_LIMIT_S = 30.0
-"""Seconds that a machine has to answer when its last jobs are removed."""
+REMOVE_LIMIT_S = 30.0  # Seconds that a machine has to answer when its last jobs are removed.
 
 
 def check() -> None:

@@ -25,8 +25,7 @@ NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable tempora
 """Messages of Python errors that have no error number."""
 LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permission denied"
 """Messages (lower case) for a library and a program on a file system mounted `noexec`."""
-MIN_INTERVAL_S = 0.02
-"""Minimum seconds between two measurements by `FolderWatch`."""
+MIN_INTERVAL_S = 0.02  # Minimum seconds between two measurements by `FolderWatch`.
 
 
 @dataclass(frozen=True)

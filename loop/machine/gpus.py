@@ -19,8 +19,7 @@ from loop.base.processes import child_environment, output_of, python_path
 from loop.calls.cuda.driver import Lack
 from loop.model.profile import DeviceFacts
 
-QUERY_LIMIT_S = 60
-"""Time limit in seconds. Without its persistence daemon a driver initialises every GPU first."""
+QUERY_LIMIT_S = 60  # Time limit in seconds. Without its persistence daemon a driver initialises every GPU first.
 SMI_COMMAND = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 

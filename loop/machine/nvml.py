@@ -8,11 +8,9 @@ from typing import Any
 from loop.model.measurement import DeviceReading
 
 LIBRARY = "libnvidia-ml.so.1"
-SM_CLOCK = 1
-"""Value of nvmlClockType_t for the SM clock."""
+SM_CLOCK = 1  # Value of nvmlClockType_t for the SM clock.
 MOST_PROCESSES = 256
-UNKNOWN_BYTES = 2**64 - 1
-"""Value that NVML returns for an unknown number."""
+UNKNOWN_BYTES = 2**64 - 1  # Value that NVML returns for an unknown number.
 PROCESS_FUNCTIONS = tuple(f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (3, 2))
 """One function under its names in new and in older drivers."""
 THROTTLE_REASONS = {
@@ -135,8 +133,7 @@ def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
     return None
 
 
-BUSY_PERCENT = 5
-"""Percentage of busy time above which other users' kernels are reported; a desktop stays below."""
+BUSY_PERCENT = 5  # Percentage of busy time above which other users' kernels are reported; a desktop stays below.
 UNEXPLAINED_BYTES = 2 * 2**30
 """Unexplained memory above which another user is assumed: drivers reserve half a GiB."""
 OTHER_USE_HINT = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"

@@ -16,8 +16,7 @@ from loop.report.sections import Line, Section
 
 SIMILAR_ERRORS_FACTOR = 4.0
 """If the errors of a dimension's parts differ by less than this factor, the dimension explains nothing."""
-MANY_FAILURES = 8
-"""Most failing workloads of a variant that are described one by one."""
+MANY_FAILURES = 8  # Most failing workloads of a variant that are described one by one.
 CHECK_COLUMNS = (
     *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
     *("Type", "Build"),

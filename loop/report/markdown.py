@@ -38,14 +38,11 @@ def shortened(text: object, max_characters: int) -> str:
     return f"{kept.rstrip(' ,:;.(')}..."
 
 
-MAX_LINE = 2000
-"""Most characters of a line in a fenced block."""
-COLUMN_GAP = 2
-"""Spaces between two columns on a terminal."""
+MAX_LINE = 2000  # Most characters of a line in a fenced block.
+COLUMN_GAP = 2  # Spaces between two columns on a terminal.
 MIN_FIRST_COLUMN, FOLDED_FIRST_COLUMN = 12, 20
 """Least width of the first column on a terminal, and its width when it is folded, in characters."""
-MAX_PADDED = 48
-"""Only cells up to this width are padded with spaces."""
+MAX_PADDED = 48  # Only cells up to this width are padded with spaces.
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _SPECIAL = re.compile(r"[\\`*|~]")

@@ -45,10 +45,8 @@ def style_sheet() -> str:
 CLEAR_LINE = "\r\x1b[K"
 _COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
 """A command at the end of a line. It is never folded, so that users can copy it."""
-TREE_PREFIX = " │├└─"
-"""Characters before a line's text: spaces and tree branches."""
-_NO_BREAK = "\x00"
-"""Replaces the spaces of a command while its line is folded."""
+TREE_PREFIX = " │├└─"  # Characters before a line's text: spaces and tree branches.
+_NO_BREAK = "\x00"  # Replaces the spaces of a command while its line is folded.
 MESSAGES_VARIABLE = "LOOP_TALK"
 """Environment variable: a parent `loop` stores this command's messages, so print them with `--json` too."""
 NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)

@@ -24,8 +24,7 @@ class SizeLimit:
 
 REPORT_LIMIT = SizeLimit(1000, 4000, 400)
 """The limit of a report: much more than a session writes that is no fault."""
-MAX_TERMINAL_TEXT = 400
-"""Most characters of one text on a terminal."""
+MAX_TERMINAL_TEXT = 400  # Most characters of one text on a terminal.
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ from loop.steps.setting import Setting, architecture_mismatch, read_setting
 from loop.store import index, journal, sessions
 from loop.store.sessions import CHANGES, SessionFolder
 
-TABLE_WIDTH = 110
-"""Width of the table of variants in characters; a narrower terminal gets a narrower table."""
+TABLE_WIDTH = 110  # Width of the table of variants in characters; a narrower terminal gets a narrower table.
 
 
 def make_record(
@@ -223,8 +222,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
     return exported.model_dump(mode="json")
 
 
-SUMMARY = "summary"
-"""The value of `--format` that alone takes `--limit` and `--link`."""
+SUMMARY = "summary"  # The value of `--format` that alone takes `--limit` and `--link`.
 
 
 def report(

@@ -32,8 +32,7 @@ from loop.store.sessions import SessionFolder
 
 REPORT_S, REPORT_SHARE = 2.0, 0.1
 """Seconds of a budget that are kept back to write the report; at most this share of the budget."""
-LONGEST_S = 1e7
-"""Seconds, about four months: a budget that lasts longer than that is no limit."""
+LONGEST_S = 1e7  # Seconds, about four months: a budget that lasts longer than that is no limit.
 
 
 @dataclass(frozen=True)
@@ -315,8 +314,7 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
 TICKS = "ticks.jsonl"
 MAX_TICK_BYTES = 2**20
 """Maximum size of the file of progress notes, which `loop status` reads. Later notes are dropped."""
-MIN_INTERVAL_S = 0.02
-"""Minimum seconds between two notes of one step. A note that comes sooner is dropped."""
+MIN_INTERVAL_S = 0.02  # Minimum seconds between two notes of one step. A note that comes sooner is dropped.
 
 
 class TickFile:

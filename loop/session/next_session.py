@@ -36,8 +36,7 @@ from loop.store.rows import session_row
 
 TIMING_PLANS = ("optimize", "tune")
 """Plans that time a variant: they cannot use one that is only emulated here."""
-MOST_IDEAS = 3
-"""Most further ideas that are printed."""
+MOST_IDEAS = 3  # Most further ideas that are printed.
 
 
 class OtherIdea(Model):

@@ -46,8 +46,7 @@ from loop.session.objective import GRADE_RULES, is_anything_judged, objective_te
 from loop.timing.against_baseline import call_lines, sensor_lines
 from loop.timing.against_known_good import CompareOutput
 
-MOST_WRONG_VARIANTS = 2
-"""Most wrong variants that the headline names; the table lists all."""
+MOST_WRONG_VARIANTS = 2  # Most wrong variants that the headline names; the table lists all.
 EMPTY_CELL = "-"
 MOST_LISTED, LONGEST_LISTED = 2, 160
 """Most items of "Not exercised" that are named, and characters of each. The rest is counted."""
@@ -57,8 +56,7 @@ LONGEST_SENTENCE = 240
 """Most characters of a reason and of the proposed next action; the record has the whole text."""
 MOST_CAUSES, LONGEST_CAUSE = 3, 140
 """Most lines of a cause, and characters of each: cause and next action must fit on a phone's screen."""
-MOST_FURTHER_LINES = 8
-"""Most further lines on a wrong variant; `--json` has all of its diagnosis."""
+MOST_FURTHER_LINES = 8  # Most further lines on a wrong variant; `--json` has all of its diagnosis.
 ENDING_PHRASES = {"skipped": "judged nothing", "aborted": "was aborted", "paused": "is paused"}
 """Status to the words for it; any other status is its own word."""
 COMPARISONS = {"same": "as fast as", "inconclusive": "inconclusive against"}
@@ -467,8 +465,7 @@ def not_run_section(view: View) -> list[Section]:
 
 LONGEST_MESSAGE = 110
 """Characters of a message in the table. A failed step's whole message is printed below the table."""
-LONGEST_INLINE_MESSAGE = 600
-"""A failed step's message longer than this many characters goes into a code block."""
+LONGEST_INLINE_MESSAGE = 600  # A failed step's message longer than this many characters goes into a code block.
 
 
 def steps_section(view: View) -> Iterator[Section]:
@@ -648,8 +645,7 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
 
 DEFAULT_LIMIT_BYTES = 65_536
 """Default limit in bytes: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
-FIRST_SECTIONS = 3
-"""The first sections (cause, next action, variants) precede the output of failed steps."""
+FIRST_SECTIONS = 3  # The first sections (cause, next action, variants) precede the output of failed steps.
 SUMMARY_SIZES = tuple(SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
 """Sizes of a summary's tables and lists, tried from the largest until it fits."""
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")

@@ -15,8 +15,7 @@ from loop.store.journal import write_error
 from loop.store.sessions import RECORDED, read_stored
 
 ID_PREFIX = "recorded-"
-SHIPPED_NAME = "history"
-"""The name that imports the histories shipped with loop."""
+SHIPPED_NAME = "history"  # The name that imports the histories shipped with loop.
 
 
 class Imported(Printed):

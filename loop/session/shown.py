@@ -16,10 +16,8 @@ from loop.report.markdown import shortened
 from loop.report.screen import Screen
 from loop.timing.against_baseline import call_lines
 
-MOST_FAILURES = 6
-"""Most failed checks of a variant that are printed."""
-LONGEST_REASON = 56
-"""Characters of the reason in a negative control's line; `--json` has the whole reason."""
+MOST_FAILURES = 6  # Most failed checks of a variant that are printed.
+LONGEST_REASON = 56  # Characters of the reason in a negative control's line; `--json` has the whole reason.
 
 
 def show_findings(finished: Sequence[Finished], repeat_options: Sequence[str], screen: Screen) -> None:

@@ -9,15 +9,12 @@ from loop.report.figures.svg import Figure, Scale, logarithmic_scale, plain_numb
 from loop.report.findings import speed_verdicts
 from loop.report.markdown import one_line
 
-MOST_WORKLOADS = 40
-"""Most workloads in the figure: those with the lowest ratios. The report's table has all."""
+MOST_WORKLOADS = 40  # Most workloads in the figure: those with the lowest ratios. The report's table has all.
 LEFT, RIGHT, TOP = 12.0, svg.WIDTH - 24, 66.0
 INTERVAL_HEIGHT, NAME_HEIGHT, LEGEND_HEIGHT = 14.0, 16.0, 18.0
 """Height of one interval, of the workload's name above its intervals, and of a line of the legend."""
-MAX_NAME_WIDTH = 150.0
-"""Most width of a variant's name."""
-MAX_FACTOR_BEYOND = 4.0
-"""An interval is cut this factor beyond the outermost ratio, with an arrow at the cut."""
+MAX_NAME_WIDTH = 150.0  # Most width of a variant's name.
+MAX_FACTOR_BEYOND = 4.0  # An interval is cut this factor beyond the outermost ratio, with an arrow at the cut.
 
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:

@@ -11,8 +11,7 @@ from loop.report.figures.svg import Figure, Scale, logarithmic_scale, plain_numb
 LEFT, RIGHT, TOP, BOTTOM = 60.0, svg.WIDTH - 16, 44.0, 300.0
 ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
 """Facts of a profile that determine the roof."""
-MAX_VARIANTS = 8
-"""Most variants that are drawn; the others are counted."""
+MAX_VARIANTS = 8  # Most variants that are drawn; the others are counted, and are in the report's table.
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,10 @@ class Point:
     """Operations per second of the library on the same workload; None: unknown."""
 
     def describe(self, roof: "Roof | None") -> str:
-        """Operations per second and share of the roof, in words. `roof` None: unknown."""
+        """Operations per second and share of the roof, in words. `roof`: None: unknown."""
         share = roof.share(self.flops_per_s, self.flops_per_s / self.intensity) if roof else None
         roof_text = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
-        return f"{self.variant}: {with_prefix(self.flops_per_s)}FLOP/s{roof_text} on {self.workload}"
+        return f"{self.variant}: {with_prefix(self.flops_per_s)}FLOP/s{roof_text}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,6 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
         heights.append(roof.flops_per_s)
     x = logarithmic_scale(intensities, LEFT, RIGHT, margin_factor=3)
     y = logarithmic_scale(heights, BOTTOM, TOP, margin_factor=2)
-    # Hidden variants are in the report's table.
     hidden_text = f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
     parts = [svg.text(12, 22, "Roofline", "big ink"), *_draw_axes(x, y, roof)]
     for variant_number, point in enumerate(points):  # The baseline first, so that it hides no variant.
@@ -107,15 +105,14 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
         parts.append(svg.mark(x(point.intensity), y(point.flops_per_s), variant_number))
     text_y, room = BOTTOM + 58, svg.WIDTH - 46
     for variant_number, point in enumerate(points):
-        speed, _, workload = point.describe(roof).rpartition(" on ")
         parts.append(svg.mark(20, text_y - 4, variant_number))
-        parts.append(svg.text(34, text_y, speed, max_width=room))
-        parts.append(svg.text(34, text_y + 18, f"at its worst, {workload}", "soft", max_width=room))
+        parts.append(svg.text(34, text_y, point.describe(roof), max_width=room))
+        parts.append(svg.text(34, text_y + 18, f"at its worst, {point.workload}", "soft", max_width=room))
         text_y += 36
     hollow = f"hollow: {baseline} there" if any(point.baseline_flops_per_s for point in points) else ""
     parts.append(svg.text(34, text_y, f"{hollow}{hidden_text}".removeprefix("; "), "soft", max_width=room))
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
-    sentences = "; ".join(point.describe(roof) for point in points)
+    sentences = "; ".join(f"{point.describe(roof)} on {point.workload}" for point in points)
     description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{hidden_text}"
     return svg.draw_figure("roofline", "Roofline with the variants on it", description, height, parts)
 

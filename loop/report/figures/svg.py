@@ -15,12 +15,9 @@ from loop.report.screen import COLOURS
 
 WIDTH = 360.0
 """Width of every figure in its own units: the width of a phone, where 12-unit letters have 12 pixels."""
-PIXELS_PER_UNIT = 4 / 3
-"""Pixels per unit if nothing limits the width."""
-LETTER_WIDTH = 6.6
-"""Approximate width of a letter in units."""
-MAX_TEXT = 4000
-"""Most characters of a title, description or text."""
+PIXELS_PER_UNIT = 4 / 3  # Pixels per unit if nothing limits the width.
+LETTER_WIDTH = 6.6  # Approximate width of a letter in units.
+MAX_TEXT = 4000  # Most characters of a title, description or text.
 SHAPES = ("circle", "square", "triangle", "diamond")
 _COLOURS = {
     "paper": ("#ffffff", "#0d1117"),
