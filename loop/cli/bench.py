@@ -123,7 +123,8 @@ def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 
 def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop run step`: run one action as a pattern of one step, usually as a job of a session elsewhere."""
+    """`loop run step`: run one action as a pattern of one step, usually as a job of a session elsewhere. Raises
+    UsageError for an unknown action, arguments that are no JSON object, and a missing folder for samples."""
     action, samples = request.action, request.samples
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))

@@ -27,8 +27,7 @@ FIRST = (
     *("optimize", "bisect", "report", "status", "doctor"),
 )
 """The commands that `loop --help` lists first."""
-ALL: list["Command"] = []
-"""Every command, in the order of definition."""
+ALL: list["Command"] = []  # Every command, in the order of definition.
 METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 """Type of an option to the placeholder of its value in help, if the option names none."""
 McpEffect = Literal["", "reads", "starts", "ends"]

@@ -75,8 +75,8 @@ def next_time_of_day(text: str, now: datetime.datetime) -> float:
 
 
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
-    """Follow a job that was sent away, by its id, prefix or `last`; see `follow`. Raises UsageError unless
-    exactly one matches."""
+    """Follow a job that was sent away, by its id, prefix or `last`, as `follow` does; returns its exit code.
+    Raises UsageError unless exactly one matches."""
     jobs = {folder.id: (folder, sent) for folder, sent in sent_jobs.list_sent_jobs()}
     matches = [*jobs][-1:] if job == "last" else [name for name in jobs if name.startswith(job)]
     if len(matches) != 1:
@@ -90,7 +90,8 @@ def follow(
 ) -> int:
     """Print the output of a job on another machine until it ends, fetch its results, and return its exit
     code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first;
-    0 is returned at once if another process follows it, and so will bring back its results."""
+    0 is returned at once if another process follows it, and so will bring back its results. Raises UsageError if
+    they are here already."""
     known_hosts = machines.read_hosts(Path(sent.project) if sent.project else None)
     entry = machines.choose_host(known_hosts, sent.host)
     with ExitStack() as stack:
@@ -576,7 +577,8 @@ def list_hosts(target: Path | None) -> HostList:
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
-    """Install this `loop` on a machine, and print what it lacks."""
+    """Install this `loop` on a machine, and print what it lacks. Raises UsageError if it lacks what `loop` needs,
+    or if a job runs there; Untrusted if only an untrusted project names the machine."""
     here = find_project(target, Path.cwd())
     entry = find_host(here, host)
     if entry.path.parent == here.target and not is_trusted(here):

@@ -189,7 +189,8 @@ class Audited(Printed):
 
 
 def audit(request: TaskRequest, screen: Screen) -> Audited:
-    """Have both judges judge controls (answers known to be right or wrong); find weak points of the task."""
+    """Have both judges judge controls (answers known to be right or wrong); find weak points of the task. Raises
+    UsageError for a task without floating-point tensors, and for an unknown control."""
     task = table.load_task(request.path.absolute(), request.format_name)
     folder, _ = write_as_target(request.path, (), request.format_name)
     task_audit = Audit(request, task, trusted_setting(folder, screen))

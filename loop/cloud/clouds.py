@@ -190,7 +190,7 @@ class Azure(Cloud):
         return isinstance(compute, dict)
 
     def get_notice(self) -> str:
-        """The first event that ends this machine; of any machine, if our name is unknown."""
+        """The first planned event that ends this machine (any machine, if our name is unknown); empty for none."""
         answer = self.get("/metadata/scheduledevents?api-version=2020-07-01")
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
@@ -218,8 +218,7 @@ def _shorten(value: object) -> str:
 
 
 CLOUDS: dict[str, type[Cloud]] = {cloud.name: cloud for cloud in (Gcp, Aws, Azure)}
-CHOICES = ("auto", *CLOUDS, "off")
-"""Values of the option `--watch-preemption`."""
+CHOICES = ("auto", *CLOUDS, "off")  # Values of the option `--watch-preemption`.
 
 
 def make_cloud(name: str, limit_s: float = ANSWER_LIMIT_S) -> Cloud:

@@ -11,7 +11,8 @@ from loop.base.errors import UsageError
 
 
 def serve() -> None:
-    """`loop mcp`: serve the Model Context Protocol on stdin and stdout until the client closes them."""
+    """`loop mcp`: serve the Model Context Protocol on stdin and stdout until the client closes them. Raises
+    UsageError without the package `mcp`."""
     try:
         import mcp  # noqa: F401
     except ModuleNotFoundError as error:

@@ -264,7 +264,8 @@ class Executor:
             slot.close()
 
     def _run_job(self, slot: Slot, job: JobFolder) -> None:
-        """Run a job in a slot; note a failure in its folder, or here if that fails too (a full disk)."""
+        """Run a job in a slot, and check its results. A job that did not end is reset and refused, with the reason
+        in its folder; or noted here if that fails too (a full disk). Also counts the slot's losses."""
         tries = job.tries
         try:
             slot.run_in_slot(job)

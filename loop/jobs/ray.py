@@ -113,8 +113,8 @@ class RaySlot(Slot):
         """Ray's resource for the model of most nodes; empty without a GPU."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run the job as a Ray task and unpack its results. Returns early if it is cancelled. Sets `trouble` if no
-        job can run on the cluster."""
+        """Run the job as a Ray task and unpack its results. Returns early if it is cancelled. Raises WorkFailed if
+        Ray lost it; if no job can run on the cluster, also sets `trouble`."""
         ray, needs_gpu = self.ray, job.task.needs_gpu and self._has_gpu
         # A tiny amount of the model's resource binds the task to a node with that model.
         resources = {self.gpu_model: 0.001} if needs_gpu and self.gpu_model else {}

@@ -44,8 +44,7 @@ COPY_LIMIT_S = 3600.0  # Time limit in seconds for a copy or an installation.
 MAX_ANSWER_BYTES = 1 << 20  # Most bytes of an answer that are read.
 BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds to wait between attempts to connect; the last value repeats."""
-CONNECTION_EXIT_CODES = (10, 12, 30, 35, 255)
-"""Exit codes of rsync for a lost or timed-out connection."""
+CONNECTION_EXIT_CODES = (10, 12, 30, 35, 255)  # Exit codes of rsync for a lost or timed-out connection.
 DISK_FULL_TEXT = "No space left on device"
 REMEDY_BY_ERROR = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": (
@@ -227,7 +226,8 @@ class Connection:
 
 
 def _start_child(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
-    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process. `pipes`: for Popen."""
+    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process. `pipes`: for Popen.
+    Raises UsageError if the program is not installed."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes}
     env = {**os.environ, "LC_ALL": "C"}
     try:
@@ -261,8 +261,7 @@ def fill_script(script: str, **values: str) -> str:
 LOOP_FOLDER = ".loop"  # Folder below the user's home there that holds everything of `loop`.
 PYTHON = f"{LOOP_FOLDER}/venv/bin/python"
 DIGEST = f"{LOOP_FOLDER}/venv/loop-digest"
-MADE_BY = f"{LOOP_FOLDER}/venv/made-by"
-"""File that names the interpreter for which the environment was made."""
+MADE_BY = f"{LOOP_FOLDER}/venv/made-by"  # File that names the interpreter for which the environment was made.
 DATA_PATHS = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history", "sessions/rates.yaml")
 """Data folders and files that are shipped next to the package."""
 OLDEST_PYTHON = (3, 11)

@@ -18,8 +18,7 @@ from loop.base.processes import python_path
 from loop.jobs.executor import COMMAND, Slot
 from loop.jobs.folder import ENDED_STATES, JobFolder
 
-RUN_COMMAND = (*COMMAND, "job", "run")
-"""Command of a Slurm job; the job's folder follows."""
+RUN_COMMAND = (*COMMAND, "job", "run")  # Command of a Slurm job; the job's folder follows.
 OPTIONS_VARIABLE = "LOOP_SBATCH"  # Environment variable with more sbatch options, such as a partition.
 POLL_S, ASK_S, LIMIT_S = 0.1, 1.0, 60.0
 """Seconds between polls of a job's folder; between questions to Slurm; limit for an answer."""

@@ -415,7 +415,8 @@ class SshSlot(Slot):
         """Ids of jobs on the machine that nothing here waits for any longer."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Send a job, poll until it ends, and fetch its results. Errors of its machine also set `trouble`."""
+        """Send a job, poll until it ends, and fetch its results. Raises WorkFailed if its process died there. If
+        the machine stays away or a person has to mend it, also sets `trouble`."""
         connection, is_cancelled = self.connection, False
         try:
             retry_unreachable(self._remove_stale_jobs, AWAY_LIMIT_S)

@@ -19,8 +19,7 @@ MIN_FREE_BYTES = 1 << 20
 """A file system with less free space counts as full. A used-up quota shows only in a failed write."""
 PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors that are machine failures only in folders of `loop` itself."""
-FOLDER_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *PERMISSION_ERRORS)
-"""Error numbers that concern a folder."""
+FOLDER_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *PERMISSION_ERRORS)  # Error numbers that concern a folder.
 NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable temporary directory"
 """Messages of Python errors that have no error number."""
 LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permission denied"

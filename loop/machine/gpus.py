@@ -158,7 +158,8 @@ def facts_of_present_gpu(
     manifest_facts: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
 ) -> DeviceFacts | None:
     """Facts of this machine's GPU: the manifest's if their name and number of SMs agree with the driver's, else
-    `driver_facts`. `manifest_facts`: by architecture (`sm_89`). `capability`: `8.9`. `name`: the driver's."""
+    `driver_facts`, which may be None. `manifest_facts`: by architecture (`sm_89`). `capability`: `8.9`. `name`:
+    the driver's."""
     datasheet = manifest_facts.get(f"sm_{capability.replace('.', '')}") if capability else None
     if datasheet is None or not is_same_gpu_model(datasheet.name, name):
         return driver_facts

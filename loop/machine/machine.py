@@ -69,8 +69,7 @@ def requests_code_for(flags: Sequence[str], architecture: str) -> bool:
 VERSION_LIMIT_S = 10
 NVCC_RELEASE_TEXT = "Cuda compilation tools"
 """Start of the line in which `nvcc --version` names its release; its first line does not."""
-VERSION_BY_PATH: dict[str, str] = {}
-"""Version lines of compilers that ran, by path."""
+VERSION_BY_PATH: dict[str, str] = {}  # Version lines of compilers that ran, by path.
 
 
 @functools.cache

@@ -117,8 +117,7 @@ def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | No
     return f"{_fence(text, 3)}{language}\n{text}\n{_fence(text, 3)}"
 
 
-EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")
-"""A column with only these cells is left out."""
+EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")  # A column with only these cells is left out.
 
 
 @dataclass(frozen=True)

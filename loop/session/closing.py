@@ -237,7 +237,8 @@ def report(
     as_json: bool = False,
 ) -> int:
     """Print a session's report, or write it to `output`, with its figures beside it. `form`: md, html, json or
-    summary; `as_json` overrides it. `limit` (bytes) and `link` are for a summary. Returns the exit code."""
+    summary; `as_json` overrides it. `limit` (bytes) and `link` are for a summary. Returns 0. Raises UsageError for
+    a session that has not ended."""
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
@@ -276,7 +277,8 @@ def report(
 
 
 def find_own_session(root: Path, name: str) -> SessionFolder:
-    """A session that loop ran, by id, prefix or `last`. LoopError: none, or an imported one without a report."""
+    """A session that loop ran, by id, prefix or `last`. Raises UsageError for an imported one, LoopError for
+    none."""
     try:
         return sessions.find_session(root, name)
     except LoopError:

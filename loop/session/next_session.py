@@ -34,8 +34,7 @@ from loop.steps.setting import Setting, choose_device, choose_emulated, choose_t
 from loop.store import index, journal
 from loop.store.rows import session_row
 
-TIMING_PLANS = ("optimize", "tune")
-"""Plans that time a variant: they cannot use one that is only emulated here."""
+TIMING_PLANS = ("optimize", "tune")  # Plans that time a variant: they cannot use one that is only emulated here.
 MOST_IDEAS = 3  # Most further ideas that are printed.
 
 

@@ -94,7 +94,8 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
 
 def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -> int:
     """Resume an interrupted session by its id, prefix or `last`; of one that has ended, only print the outcome. If
-    the target's files have changed, every step runs again. Returns the exit code."""
+    the target's files have changed, every step runs again. Returns the exit code. Raises UsageError for another
+    plan or target than the session's."""
     if request.plan is not None:
         raise UsageError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
@@ -140,7 +141,8 @@ def sources_hash_to_resume(session: Session) -> str:
 
 
 def walk_and_close(session: Session, *, repeat_all: bool) -> int:
-    """Walk the open steps, or all (`repeat_all`), and close. A LoopError gets the resume command as its hint."""
+    """Walk the open steps, or all (`repeat_all`), and close. Returns the exit code. A LoopError becomes
+    WorkFailed, whose hint ends with the resume command; MachineFailure passes with its own."""
     try:
         with errors_as_machine_failures(session.setting, f"go on with: {session.head.resume_command}"):
             journal, ending = run_remaining_steps(session, repeat_all=repeat_all)

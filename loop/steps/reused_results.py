@@ -13,10 +13,8 @@ from loop.model.base import Model
 from loop.model.output import OutputType, outputs_of
 from loop.steps.context import Context
 
-SOURCE_SUFFIXES = {".py", ".c", ".h"}
-"""Suffixes of loop's own source files."""
-IRRELEVANT_FIELDS = {"name", "load"}
-"""Fields of a machine on which no result depends."""
+SOURCE_SUFFIXES = {".py", ".c", ".h"}  # Suffixes of loop's own source files.
+IRRELEVANT_FIELDS = {"name", "load"}  # Fields of a machine on which no result depends.
 
 
 class ResultLifetime(Model):

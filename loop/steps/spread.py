@@ -23,8 +23,7 @@ from loop.steps.context import Context
 
 START_S = 60.0  # Seconds that a job's process may take in addition to its step.
 MOST_KEPT_FOLDERS = 1000  # Job folders that are kept, so that a resumed campaign can reuse their results.
-SAMPLES = f"{folder.RESULTS}/samples.json"
-"""Path of a step's raw samples in its job's folder."""
+SAMPLES = f"{folder.RESULTS}/samples.json"  # Path of a step's raw samples in its job's folder.
 _SAMPLES = TypeAdapter(dict[str, tuple[Segment, ...]])
 
 
