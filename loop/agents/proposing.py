@@ -24,7 +24,7 @@ from loop.base.processes import STARTED_PIDS, Child, Tick, kill_trees, output_of
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.money import AiUse, ModelUse
-from loop.report.screen import seconds_text
+from loop.report import format as say
 from loop.store.sessions import SessionFolder
 
 LOGIN_PATTERN = r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b"
@@ -252,7 +252,7 @@ def _wait_for_proposer(child: Child, task: ProposerTask) -> Generator[Tick, None
     started_s = last_output_s = time.monotonic()
     known_bytes = 0
     while child.code is None:
-        yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - started_s)})")
+        yield Tick(f"the proposer is at work ({say.seconds(time.monotonic() - started_s)})")
         child.pump()
         now_s, printed_bytes = time.monotonic(), 0
         for stream in (child.output, child.errors):

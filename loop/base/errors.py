@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
 
 
 EXIT_CODES: dict[int | None, str] = {
-    ExitCode.OK: "all gates passed",
+    ExitCode.OK: "all gates passed, or there was nothing to do",
     ExitCode.GATE_FAILED: "a gate failed",
     ExitCode.USAGE: "wrong usage or definition",
     ExitCode.BUG: "a bug in `loop`",

@@ -25,7 +25,7 @@ from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
-from loop.report.screen import Screen, seconds_text
+from loop.report.screen import Screen
 from loop.repository.worktree import require_repository
 from loop.steps.setting import (
     Setting,
@@ -132,9 +132,10 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisecti
         if answer.probes and answer.probes[-1].status == "lost":  # It tries again what was lost.
             return "the same command on a quieter machine; what was observed is kept"
         return "the same command with --again, on a quieter machine: it measures all commits anew"
+    if answer.swapped and not request.good:  # The good end is that of an earlier session.
+        return f"nothing regressed since {line.good.short_commit}: name a commit that was better, with --good REV"
     if answer.swapped:
-        good, bad = request.bad or "HEAD", request.good or line.good.short_commit
-        return f"--good {good} --bad {bad}, if it was the other way round"
+        return f"are they swapped? --good {request.bad or 'HEAD'} --bad {request.good}"
     if answer.outcome == "no_regression":
         if bad_end.commit == UNCOMMITTED:
             return "the same command with --bad HEAD, if the uncommitted changes mend it"
@@ -224,7 +225,7 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
             answer: BisectAnswer | None = None
             probes = tuple(bisection.probes)
             try:
-                screen.status(f"  {next(ticks).note} ({seconds_text(time.monotonic() - start_time)})")
+                screen.status(f"  {next(ticks).note} ({say.seconds(time.monotonic() - start_time)})")
             except StopIteration as stop:
                 answer = stop.value
                 probes = stop.value.probes  # With those of merged branches.
@@ -236,7 +237,7 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
                 screen.say(f"  {builds} of {builder.variant} after the good end")
             for number, probe in enumerate(probes[printed_count:], printed_count + 1):
                 text = f"{number}: {probe.commit[:12]} {probe.describe(bisection.prober.metric)}"
-                screen.say(f"  {text} ({probe.why}; {seconds_text(elapsed_s)})")
+                screen.say(f"  {text} ({probe.why}; {say.seconds(elapsed_s)})")
             printed_count = len(probes)
             if answer is not None:
                 return answer

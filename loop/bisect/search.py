@@ -24,7 +24,7 @@ from itertools import accumulate, pairwise
 from statistics import fmean, median, stdev
 from typing import Literal
 
-from loop.base.stats import significant, winsorise
+from loop.base.stats import significant, speedup_text, winsorise
 from loop.model.bisect import UNCOMMITTED, Claim, Metric, Probe
 from loop.timing.verdicts import MARGIN, e_value
 
@@ -411,7 +411,7 @@ class Pairs(Observations):
         if step >= (NARROWING_Z if is_narrowing else DIFFERENCE_Z) * error:
             return None
         if step <= -DIFFERENCE_Z * error and -step > 4 * TYPICAL_NOISE:
-            why = f"the good end is slower than the bad one, by {math.expm1(-step):.1%}: are they swapped?"
+            why = f"the good end takes {speedup_text(math.exp(-step), 3)} the time of the bad one"
             return SearchEnd("no_regression", why, swapped=True)
         least_step, largest_step = math.log1p(MARGIN), step + NO_DIFFERENCE_Z * error
         if (low, high) != (0, last_position):  # A part of the history: only a part of the step counts.
@@ -530,8 +530,7 @@ class Runs(Observations):
         if differ:
             return None
         if are_swapped:
-            why = "the good end fails and the bad one passes: are they swapped?"
-            return SearchEnd("no_regression", why, swapped=True)
+            return SearchEnd("no_regression", "the good end fails and the bad one passes", swapped=True)
         least_count = min(len(good), len(bad))
         if least_count >= CONSISTENT_RUNS and not any(good) and not any(bad):
             why = f"the good end fails as well, {len(good)} times of {len(good)}: it is not good today"

@@ -8,6 +8,7 @@ memory shared with the judge (`arena`).
 import contextlib
 import ctypes
 import mmap
+import operator
 import os
 import random
 import signal
@@ -119,22 +120,28 @@ def explain_lost_device() -> str:
 
 
 class Delays(NamedTuple):
-    """Accumulated scheduler delays in seconds."""
+    """Accumulated scheduler times in seconds."""
 
     judge_wait_s: float
     """Time the judge's thread waited for a core."""
-    worker_wait_s: float
-    """Time the worker's threads waited for a core, in total."""
-    worker_run_s: float
-    """Time the worker's first thread ran."""
+    worker_runs_s: tuple[float, ...]
+    """Time each of the worker's threads ran."""
+    worker_waits_s: tuple[float, ...]
+    """Time each of the worker's threads waited for a core."""
 
     def added_wait_s(self, earlier: "Delays", *, is_core_shared: bool) -> float:
         """Seconds of waiting since `earlier` that lengthened the timed sample. `is_core_shared`:
         judge and worker share a core. Then the judge's wait while the worker runs is no delay."""
         judge_wait_s = self.judge_wait_s - earlier.judge_wait_s
         if is_core_shared:
-            judge_wait_s -= self.worker_run_s - earlier.worker_run_s
-        return self.worker_wait_s - earlier.worker_wait_s + max(0.0, judge_wait_s)
+            judge_wait_s -= max(map(operator.sub, self.worker_runs_s, earlier.worker_runs_s))
+        return sum(self.worker_waits_s) - sum(earlier.worker_waits_s) + max(0.0, judge_wait_s)
+
+    def busy_threads(self, earlier: "Delays", least_s: float) -> int:
+        """Number of the worker's threads that ran, or waited to run, for more than `least_s` since `earlier`."""
+        runs_s = map(operator.sub, self.worker_runs_s, earlier.worker_runs_s)
+        waits_s = map(operator.sub, self.worker_waits_s, earlier.worker_waits_s)
+        return sum(run_s + wait_s > least_s for run_s, wait_s in zip(runs_s, waits_s, strict=True))
 
 
 class DelayReader:
@@ -142,7 +149,7 @@ class DelayReader:
 
     def __init__(self, worker_pid: int) -> None:
         self._files: list[int] = []
-        """Descriptors of the threads' `schedstat`: the judge's, the worker's first, its others."""
+        """Descriptors of the threads' `schedstat`: first the judge's, then the worker's."""
         other_threads: list[str] = []
         with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
             other_threads = [name for name in os.listdir(f"/proc/{worker_pid}/task") if name != str(worker_pid)]
@@ -155,11 +162,11 @@ class DelayReader:
         """Delays so far; None if the system does not report them."""
         try:
             run_and_wait_ns = [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
-            (_, judge_wait_ns), (worker_run_ns, first_wait_ns), *other_threads = run_and_wait_ns
+            (_, judge_wait_ns), *threads = run_and_wait_ns
+            runs_ns, waits_ns = zip(*threads, strict=True)
         except (OSError, ValueError):
             return None
-        worker_wait_ns = first_wait_ns + sum(wait_ns for _, wait_ns in other_threads)
-        return Delays(judge_wait_ns / 1e9, worker_wait_ns / 1e9, worker_run_ns / 1e9)
+        return Delays(judge_wait_ns / 1e9, tuple(ns / 1e9 for ns in runs_ns), tuple(ns / 1e9 for ns in waits_ns))
 
     def close(self) -> None:
         """Close the files."""

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,17 @@ from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, find_project
 from loop.cli.command import ALL
 from loop.learning.prediction import PatternStatistics, compute_statistics, statistics_lines
-from loop.learning.searching import pattern_text, query_terms, search
 from loop.library import definitions, targets
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
 from loop.model.exported import ExportedSession
 from loop.model.history import History
+from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import Pattern, Plan
 from loop.model.target import Target
-from loop.report.screen import Screen, seconds_text
+from loop.report import format as say
+from loop.report.screen import Screen
 from loop.session.opening import check_pattern, check_plan
 from loop.session.recorded import read_histories
 from loop.steps.setting import read_setting
@@ -41,6 +42,9 @@ SCHEMAS: dict[str, type[Model]] = {
 """JSON Schemas that ship with loop, by file name."""
 PRINTED = "commands"  # Name of the schema of what each command prints with `--json`.
 NAMES = (*SCHEMAS, PRINTED)
+WORD = re.compile(r"[^\W_]+")
+SHORTEST_WORD = 3
+"""Fewest letters of a word that counts, if any word of the query has so many: `is` is in every text."""
 SEARCHED_SESSIONS = 50  # How many sessions a search for words includes, because their error messages may match.
 
 
@@ -102,7 +106,7 @@ class ShownPattern(Printed, Pattern):
         """Print the pattern's fields, steps and statistics."""
         screen.prose(f"{self.number}. {self.title} ({self.name}, {self.priority})\n\n{self.problem}\n\n")
         screen.prose(f"use when: {', '.join(self.use_when)}")
-        screen.prose(f"takes about {seconds_text(self.estimate.minutes * 60)}\n\n")
+        screen.prose(f"takes about {say.seconds(self.estimate.minutes * 60)}\n\n")
         rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in self.steps]
         screen.table(("step", "action", "budget", "what"), rows)
         for answer in self.next:
@@ -238,3 +242,28 @@ def write_schemas() -> list[Path]:
     for path in paths:
         write_atomic(path, schema_text(path.stem))
     return paths
+
+
+def query_terms(query: str) -> list[str]:
+    """The words of a query that count, each once, in small letters."""
+    words = list(dict.fromkeys(WORD.findall(query.lower())))
+    return [word for word in words if len(word) >= SHORTEST_WORD] or words
+
+
+def search(terms: Sequence[str], texts: Mapping[str, str]) -> tuple[list[str], int]:
+    """Names of the entries with the most of `terms` (see `query_terms`), and how many each has.
+    `texts`: name to an entry's text. A term also matches the beginning of a longer word."""
+    count_by_name: dict[str, int] = {}
+    for name, text in texts.items():
+        words = WORD.findall(text.lower())
+        count_by_name[name] = sum(any(word.startswith(term) for word in words) for term in terms)
+    most = max(count_by_name.values(), default=0)
+    return [name for name, count in count_by_name.items() if most and count == most], most
+
+
+def pattern_text(pattern: Pattern, rows: Sequence[SessionRow]) -> str:
+    """The text of a pattern to search. `rows`: sessions whose failures count too."""
+    failures = [failure.text for row in rows for failure in row.failures if failure.pattern == pattern.name]
+    steps = [f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps]
+    notes = [evidence.note for evidence in pattern.evidence]
+    return " ".join([pattern.name, pattern.title, pattern.problem, *pattern.use_when, *failures, *steps, *notes])

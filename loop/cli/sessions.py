@@ -9,8 +9,11 @@ from loop.base.locks import is_locked
 from loop.base.places import find_project
 from loop.learning.comparison import LETTERS, ComparedSession, SessionComparison, compare
 from loop.model.base import Model, Printed
+from loop.model.change import DecisionOutput
+from loop.model.output import outputs_of
 from loop.model.verdict import Verdict
-from loop.report.screen import Screen, seconds_text
+from loop.report import format as say
+from loop.report.screen import Screen
 from loop.session import recorded
 from loop.session.closing import find_own_session
 from loop.session.recorded import ShownRecorded, ShownSession
@@ -49,7 +52,7 @@ class SessionList(Printed):
             return
         cells = []
         for row in self.sessions:
-            duration = "-" if row.seconds is None else seconds_text(row.seconds)
+            duration = "-" if row.seconds is None else say.seconds(row.seconds)
             usd = f"{row.usd:.4f}" if row.usd else "-"
             leading_cells = row.id, row.status, row.grade or "-", row.device or "-"
             cells.append((*leading_cells, duration, usd, row.fastest or "-"))
@@ -121,6 +124,8 @@ def _compared_session(root: Path, name: str) -> ComparedSession:
         if verdict.against == "baseline":  # A wrong variant has only this verdict.
             verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
     commit = head.revision.commit and head.revision.commit[:12]
+    kept_changes = [decision.tried for decision in outputs_of(folder.finished(), DecisionOutput) if decision.kept]
+    changed_files = [file for change in kept_changes if change for file in change.files]
     facts = {"machine": head.machine.name, "threads": str(head.threads), **row.environment.model_dump()}
     return ComparedSession(
         id=row.id,
@@ -130,7 +135,8 @@ def _compared_session(root: Path, name: str) -> ComparedSession:
         grade=row.grade,
         baseline=head.baseline,
         facts={**facts, "loop": head.loop_version, "commit": commit},
-        files=head.files,
+        files=head.files | dict.fromkeys(changed_files, row.left),
+        ground=row.left or row.ground,
         verdicts=verdicts,
         seconds=row.seconds if record else None,
         usd=row.usd if record else None,

@@ -37,7 +37,10 @@ class ComparedSession(Model):
     facts: dict[str, str | None]
     """Facts about the environment, by name; None: not recorded."""
     files: dict[str, str]
-    """Each file of the target, to the beginning of its hash; empty if it was not recorded."""
+    """Each file of the target, to the beginning of its hash; empty if it was not recorded. A file that a kept
+    change edited has that of `ground`."""
+    ground: str
+    """Hash of the target's files with the changes that were kept: what the ratios are of."""
     verdicts: dict[str, dict[str, Verdict]]
     """Variant to workload to its verdict against the baseline."""
     kept: tuple[KeptChange, ...] = ()
@@ -119,7 +122,10 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
         cells = tuple(by_variant.get(variant, {}).get(workload) for by_variant in verdicts)
         rows.append(ComparedRow(variant=variant, workload=workload, cells=cells).with_change())
     refused = tuple(f"ratios of {name}: {reason}" for name, reason in refusals.items())
-    recorded = [session.files for session in sessions if session.files]
+    files_by_ground: dict[str, dict[str, str]] = {}
+    for session in sorted(sessions, key=lambda session: bool(session.kept)):
+        files_by_ground.setdefault(session.ground, session.files)
+    recorded = [files_by_ground[session.ground] for session in sessions if session.files]
     names = sorted({name for files in recorded for name in files})
     changed = tuple(name for name in names if len({files.get(name) for files in recorded}) > 1)
     values = {"rows": tuple(rows), "refused": refused, "changed_files": changed}

@@ -55,7 +55,8 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
     passed = sum(record.status == "passed" for record in steps)
     if passed:
         return "passed", "the one step that ran passed" if passed == 1 else f"all {passed} steps that ran passed"
-    return ("skipped", f"nothing to do: {steps[-1].message}") if steps else ("aborted", "no step has ended")
+    reasons = "; ".join(dict.fromkeys(record.message for record in steps))
+    return ("skipped", f"nothing to do: {reasons}") if steps else ("aborted", "no step has ended")
 
 
 def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:

@@ -88,10 +88,10 @@ class TargetState:
 
 
 def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
-    """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`, for one variant's failures."""
+    """`fast was wrong in s1 on B1 S65 and 3 more workloads (seed 7)`, for one variant's failures."""
     first, session, judgement = failures[0], failures[0].row, failures[0].judgement
-    others = sum(failure.row.id == session.id for failure in failures) - 1
-    others_text = f" and {say.count(others, 'more check')}" if others else ""
+    workloads = {failure.check.partition(", ")[0] for failure in failures if failure.row.id == session.id}
+    others_text = f" and {say.count(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else ""
     threads_text = f"{say.count(judgement.threads, 'thread')}, " if judgement.threads else ""
     conditions = f"{threads_text}seed {judgement.seed}{', emulated' if judgement.emulated else ''}"
     checks = f"{first.check}{others_text} ({conditions})"

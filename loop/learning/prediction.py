@@ -26,7 +26,7 @@ from loop.model.record import Finished, SessionHead, SessionRecord, latest_attem
 from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
-from loop.report.screen import Screen, seconds_text
+from loop.report.screen import Screen
 from loop.steps.setting import Setting
 from loop.store import index
 from loop.store import rows as row_of
@@ -275,11 +275,11 @@ def statistics_lines(statistics: PatternStatistics) -> list[str]:
         counts = f"{statistics.passed} passed, {statistics.found} found something wrong, {statistics.broken} broke"
         sentences.append(f"run {statistics.applied} times: {counts}")
     basis = f"runs worth {statistics.weight:.3g} here" if statistics.weight else "its author's estimate alone"
-    low, high = map(seconds_text, statistics.interval_s)
+    low, high = map(say.seconds, statistics.interval_s)
     interval_text = f"between {low} and {high} in {100 * INTERVAL_LEVEL:.0f} % of cases"
-    sentences.append(f"the next run takes {seconds_text(statistics.seconds)}, {interval_text}, from {basis}")
+    sentences.append(f"the next run takes {say.seconds(statistics.seconds)}, {interval_text}, from {basis}")
     if statistics.saved_minutes:
-        saved = f"{say.minutes(statistics.saved_minutes)}, {say.usd(statistics.saved_usd)}"
+        saved = f"{say.seconds(60 * statistics.saved_minutes)}, {say.usd(statistics.saved_usd)}"
         sentences.append(f"saved {saved}, as measured")
     if statistics.last_used:
         sentences.append(f"last used {statistics.last_used[:10]}, in {statistics.last_session}")
@@ -356,9 +356,9 @@ def predicted_time_text(head: SessionHead) -> str:
     """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
     predicted = head.predicted
     if predicted is None:
-        return seconds_text(head.plan.seconds)
-    interval_text = f"{seconds_text(predicted.low_s)} to {seconds_text(predicted.high_s)}"
-    return f"{seconds_text(predicted.seconds)} (80 %: {interval_text})"
+        return say.seconds(head.plan.seconds)
+    interval_text = f"{say.seconds(predicted.low_s)} to {say.seconds(predicted.high_s)}"
+    return f"{say.seconds(predicted.seconds)} (80 %: {interval_text})"
 
 
 def in_parentheses(variants: Sequence[str]) -> str:
@@ -401,10 +401,10 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         steps = ", ".join(step.id for step in planned.pattern.steps)
         interval = "-"
         if planned.low_s is not None and planned.high_s is not None:
-            interval = f"{seconds_text(planned.low_s)} to {seconds_text(planned.high_s)}"
+            interval = f"{say.seconds(planned.low_s)} to {say.seconds(planned.high_s)}"
         # A pattern that is not `planned` runs only if an outcome of another leads to it.
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
-        times = seconds_text(planned.seconds), interval, planned.evidence
+        times = say.seconds(planned.seconds), interval, planned.evidence
         rows.append((number, planned.pattern.name, *times, steps + aside))
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
     screen.data("")
@@ -413,7 +413,7 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         if text:
             screen.prose(f"{label}: {text}")
     parts = filter(None, (predicted_time_text(head), predicted_cost_text(card, head)))
-    screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.budget.minutes:g} min")
+    screen.prose(f"predicted: {', '.join(parts)}; budget: {say.seconds(60 * plan.budget.minutes)}")
     if unpriced:
         screen.say(explain_missing_price(card, head.gpu))
     return ExitCode.OK

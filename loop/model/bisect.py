@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from loop.base.stats import winsorise
 from loop.model.base import Model
 from loop.model.output import Output
 
@@ -82,7 +83,7 @@ class Probe(Model):
         """What came of it: `right in 2 of 2 runs`, `2.2 % slower than 3be0e6249b77`, or why nothing did."""
         if not self.values:
             return f"{'no result' if self.status == 'lost' else 'cannot be tried'}: {self.reason}"
-        mean, count = sum(self.values) / len(self.values), len(self.values)
+        mean, count = winsorise(self.values).mean, len(self.values)
         if metric == "correctness":
             return f"right in {round(mean * count)} of {count} {'run' if count == 1 else 'runs'}"
         change, pairs = 100 * math.expm1(mean), "" if count == 1 else f", mean of {count} pairs"
@@ -114,7 +115,7 @@ class BisectAnswer(Model):
     workloads: tuple[str, ...] = ()
     """Workloads behind the answer: those that regressed, or else all of `sets`."""
     checks: int = 0
-    """Number of correctness checks, over all commits."""
+    """Number of correctness checks that this run made, over all commits."""
 
 
 class BisectOutput(Output):

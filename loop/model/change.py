@@ -43,7 +43,8 @@ class Standing(Model):
     ratio: float
     interval: Interval
     worth: float
-    """Share of total time that can be gained on this workload; 0 if no gain is needed."""
+    """Share of its time, by the workload's weight, that it has to save to be 1.5 times as fast as the baseline;
+    0 if it is. A change may gain more."""
 
 
 class Brief(Model):

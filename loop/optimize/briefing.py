@@ -80,6 +80,7 @@ def render_brief(templates: Path, brief: Brief) -> str:
     template = markdown_environment(templates).get_template(TEMPLATE)
     return template.render(
         brief=brief,
+        enough=bottleneck.SUFFICIENT_RATIO,
         leaf=leaf,
         where=leaf_text,
         facts=facts,
@@ -416,7 +417,7 @@ class CampaignSpent:
         if not self.candidates:
             minutes_text += ", of which preparing took all: no candidate was proposed"
         limits = (
-            (campaign.candidates, self.candidates, "its {:g} candidates were proposed"),
+            (campaign.candidates, self.candidates, "its {:g} candidates are used up"),
             (campaign.minutes, self.seconds / 60, minutes_text),
             (campaign.usd, self.usd, "its {:g} dollars are spent"),
             (campaign.tokens, self.tokens, "its {:g} tokens are used"),
@@ -495,7 +496,7 @@ def offer_candidate(
         texts.append(", ".join(filter(None, (text, proposal.said, left_out))))
     use = proposing.sum_ai_use(proposal.use for proposal in saved if proposal.use)
     kept_count = sum(change.outcome == "kept" for change in changes.judged_changes)
-    texts.append(f"so far {len(saved)} proposed, {kept_count} kept, {ai_use_text(use)}")
+    texts.append(f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept, {ai_use_text(use)}")
     report = {"message": "; ".join(texts), "proposals": tuple(unreported.values())}
     if edit is not None:
         judged = {"candidate": proposal.number, "not_faster": proposal.number in not_faster, "jobs": jobs}

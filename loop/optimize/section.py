@@ -134,7 +134,7 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     kept = sum(decision.kept for _, decision in changes.decisions)
     use = sum_ai_use(proposal.use for proposal in proposals if proposal.use)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
-    yield f"{len(proposals)} candidates were proposed, {kept} kept; {ai_use_text(use)}{per_change}"
+    yield f"{say.count(len(proposals), 'candidate')}, {kept} kept; {ai_use_text(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposals):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     briefs = outputs_by_run(records, BriefOutput)

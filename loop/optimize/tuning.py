@@ -1,7 +1,8 @@
 """The built-in proposer: search the values listed in a target's `tuning`, and propose the best.
 
 Each point (one choice of values) is compiled, verified, and timed next to the incumbent. The best
-is an edit of the manifest in the session's worktree; the gate judges it like any change.
+is an edit of the manifest in the session's worktree; the gate judges it like any change. Only here
+`loop` edits YAML: everything outside `best` is unchanged, including comments and order.
 """
 
 import contextlib
@@ -13,7 +14,10 @@ from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
 from typing import Any
 
+import yaml
+
 from loop.base.documents import content_hash
+from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, run_side_by_side
 from loop.base.stats import speedup_text
@@ -23,12 +27,11 @@ from loop.gate.kernel import planned_check_sets
 from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
-from loop.library.tuned import write_best
 from loop.machine.machine import cores
 from loop.model.change import Brief, BriefOutput, PastSearch, TriedPoint
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
-from loop.model.target import Target, Tuning, Values, Workload
+from loop.model.target import Target, Tuning, Values, Workload, literal_text
 from loop.model.workloads import expand_sets
 from loop.optimize.briefing import GainTerms, keeping_rule
 from loop.optimize.edits import save_edit
@@ -309,3 +312,42 @@ def explain_loss(values: Values, searches: Iterable[PastSearch], tuning: str, so
                 speeds = f"{speedup_text(trial.ratio, 3)} where the best had {speedup_text(best_ratio, 3)}"
                 reason = f"{speeds} (session {search.session})"
     return reason
+
+
+def write_best(manifest: str, name: str, device: str, values: Values) -> str:
+    """The manifest's text with `tuning.NAME.best.DEVICE` set to `values`.
+    Raises UsageError if that tuning is missing, or if the edit would change anything else."""
+    node, data = yaml.compose(manifest), yaml.safe_load(manifest)
+    for key in ("tuning", name, "best"):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        node = next((value for field, value in pairs if field.value == key), None)
+    if not isinstance(node, yaml.MappingNode):
+        raise UsageError(f"the manifest has no tuning.{name}.best")
+    best_by_device = data["tuning"][name]["best"]
+    best_by_device[device] = dict(values)
+    entries = (f"{key}: {_flow_mapping(chosen)}" for key, chosen in best_by_device.items())
+    separator = ",\n" + " " * (node.start_mark.column + 1)
+    best_text = f"{{{separator.join(entries)}}}"
+    edited_manifest = manifest[: node.start_mark.index] + best_text + manifest[_end_index(node) :]
+    try:
+        is_same_otherwise = yaml.safe_load(edited_manifest) == data
+    except yaml.YAMLError:
+        is_same_otherwise = False
+    if not is_same_otherwise:
+        place = f"tuning.{name}.best.{device}"
+        hint = f"write them in by hand: {_flow_mapping(values)}"
+        raise UsageError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
+    return edited_manifest
+
+
+def _flow_mapping(values: Values) -> str:
+    """Values as a YAML mapping on one line: `{ROWS: 64, WARPS: 4}`."""
+    pairs = [f"{field}: {literal_text(value)}" for field, value in values.items()]
+    return f"{{{', '.join(pairs)}}}"
+
+
+def _end_index(node: yaml.Node) -> int:
+    """Index after a node's text. A block ends with its last value: the parser's mark is after comments."""
+    if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
+        return _end_index(node.value[-1][1])
+    return int(node.end_mark.index)

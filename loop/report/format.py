@@ -17,13 +17,12 @@ def latency(us: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """`0.12 s`, `3.4 s`, `2 min 5 s`."""
-    if value < 1:
-        return f"{value:.2f} s"
-    if value < 100:
-        return f"{value:.1f} s"
-    minutes, remaining_s = divmod(round(value), 60)
-    return f"{minutes} min {remaining_s} s"
+    """`0.12 s`, `3.4 s`, `45 s`, `2 min 05 s`."""
+    if value < 10:
+        return f"{value:.2g} s" if value >= 0.095 else f"{value:.2f} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    return f"{int(value) // 60} min {int(value) % 60:02d} s"
 
 
 def ratio(value: float, interval: Interval) -> str:
@@ -73,11 +72,6 @@ def rate(usd_per_hour: float) -> str:
 def hours(value: float) -> str:
     """`12 min`, `4.0 h`."""
     return f"{60 * value:.0f} min" if value < 1 else f"{value:.1f} h"
-
-
-def minutes(value: float) -> str:
-    """`59.8 min`."""
-    return f"{value:.1f} min"
 
 
 def day(moment: datetime.datetime) -> str:

@@ -201,12 +201,3 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
         for parts in zip_longest(*folded, fillvalue=""):
             lines.append("  ".join(map(str.ljust, parts, widths)).rstrip())
     return lines
-
-
-def seconds_text(seconds: float) -> str:
-    """A duration on the screen: `0.32 s`, `12 s`, `3 min 05 s`."""
-    if seconds < 10:
-        return f"{seconds:.2g} s" if seconds >= 0.095 else f"{seconds:.2f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

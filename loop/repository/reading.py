@@ -27,7 +27,8 @@ def root_of(folder: Path) -> Path | None:
 
 
 def read_revision(folder: Path) -> Revision:
-    """Commit, branch and uncommitted files of the checkout with `folder`; empty outside git."""
+    """Commit, branch and uncommitted files of the checkout with `folder`; empty outside git. Uncommitted are
+    edits of tracked files, and new files below `folder`: a build reads no others."""
     top = root_of(folder)
     if top is None:
         return Revision(commit=None)
@@ -37,11 +38,13 @@ def read_revision(folder: Path) -> Revision:
         return Revision(commit=None, dirty=True)
     try:
         branch = git(folder, "rev-parse", "--symbolic-full-name", "HEAD").strip().removeprefix("refs/heads/")
-        lines = git(top, "status", "--porcelain", "--untracked-files=normal", "--", NO_SESSIONS).splitlines()
+        rows = git(top, "status", "--porcelain", "--untracked-files=no", "--", NO_SESSIONS)
+        rows += git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".", NO_SESSIONS)
     except LoopError:
         return Revision(commit=None)
-    changed = tuple(line[3:] for line in lines[:MAX_CHANGED])
-    return Revision(commit=commit, branch=branch if branch != "HEAD" else None, dirty=bool(lines), changed=changed)
+    changed = tuple(dict.fromkeys(row[3:] for row in rows.splitlines()))
+    fields = {"dirty": bool(changed), "changed": changed[:MAX_CHANGED]}
+    return Revision(commit=commit, branch=branch if branch != "HEAD" else None, **fields)
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:

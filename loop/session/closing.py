@@ -63,7 +63,7 @@ def make_record(
     if status in ("passed", "failed"):
         objective = judging.judge_objective(head, finished, judging.compute_session_values(card, head, finished))
     status, reason = judging.skipped_if_nothing_judged(head, finished, status, reason)
-    letter, grade_reason = judging.grade_session(head.plan.plan, status, reason, finished, objective, duration_s)
+    letter, grade_reason = judging.grade_session(head, status, reason, finished, objective, duration_s)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]  # Not imported ones.
     ai, why_no_ai = proposing.read_session_use(folder)
@@ -183,7 +183,8 @@ def print_outcome(
             screen.say(f"  {summary.command}")
     if resume_phrase and not pending_user_task(finished):
         screen.say(f"{resume_phrase}: {record.head.resume_command}")
-    return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
+    had_nothing_to_do = (record.status, record.grade) == ("skipped", "-")
+    return ExitCode.OK if record.status == "passed" or had_nothing_to_do else ExitCode.GATE_FAILED
 
 
 def _waiting_step(finished: Sequence[Finished]) -> Finished | None:

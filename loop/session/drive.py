@@ -24,7 +24,8 @@ from loop.model.money import AiUse, Bill, RateCard
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Line, SessionHead, Started, Status, StepTick
 from loop.money.bill import SessionUse, make_bill
-from loop.report.screen import Screen, seconds_text
+from loop.report import format as say
+from loop.report.screen import Screen
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
 from loop.store import journal, sessions
 from loop.store.journal import Journal
@@ -173,11 +174,11 @@ class SessionLimits:
         hosts = hosts_of(journal.finished_steps(lines))
         limits = [(math.inf, "")]  # (seconds, the limit in words)
         if self.minutes is not None:
-            limits.append((self.minutes * 60, seconds_text(self.minutes * 60)))
+            limits.append((self.minutes * 60, say.seconds(self.minutes * 60)))
         if self.usd is not None:
             seconds = affordable_seconds(self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd)
             ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
-            limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{ai_text}"))
+            limits.append((seconds, f"${self.usd:g}, which lasts for {say.seconds(seconds)}{ai_text}"))
         limit_s, limit_text = min(limits)
         earlier_walks_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
         return Bounds(limit_s, limit_text, earlier_walks_s, expected_seconds_by_step(head.plan), watch)
@@ -219,15 +220,15 @@ class Show:
 
     def _print_tick(self, event: Ticked) -> None:
         """Show the progress of a step: in a terminal as the status line, else only begin and heartbeats."""
-        step, budget_text = event.started, seconds_text(event.started.budget_s)
+        step, budget_text = event.started, say.seconds(event.started.budget_s)
         position_text = f"  {step.index}/{step.of} {step.step}"
-        time_text = f"{seconds_text(event.seconds)} of about {budget_text}"
+        time_text = f"{say.seconds(event.seconds)} of {budget_text}"
         if self.screen.may_animate:
             self.screen.status(f"{position_text}: {event.note} ({time_text})")
             return
         if self.last_begun != step:
             self.last_begun = step
-            self.screen.say(f"  begins   {step.step} (about {budget_text})")
+            self.screen.say(f"  begins   {step.step} (budget {budget_text})")
         if event.heartbeat:
             self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
 
@@ -239,7 +240,7 @@ class Show:
             return
         if record.skipped_because:
             self.printed_skips.add(skip_key)
-        time_text = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
+        time_text = f"{say.seconds(record.seconds)} of {say.seconds(record.budget_s)}"
         time_text += ", as before" if event.replayed else ""
         time_text = "" if record.status == "skipped" else f" ({time_text})"
         text = f" {record.step}{time_text}: {record.message}"

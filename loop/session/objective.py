@@ -13,7 +13,7 @@ from loop.learning import learnings
 from loop.model.change import DecisionOutput, kept_gains
 from loop.model.money import RateCard
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
-from loop.model.plan import Plan, Reached
+from loop.model.plan import Reached
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.bill import hourly_usd
 from loop.report import format as say
@@ -115,15 +115,16 @@ def is_anything_judged(finished: Sequence[Finished]) -> bool:
 def skipped_if_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
-    """Status and reason. `passed` becomes `skipped` if nothing was judged, though a planned step checks variants
-    or the plan's `success` reads a verdict."""
-    if status != "passed" or is_anything_judged(finished):
-        return status, reason
-    steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
-    has_check = any(step.action in CHECK_ACTIONS for step in steps)
-    if has_check or needs_judged_variant(head):
+    """Status and reason. `passed` becomes `skipped` if nothing was judged, though a verdict was asked for."""
+    if status == "passed" and asks_for_verdict(head) and not is_anything_judged(finished):
         return "skipped", f"no variant was judged, though {reason}"
     return status, reason
+
+
+def asks_for_verdict(head: SessionHead) -> bool:
+    """Whether the plan checks variants, or its `success` reads what is known of them."""
+    steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
+    return any(step.action in CHECK_ACTIONS for step in steps) or needs_judged_variant(head)
 
 
 def judge_objective(
@@ -249,13 +250,13 @@ GRADE_RULES: tuple[tuple[str, str], ...] = (
     ("C", "every gate passed; the objective is missed, or what it asks for is not known"),
     ("D", "a gate failed, or an output is incorrect or cannot be judged"),
     ("F", "the session was aborted, or judged nothing"),
-    ("-", "the session is paused; it is graded when it has ended"),
+    ("-", "the session is paused, and graded when it has ended; or there was nothing to do"),
 )
 """Grade and its condition; the lowest grade that applies is given. Without an objective: gates and time."""
 
 
 def grade_session(
-    plan: Plan,
+    head: SessionHead,
     status: Status,
     reason: str,
     finished: Iterable[Finished],
@@ -267,13 +268,15 @@ def grade_session(
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"
+    if status == "skipped" and not asks_for_verdict(head):
+        return "-", reason
     if status in ("aborted", "skipped") or not steps:
         return "F", reason
     if status == "failed":
         return "D", reason
     missed_parts = objective.missed if objective else ()
     flaws = [f"the objective is missed: {part.words}" for part in missed_parts]
-    planned_s = 60 * plan.budget.minutes
+    planned_s = 60 * head.plan.plan.budget.minutes
     if seconds > planned_s:
         flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
     late_steps = [step for step in steps if step.is_over_budget]

@@ -22,6 +22,7 @@ from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, TimeBud
 from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.optimize.edits import may_edit_variant
+from loop.report import format as say
 from loop.repository.reading import read_revision
 from loop.session.drive import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
@@ -250,10 +251,11 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
 def announcement_text(head: SessionHead) -> str:
     """The first lines that a session prints: target, device, expected time, goal."""
     plan = head.plan.plan
-    place = f"{head.device_text}, {head.threads} thread{'s' if head.threads > 1 else ''}"
+    place = f"{head.device_text}, timed with {say.count(head.threads, 'thread')}"
     lines = [
         f"session {head.id}: {plan.title}",
-        f"  target {head.target}{in_parentheses(head.variants)} on {place}; about {predicted_time_text(head)}",
+        f"  target {head.target}{in_parentheses(head.variants)} on {place}",
+        f"  expected: {predicted_time_text(head)}; budget: {say.seconds(60 * plan.budget.minutes)}",
     ]
     if plan.success:
         lines.append(f"  goal: {goal_text(plan.success)}")

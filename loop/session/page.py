@@ -539,7 +539,7 @@ def environment_section(view: View) -> Iterator[Section]:
     facts["Compilers"] = ", ".join(dict.fromkeys(compilers))
     timed_threads = [output.threads for output in outputs_of(finished, MeasureOutput)]
     threads = say.count(next(filter(None, timed_threads), head.threads), "thread")
-    facts["Ran on"] = f"{head.device}, {threads} a process, base seed {head.seed}"
+    facts["Ran on"] = f"{head.device}, timed with {threads} a process, base seed {head.seed}"
     sources = "not under version control"
     if revision.commit is not None:
         branch = f" on {revision.branch}" if revision.branch else ""

@@ -10,7 +10,8 @@ from loop.library.definitions import read_file
 from loop.model.base import Printed
 from loop.model.history import History, RecordedSession
 from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord
-from loop.report.screen import Screen, seconds_text
+from loop.report import format as say
+from loop.report.screen import Screen
 from loop.store.journal import write_error
 from loop.store.sessions import RECORDED, read_stored
 
@@ -87,7 +88,7 @@ class ShownSession(Printed):
         screen.prose(f"revision {commit}{edits}, {loop_and_processor}\n\n")
         rows = []
         for step in self.steps:
-            rows.append((step.label, step.status, seconds_text(step.seconds), step.message))
+            rows.append((step.label, step.status, say.seconds(step.seconds), step.message))
         screen.table(("step", "status", "took", "outcome"), rows)
         if record is None:
             screen.data(f"\nnot finished; go on with: {head.resume_command}")

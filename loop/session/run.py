@@ -117,9 +117,10 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         is_changed = sources_hash != head.ground
         if is_changed:
             screen.say("the target's files have changed since: every step is done again")
-        hashes = targets.session_hashes(setting.project) | {"ground": sources_hash}
-        revision, attended = read_revision(setting.project.target), head.attended or request.attended
-        head = head.model_copy(update={"revision": revision, "attended": attended, **hashes})
+        sources = targets.session_hashes(setting.project) | {"revision": read_revision(setting.project.target)}
+        if sources["ground"] != sources_hash:  # Edited after the session measured it, and `--decline` ends it.
+            sources = {}
+        head = head.model_copy(update={"attended": head.attended or request.attended, **sources})
         folder.write_head(head)
         return walk_and_close(replace(session, head=head), repeat_all=is_changed)
 

@@ -4,16 +4,18 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from loop.base.stats import plain_ratio, speedup_text
 from loop.model.debugging import DebugOutput
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
+from loop.model.verdict import SpeedVerdict
 from loop.profile.model import ResourcesOutput
 from loop.profile.resource_actions import kernel_rows, summary_lines
 from loop.proving.prove import GateOutput
+from loop.report.findings import speed_sections
 from loop.report.markdown import shortened
 from loop.report.screen import Screen
+from loop.report.sections import print_sections
 from loop.timing.against_baseline import call_lines
 
 MOST_FAILURES = 6  # Most failed checks of a variant that are printed.
@@ -27,7 +29,7 @@ def show_findings(finished: Sequence[Finished], repeat_options: Sequence[str], s
         DebugOutput: _explanation_lines,
         VerifyOutput: partial(_check_lines, repeat_options=repeat_options),
         SanitizeOutput: _sanitizer_lines,
-        MeasureOutput: _timing_lines,
+        MeasureOutput: partial(_timing_lines, finished=finished, repeat_options=repeat_options),
         GateOutput: _mutation_lines,
         ResourcesOutput: _resource_lines,
     }
@@ -88,21 +90,20 @@ def _sanitizer_lines(output: SanitizeOutput, screen: Screen) -> Iterator[str]:
     yield from [output.hint] if output.hint else []
 
 
-def _timing_lines(output: MeasureOutput, screen: Screen) -> Iterator[str]:
-    """Print latency and ratio per variant and workload; yield how each was called."""
-    verdicts = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
-    rows = []
-    for timing in output.measurements:
-        name = timing.workload.name
-        interval = "-".join(map(plain_ratio, timing.interval))
-        clock = " (times itself)" if timing.timed_by == "itself" else ""
-        verdict = verdicts.get((timing.variant, name), "") + clock
-        times_us = f"{timing.reference_us:.1f}", f"{timing.candidate_us:.1f}"
-        rows.append((timing.variant, name, *times_us, speedup_text(timing.ratio), interval, verdict))
-    if rows:
-        heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
-        screen.table(heads, rows, wrap=1)
+def _timing_lines(
+    output: MeasureOutput, screen: Screen, finished: Sequence[Finished], repeat_options: Sequence[str]
+) -> Iterator[str]:
+    """Print a table of each variant's ratios; yield how each was called, and why one has no ratio or verdict."""
+    print_sections(speed_sections(output.verdicts, finished, "the baseline"), screen)
     yield from call_lines(output)
+    for verdict in output.verdicts:
+        if not isinstance(verdict, SpeedVerdict):
+            yield f"{verdict.variant} is {verdict.verdict} on {verdict.workload}: {verdict.reason}"
+    names = dict.fromkeys(verdict.variant for verdict in output.verdicts if verdict.verdict == "inconclusive")
+    if names:
+        more_rounds = min(100, 3 * max(timing.rounds for timing in output.measurements))  # The option's maximum.
+        command = shlex.join(["loop", "kernels", "measure", *names, *repeat_options])
+        yield f"next: {command} --rounds {more_rounds}"
 
 
 def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:

@@ -33,7 +33,7 @@ from loop.report import format as say
 from loop.report.figures.svg import Figure
 from loop.report.html import render_inline, render_page
 from loop.report.markdown import plain_text
-from loop.report.screen import Screen, colour_class, seconds_text, style_sheet
+from loop.report.screen import Screen, colour_class, style_sheet
 from loop.report.templates import make_environment
 from loop.steps.setting import Setting, read_setting
 from loop.store import index
@@ -233,7 +233,6 @@ def site_environment(templates: Path) -> Environment:
         "usd": say.usd,
         "billed": say.billed_usd,
         "seconds": say.seconds,
-        "minutes": say.minutes,
         "times": say.speedup_text,
         "day": say.day,
         "stem": stem,
@@ -329,7 +328,7 @@ class BuiltSite(Printed):
         screen.data(self.index)
         names = ("patterns", "sessions", "variants", "plans", "damaged")
         counts = ", ".join(f"{getattr(self, name)} {name}" for name in names)
-        screen.say(f"{counts}: {self.files} files in {seconds_text(self.seconds)}")
+        screen.say(f"{counts}: {self.files} files in {say.seconds(self.seconds)}")
         screen.say(f"look at it: open {self.index}")
 
 

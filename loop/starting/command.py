@@ -60,7 +60,9 @@ def init(request: InitRequest) -> MadeTarget:
     answer = InitAnswer.model_validate_json(text)
     if answer.problem:
         raise UsageError(answer.problem, hint=answer.hint)
-    for name, text in answer.files.items():
+    ignored = "# Remove the next line to keep sessions, and their reports, in git.\n/sessions/\n"
+    files = {**answer.files, ".gitignore": ignored}
+    for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)
     quoted = shlex.quote(str(folder))
@@ -71,7 +73,7 @@ def init(request: InitRequest) -> MadeTarget:
         commands.append("run session quick --on HOST --target")  # There it can run.
     return MadeTarget(
         target=str(folder.absolute()),
-        files=tuple(sorted(answer.files)),
+        files=tuple(sorted(files)),
         edit=str(folder / answer.edit) if answer.edit else "",
         notes=answer.notes,
         next=tuple(f"loop {command} {quoted}" for command in commands),

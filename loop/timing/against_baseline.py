@@ -137,7 +137,7 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
 
 
 def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
-    """Summarise verdicts in one line, with a mean ratio where every workload has a clear one. If some
+    """Summarise verdicts in one line, with a mean ratio, or why a workload has no clear one. If some
     variants have no speed, the line is about these only."""
     without_speed, speeds_by_variant = list[NoSpeedVerdict](), dict[str, list[SpeedVerdict]]()
     for verdict in verdicts:
@@ -152,8 +152,8 @@ def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
         return f"{first.variant} is {first.verdict}: {first.reason}{others_text}"
     summaries = []
     for variant, speeds in speeds_by_variant.items():
-        is_clear = all(speed.verdict != "inconclusive" for speed in speeds)
+        undecided = [speed for speed in speeds if speed.verdict == "inconclusive"]
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]))
-        ratio = f", {mean} the baseline's speed" if is_clear else ""
-        summaries.append(f"{variant} {tally_words(speeds)} of {len(speeds)}{ratio}")
+        detail = f" ({undecided[0].reason})" if undecided else f", {mean} the baseline's speed"
+        summaries.append(f"{variant} {tally_words(speeds)} of {len(speeds)}{detail}")
     return "; ".join(summaries)

@@ -399,5 +399,5 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
     speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)
-        parts.append(f"against the known good {verdicts.tally_words(speeds)}, {mean}")
+        parts.append(f"against the known good {verdicts.tally_words(speeds)}, mean {mean}")
     return f"{contest.candidate.name} {'; '.join(parts)}"

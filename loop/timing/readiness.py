@@ -15,9 +15,11 @@ from loop.base.processes import Tick
 from loop.gate.kernel import build_selected, workloads
 from loop.machine import nvml
 from loop.machine.gpus import detect_gpus
+from loop.machine.machine import cores
 from loop.machine.nvml import OtherUse
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
+from loop.report import format as say
 from loop.steps.context import Context
 from loop.timing import samples
 from loop.timing.samples import Timings
@@ -89,8 +91,13 @@ def _wait_for_lock(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
 
 
 def disturbance_warnings(bench: Bench, lock_warning: str, timings: Timings) -> tuple[str, ...]:
-    """What disturbed the device while it was timed. `lock_warning`: the text from `hold_device`."""
-    warning_texts = (lock_warning or describe_gpu_use(bench), samples.warn_of_other_programs(timings.segments))
+    """What disturbed the timing: other users of the device, other programs, threads without a core of their own.
+    `lock_warning`: the text from `hold_device`."""
+    warning_texts = [lock_warning or describe_gpu_use(bench), samples.warn_of_other_programs(timings.segments)]
+    core_count = say.count(bench.threads, "core")
+    for side, threads in timings.crowding_threads.items():
+        cure = f"--threads {threads} gives each a core" if threads <= cores() else "let it use OMP_NUM_THREADS"
+        warning_texts.append(f"{side} ran {threads} threads on {core_count}, and they wait for each other: {cure}")
     return tuple(filter(None, warning_texts))
 
 

@@ -4,7 +4,8 @@
 else used the core. It is never subtracted: a variant whose own threads wait for each other would
 gain by it. A sample counts as measured, or not at all. With two cores kept busy, a call with two
 threads took 0.25 ms without a wait, 7 to 15 ms with one. Ratios of rounds scattered by 175 % (sd)
-with all samples, and by 9 % with only those that did not wait.
+with all samples, and by 9 % with only those that did not wait. Where a variant runs more threads
+than it has cores, they wait for each other: such a sample counts.
 
 **The GPU.** A round does not count if the GPU slowed one side only: it throttled, or clocks differ.
 
@@ -89,6 +90,8 @@ class Timings:
     """How long empty calls take on this machine."""
     self_timed_sides: set[str] = field(default_factory=set)
     """Sides that reported their own times."""
+    crowding_threads: dict[str, int] = field(default_factory=dict)
+    """Side to the most threads that it ran at once, if these are more than its cores."""
     rounds: int = 0
     rounds_s: float = 0.0
     """Duration of all rounds, without starting processes."""

@@ -264,6 +264,8 @@ class ProcessSet:
         after = self.latest_reading = self.bench.read_sensors()
         if samples.is_self_timed:
             timings.self_timed_sides.add(name)
+        if call.crowding_threads:
+            timings.crowding_threads[name] = call.crowding_threads
         is_graph = bool(self.workers[name].arena.control_words[IS_CAPTURED])
         side, key = self.sides[name], (name, workload.name)
         timings.call_descriptions[name] = describe_calls(side, self.bench.device, is_graph=is_graph)

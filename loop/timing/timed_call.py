@@ -18,7 +18,7 @@ from loop.calls import arena
 from loop.calls.call import Call, LibraryTerms, window_step
 from loop.calls.invocation import DelayReader
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
-from loop.timing.samples import MemoryProbe, is_disturbed
+from loop.timing.samples import CLEAN_WAIT_SHARE, MemoryProbe, is_disturbed
 from loop.workers.bench import Side
 from loop.workers.judge_process import Orders
 from loop.workers.messages import StageCall, Unstage
@@ -214,6 +214,8 @@ class TimedCall:
         self._replays, self._call_s = 1, 0.0
         """Replays of a graph in a sample; seconds of one call, by warm-up or slow staging (0: unknown)."""
         self._prepared_calls, self._staging_start = 0, 0.0
+        self.crowding_threads = 0
+        """Most threads of the worker that were busy in one sample, if these are more than its cores."""
 
     def begin_staging(self) -> None:
         """Have the worker map the call's memory, and make the call once, on values not judged."""
@@ -303,16 +305,21 @@ class TimedCall:
 
     def _time_calls(self, waits: DelayReader, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
         """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait for a
-        core is None if the system does not report it. The cost of the order itself is subtracted, but at most nine
-        tenths. Keeps some bytes of the last output (`_output_when_done`)."""
+        core is None if the system does not report it, and 0 if the worker's own threads crowd its cores. The cost
+        of the order itself is subtracted, but at most nine tenths. Keeps some bytes of the last output
+        (`_output_when_done`)."""
         self.arena.control_words[arena.CALL_COUNT] = self._passes() if self.is_on_gpu else calls
         before = waits.read()
         self.arena.restore_elements()  # See `_withhold_elements`.
         sample_s = yield from self.orders.give_order(arena.RUN)
         if self._output_positions:
             self._output_when_done = self.arena.read_output_bytes(calls - 1, self._output_positions)
-        after, is_shared = waits.read(), self.worker.bell is not None
-        waited_s = after.added_wait_s(before, is_core_shared=is_shared) if before and after else None
+        after, waited_s = waits.read(), None
+        if before and after:
+            waited_s = after.added_wait_s(before, is_core_shared=self.worker.bell is not None)
+            threads = after.busy_threads(before, CLEAN_WAIT_SHARE * sample_s)
+            if threads > self.worker.cores.count(",") + 1:
+                self.crowding_threads, waited_s = max(self.crowding_threads, threads), 0.0
         return max(sample_s - self.empty_order_s, sample_s / 10), waited_s
 
     def _detect_shared_buffer(self, waits: DelayReader, calls: int) -> Generator[Tick, None, None]:
@@ -469,7 +476,7 @@ class TimedCall:
         samples). A CPU that learned the branches is faster on the old values, and on the third
         sample's, which differ in the last bit: no cache of results has seen these."""
         windows, rotations = self._windows(calls), self.input_windows.rotations(None)
-        times_s, is_undisturbed = list[float](), True
+        times_s, is_undisturbed = list[float](), not self.crowding_threads
         has_floats = any(is_floating(tensor.dtype) for tensor in self.call.inputs)
         can_alter = has_floats and not self.is_on_gpu
         for number in range(PROBE_SAMPLES):

@@ -171,7 +171,7 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
         reason = measurement.held_back
     elif measurement.ranged and rounds < MIN_VALUES:  # `ranged`: `interval` is only the rounds' range.
         range_ = f"they gave {speedup_text(low)} to {speedup_text(high)}"
-        reason = f"{rounds} rounds are too few for an interval, {range_}: allow the step more time"
+        reason = f"{rounds} rounds are too few for an interval, {range_}: measure more"
     elif measurement.ranged or is_vague(measurement.interval):
         remedy = "end what else runs on the machine, and measure again"
         reason = f"the machine is too noisy to judge: {remedy}"
@@ -182,7 +182,7 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
     elif low > 1 / (1 + SAME_MARGIN) and high < 1 + SAME_MARGIN:
         word, reason = "same", f"within {SAME_MARGIN:.0%} either way, at 99 % confidence"
     elif rounds < MIN_VALUES:
-        reason = f"{rounds} rounds are few: allow the step more time"
+        reason = f"{rounds} rounds are few: measure more"
     else:
         reason = "the interval is too wide to tell"
     return speed_verdict(measurement, word, reason)

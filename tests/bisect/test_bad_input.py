@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bisect.histories import blamed, make_history, searched
-from tests.repository.test_history import commit
+from tests.repository.test_reading import commit_file as commit
 from tests.repository.test_reading import git
 
 FIELDS = {"schema_version", "outcome", "culprits", "range", "posterior", "probes", "builds"}

@@ -14,7 +14,7 @@ from tests.noise import timed
 from tests.optimize.test_python import VARIANTS, WHOLE
 from tests.optimize.test_session import LINE, SIZES
 from tests.projects import FUNCTIONS, KERNEL, TARGET, add_quick_plan, kill, loop, make_project, start
-from tests.repository.test_history import commit
+from tests.repository.test_reading import commit_file as commit
 from tests.repository.test_reading import git, put_under_git
 
 SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 8; again++) {LINE}")

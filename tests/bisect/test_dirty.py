@@ -12,7 +12,7 @@ from loop.bisect.command import BisectRequest, run_bisect
 from loop.model.bisect import UNCOMMITTED
 from loop.report.screen import Screen
 from tests.bisect.histories import make_history
-from tests.repository.test_history import commit
+from tests.repository.test_reading import commit_file as commit
 from tests.repository.test_reading import git
 
 HOOKS = ("post-checkout", "pre-commit", "post-commit", "post-merge", "post-index-change", "reference-transaction")

@@ -16,7 +16,7 @@ from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
 from tests.bisect.histories import make_history
 from tests.projects import KERNEL, make_project
-from tests.repository.test_history import commit
+from tests.repository.test_reading import commit_file as commit
 from tests.repository.test_reading import git, put_under_git
 
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from loop.base.errors import LoopError
 from loop.cli import ALL
 from loop.cli.command import Command
+from loop.cli.patterns import query_terms, search
 from loop.cli.sessions import compare_sessions
 from loop.session import recorded
 from tests.projects import loop, make_project
@@ -108,3 +109,19 @@ def test_recorded_sessions_are_not_compared(tmp_path: Path) -> None:
     for names in (("last", "last"), ("last",)):
         with pytest.raises(LoopError, match="named"):
             compare_sessions(names, project)
+
+
+TEXTS = {
+    "tuning": "tuning Tuning tiles and warps are guessed, not the baseline",
+    "linking": "linking Single unit undefined symbol: rows_of link error",
+    "baseline-first": "baseline-first Baseline first without a measured baseline",
+}
+
+
+def test_most_words_count_and_an_error_finds_most_of_it() -> None:
+    """Paths and addresses of an error are in no text; how many words fitted is said."""
+    assert (["baseline-first"], 2) == search(query_terms("measured baseline"), TEXTS)
+    terms = query_terms("/tmp/x/kernel.so: undefined symbol: rows_of")
+    names, count = search(terms, TEXTS)
+    assert ["linking"] == names
+    assert count < len(terms)

@@ -13,12 +13,15 @@ from loop.base.errors import LoopError
 from loop.base.locks import locked
 from loop.base.places import state_folder
 from loop.cli import clean, status
+from loop.cli import sessions as browse
+from loop.cli import status as standing
 from loop.model.record import Opened, Started
 from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.git import git
+from loop.store import sessions
 from loop.store.sessions import LOCK
-from tests.makers import make_finished, make_pattern, make_plan
+from tests.makers import NOON, make_finished, make_pattern, make_plan, make_record, make_session_head
 from tests.projects import KERNEL, loop, make_project
 from tests.store.folders import make_session
 
@@ -214,3 +217,39 @@ def test_the_cache(own_project: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert ["compiled kernels: 1.0 MB"] == [row["why"] for row in run(cache=True)[1].values()]
     assert run(cache=True, yes=True)[1]["builds"]["removed"]
     assert ([], True) == (os.listdir(tmp_path / "cache"), root.exists())
+
+
+def make_ended_session(root: Path, target_folder: str, status: str | None) -> str:
+    """A session of a target that ended so, or has not ended; its id."""
+    folder = sessions.create_session(root, "baseline", NOON)
+    head = make_session_head(id=folder.id, target_folder=target_folder)
+    folder.write_head(head)
+    (folder.path / "journal.jsonl").touch()
+    if status is not None:
+        folder.write_record(make_record(head, status=status))
+    return folder.id
+
+
+def said_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: str | None, folder: str
+) -> tuple[str, str, str]:
+    """Id of a session, what `loop status` says, and what `loop sessions show` says of it."""
+    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
+    name = make_ended_session(tmp_path / "sessions", folder, status)
+    target = make_project(tmp_path / "project")
+    listed, shown = io.StringIO(), io.StringIO()
+    standing.gather_status(target).show(Screen(listed, io.StringIO()))
+    browse.show_session(name, target).show(Screen(shown, io.StringIO()))
+    return name, listed.getvalue(), shown.getvalue()
+
+
+@pytest.mark.parametrize("status", [None, "paused", "aborted"])
+@pytest.mark.parametrize(("folder", "words"), [("/a b/kernel", " --target '/a b/kernel'"), ("bundled", "")])
+def test_the_command_to_go_on_is_whole(
+    status: str | None, folder: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the target's folder, quoted where it has to be."""
+    name, listed, shown = said_of(monkeypatch, tmp_path, status, folder)
+    command = f"loop run session --resume {name}{words}"
+    assert f"{command}\n" in listed
+    assert f"go on with: {command}\n" in shown

@@ -66,7 +66,14 @@ def seen(
     name: str = "a", *cells: Verdict, facts: dict[str, str | None] | None = None, **fields: Any
 ) -> ComparedSession:
     """A session that judged one variant on workloads w0, w1 ..."""
-    base: dict[str, Any] = {"id": name, "status": "passed", "target": "t", "device": "cpu", "files": {}}
+    base: dict[str, Any] = {
+        "id": name,
+        "status": "passed",
+        "target": "t",
+        "device": "cpu",
+        "files": {},
+        "ground": name,
+    }
     told = {"baseline": "lib", "facts": {**FACTS, **(facts or {})}}
     verdicts = {"ours": {f"w{place}": cell for place, cell in enumerate(cells or (judged(),))}}
     return ComparedSession.model_validate({**base, **told, "verdicts": verdicts, **fields})
@@ -82,6 +89,15 @@ def test_files_that_differ_are_named() -> None:
     ):
         found = compare([seen(name, files=hashes) for name, hashes in zip("ab", files, strict=True)])
         assert [(expected,)] == [section.lines for section in sections(found) if section.title == "Sources"]
+
+
+def test_what_was_measured_is_compared_with_its_kept_changes() -> None:
+    """A session that kept an edit measured what a later one has in its checkout, and not what it began with."""
+    start = seen("a", files={"a.cpp": "1"}, ground="start")
+    kept = seen("b", files={"a.cpp": "edited"}, ground="edited")
+    merged = seen("c", files={"a.cpp": "3"}, ground="edited")
+    assert ("a.cpp",) == compare([start, kept]).changed_files
+    assert () == compare([kept, merged]).changed_files
 
 
 def refused(found: SessionComparison, word: str) -> list[str]:

@@ -1,6 +1,6 @@
 """How a session ended, from its records alone."""
 
-from loop.learning.learnings import session_status, session_verdicts
+from loop.learning.learnings import explain_location, session_status, session_verdicts
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from tests.makers import make_check, make_finished, make_measured, make_measurement, make_speed, make_verify
 
@@ -28,7 +28,8 @@ def test_a_regression_fails_a_session_and_nothing_ended_is_no_pass() -> None:
     worse = make_speed("w", "slower", 0.5, against="known_good")
     assert ("failed", "cpu is slower than the known good on w") == session_status([make_finished()], [worse])
     assert ("aborted", "no step has ended") == session_status((), ())
-    assert "skipped" == session_status([make_finished(status="skipped")], ())[0]
+    idle = [make_finished(reason, status="skipped", message=reason[0]) for reason in ("a1", "b", "a2")]
+    assert ("skipped", "nothing to do: a; b") == session_status(idle, ())
 
 
 def test_an_incorrect_variant_keeps_no_speed() -> None:
@@ -59,3 +60,12 @@ def decision(number: int, *, kept: bool) -> DecisionOutput:
     """What became of a change."""
     tried = TriedChange(number=number, variant="cpu", outcome="kept" if kept else "reverted", reason="r", gain=2.0)
     return DecisionOutput(ok=True, message="", kept=kept, tried=tried)
+
+
+def test_where_to_look_is_said_with_the_file() -> None:
+    """File, message, first failing workload."""
+    output = make_verify(make_check("b", right=False))
+    finished = [make_finished(status="failed", output=output)]
+    assert "Look in cpu.cpp: 3 of 4096 elements wrong on b" == explain_location(finished, "cpu", ["cpu.cpp"])
+    assert "" == explain_location(finished, "other", [])
+    assert "" == explain_location([make_finished(output=make_verify())], "cpu", [])

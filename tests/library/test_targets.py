@@ -11,8 +11,8 @@ from loop.base.errors import DefinitionError, LoopError
 from loop.base.places import find_project
 from loop.library.definitions import read_file
 from loop.library.targets import read_target, session_hashes, sources_hash
-from loop.library.tuned import write_best
 from loop.model.target import Target
+from loop.optimize.tuning import write_best
 from tests.own_targets import write_own
 from tests.tasks import write_task
 

@@ -98,4 +98,4 @@ def test_attendance_and_spared_compiling_are_priced() -> None:
     (saving,) = made.savings
     assert (pytest.approx(0.06), "cpu from the cache; compiling took 6.0 s then") == (saving.usd, saving.source)
     assert pytest.approx((0.06 - 0.60) / 0.60) == made.roi
-    assert "ROI -0.900: 6.0 s spared, measured here, are worth $0.060" == roi_text(made)
+    assert "ROI -0.900: 6 s spared, measured here, are worth $0.060" == roi_text(made)

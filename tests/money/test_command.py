@@ -12,9 +12,10 @@ from loop.base.errors import UsageError
 from loop.cli import ALL
 from loop.cli.command import default_of
 from loop.model.change import hosts_of
+from loop.model.index import SessionRow
 from loop.model.money import Charge, Unmeasured
 from loop.model.record import Opened, Started
-from loop.money.command import pivot, show_costs, show_rates
+from loop.money.command import make_ledger, pivot, show_costs, show_rates
 from loop.report.screen import Screen
 from loop.store.sessions import SessionFolder
 from tests.makers import make_bill, make_check, make_finished, make_record, make_session_head, make_verify
@@ -197,3 +198,36 @@ def test_the_pattern_reads_options_beside_the_target(tmp_path: Path) -> None:
     report = Path(json.loads(done.stdout)["report"]).read_text()
     assert "### Decisions" in report
     assert "expected $250.00 to $350.00" in report
+
+
+UNKNOWN = {"ai": "nobody told"}
+
+
+def session(name: str = "a", unknown: dict[str, str] = UNKNOWN, **fields: Any) -> SessionRow:
+    """A session of a minute on a processor; its keywords beside fields: dollars by resource, and their basis."""
+    usd, basis = fields.pop("usd", {}), fields.pop("basis", "measured")
+    base: dict[str, Any] = {
+        "started": None,
+        "target": "attention",
+        "plan": "quick",
+        "device": "cpu",
+        "status": "passed",
+        "seconds": 60.0,
+        "environment": {"processor": "x"},
+        "charges": [
+            {"resource": of, "rate": "r", "seconds": 60, "usd": it, "basis": basis} for of, it in usd.items()
+        ],
+        "usd": sum(usd.values()),
+        "unmeasured": [{"resource": of, "reason": why} for of, why in unknown.items()],
+    }
+    return SessionRow.model_validate({"id": name, **base, **fields})
+
+
+def test_the_return_is_on_what_sessions_run_here_cost() -> None:
+    """A history of 40 dollars that was imported does not make what today's session spared worth less."""
+    saving = {"pattern": "p", "source": "s", "minutes": 4.0, "usd": 6.0}
+    both = [session("n", recorded=True, usd={"gpu": 40.0}), session("a", usd={"engineer": 2.0}, savings=[saving])]
+    ledger = make_ledger(both, {})
+    assert (42.0, 4.0, 6.0, 2.0) == (ledger.totals.usd, ledger.spared_minutes, ledger.spared_usd, ledger.roi)
+    assert None is make_ledger([session(savings=[saving])], {}).roi
+    assert None is make_ledger([session(usd={"gpu": 1.0})], {}).roi

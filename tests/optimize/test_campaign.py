@@ -123,7 +123,7 @@ def test_candidates_are_compared_in_jobs_before_one_is_judged(project: Project, 
 @pytest.mark.parametrize(
     ("campaign", "spent", "why"),
     [
-        (Campaign(candidates=4), CampaignSpent(candidates=4), "its 4 candidates were proposed"),
+        (Campaign(candidates=4), CampaignSpent(candidates=4), "its 4 candidates are used up"),
         (Campaign(minutes=1.5), CampaignSpent(seconds=90, candidates=1), "its 1.5 minutes are over"),
         (
             Campaign(minutes=1.5),

@@ -18,7 +18,7 @@ from loop.model.record import Finished
 from loop.model.workloads import expand_sets
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
-from loop.profile.profile import TIME_COUNTER, KernelRuns, PeakRates, read_counters, read_log
+from loop.profile.profile import TIME_COUNTER, KernelRuns, PeakRates, read_counters, read_log, vector_share
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
 from tests import tiny_cuda
@@ -263,3 +263,18 @@ def test_a_lack_of_permission_comes_with_its_remedy(
     assert found[0] == ()
     assert "NVreg_RestrictProfilingToAdminUsers=0" in found[1]
     assert "--cap-add=SYS_ADMIN" in found[1]
+
+
+LISTING = """
+\tvaddps\t(%rax), %zmm0, %zmm1
+\tvfmadd231ps\t%zmm1, %zmm2, %zmm0
+\tmulsd\t8(%rax), %xmm0
+\tmovaps\t%xmm0, (%rax)
+\tvaddss\t%xmm0, %xmm1, %xmm1
+"""
+
+
+def test_a_listing_tells_vectors_from_single_elements() -> None:
+    """Two of four: moves are no arithmetic."""
+    assert 0.5 == vector_share(LISTING)
+    assert vector_share("\tmovl\t%eax, %ebx\n") is None

@@ -3,7 +3,18 @@
 import subprocess
 from pathlib import Path
 
-from loop.repository.reading import changed_lines, export_commit, is_revertible, read_revision
+import pytest
+
+from loop.base.errors import LoopError
+from loop.repository.reading import (
+    changed_lines,
+    commits_between,
+    export_commit,
+    first_parent_commits,
+    is_revertible,
+    read_revision,
+    resolve_revision,
+)
 
 
 def git(folder: Path, *words: str) -> str:
@@ -43,6 +54,17 @@ def test_changed_and_untracked_files_are_named(tmp_path: Path) -> None:
     before = git(folder, "status", "--porcelain")
     assert (True, ("kernel.cpp", "new.cpp")) == (read_revision(folder).dirty, read_revision(folder).changed)
     assert before == git(folder, "status", "--porcelain")
+
+
+def test_a_new_file_beside_the_target_is_no_change_of_it(tmp_path: Path) -> None:
+    """No build of the target reads it; an edit of a committed file may be read from anywhere."""
+    target = make_repository(tmp_path / "r") / "target"
+    target.mkdir()
+    (target.parent / "notes.md").write_text("untracked\n")
+    assert (False, ()) == (read_revision(target).dirty, read_revision(target).changed)
+    (target / "new.h").write_text("untracked\n")
+    (target.parent / "kernel.cpp").write_text("two\n")
+    assert ("kernel.cpp", "target/") == read_revision(target).changed
 
 
 def test_a_session_folder_is_no_change(tmp_path: Path) -> None:
@@ -128,3 +150,49 @@ def test_a_commit_is_taken_back_where_git_revert_would_do_it(tmp_path: Path) -> 
     commit(folder)
     assert not is_revertible(folder, second)
     assert not is_revertible(folder, "0" * 40)
+
+
+def commit_file(folder: Path, name: str, text: str = "x", file: str = "kernel.cpp") -> str:
+    """One more commit; its hash."""
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
+    return commit(folder, name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A main line of four commits, the third of which merges a branch of two."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    commit_file(folder, "first", "1")
+    commit_file(folder, "second", "2")
+    git(folder, "checkout", "-q", "-b", "side")
+    commit_file(folder, "on the side", "a", "side.h")
+    commit_file(folder, "on the side, too", "b", "side.h")
+    git(folder, "checkout", "-q", "main")
+    commit_file(folder, "third", "3", "docs/notes.md")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge side", "side")
+    commit_file(folder, "fifth", "5")
+    return folder
+
+
+def test_the_line_goes_by_first_parents(folder: Path) -> None:
+    """Oldest first, without `good`; a merge stands for its branch."""
+    found = first_parent_commits(folder, "main~3", "main")
+    assert ["third", "merge side", "fifth"] == [one.subject for one in found]
+    assert [False, True, False] == [one.merge for one in found]
+    assert ("t", resolve_revision(folder, "main")) == (found[-1].author, found[-1].commit)
+    assert git(folder, "rev-parse", "main^{tree}") == found[-1].tree
+    assert {"on the side", "on the side, too", "merge side"} == {
+        one.subject for one in commits_between(folder, [found[0].commit], found[1].commit)
+    }
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "said"), [("--all", "main", "--all is no commit"), ("main~1^{tree}", "main", "is no commit")]
+)
+def test_what_is_no_line_is_refused(folder: Path, good: str, bad: str, said: str) -> None:
+    """With the reason."""
+    with pytest.raises(LoopError, match=said):
+        first_parent_commits(folder, good, bad)

@@ -274,7 +274,7 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
         of_plan = head.model_copy(update={"plan": plan})
         reached = judge_objective(of_plan, [compared, RIGHT], {})
         assert expected == objective_text(make_record(of_plan, objective=reached), [compared])
-        letter, why = graded(plan.plan, "passed", "", [compared], reached, 1.0)
+        letter, why = graded(of_plan, "passed", "", [compared], reached, 1.0)
         assert ("A", success == SLOWER) == (letter, "as far as it was judged" in why)
 
 
@@ -294,15 +294,16 @@ def test_a_session_that_judged_nothing_did_not_pass() -> None:
         assert "skipped" == skipped_if_nothing_judged(head, [], "passed", "all 2 steps passed")[0]
         assert "passed" == skipped_if_nothing_judged(head, [RIGHT], "passed", "all 2 steps passed")[0]
     assert "passed" == skipped_if_nothing_judged(make_session_head(plan=looks), [], "passed", "it passed")[0]
+    assert ("F", "nothing to do: x") == graded(make_session_head(), "skipped", "nothing to do: x", (), None, 0.1)
+    assert "-" == graded(make_session_head(plan=looks), "skipped", "nothing to do: x", (), None, 0.1)[0]
 
 
 STEPS = (make_finished("verify"), make_finished("measure"))
-PLAN = make_plan().plan
 
 
 def grade(status: Status = "passed", reason: str = "", steps: Any = STEPS, **more: Any) -> tuple[str, str]:
     """Letter and reason of a session of a minute's plan that took 12 s and states no objective."""
-    return graded(PLAN, status, reason, steps, more.get("objective"), more.get("seconds", 12.0))
+    return graded(make_session_head(), status, reason, steps, more.get("objective"), more.get("seconds", 12.0))
 
 
 def test_a_grade_needs_gates_objective_and_time() -> None:
@@ -315,4 +316,4 @@ def test_a_grade_needs_gates_objective_and_time() -> None:
     late = [make_finished("build", seconds=12.0)]
     assert ("B", "Every gate passed, but over budget: baseline-first/build (12.0 of 10 s)") == grade(steps=late)
     letter, reason = grade(seconds=102.0)
-    assert ("B", "Every gate passed, but the session took 1 min 42 s of 60.0 s") == (letter, reason)
+    assert ("B", "Every gate passed, but the session took 102 s of 60 s") == (letter, reason)

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.places import WORKTREES, state_folder
+from loop.session.run import worktree_path
+from loop.store.sessions import SessionFolder
+from tests.makers import make_session_head
 from tests.projects import KERNEL, add_commands, add_quick_plan, here, kill, loop, make_project, start
 
 WAITS = ("echo x >> one", "touch begun; test -e go || exec sleep 60")
@@ -212,3 +216,14 @@ def test_events_are_lines_of_json(commands: Callable[..., Path]) -> None:
     assert happenings == [line["happening"] for line in lines]
     assert "passed" == lines[-1]["status"]
     assert [1, 1, 1, 1, 1, 3] == [line["schema_version"] for line in lines]
+
+
+def test_each_session_has_a_worktree_of_its_own_in_the_folder_of_worktrees(tmp_path: Path) -> None:
+    """Whatever it calls itself, and where two of one name began in the same second."""
+    made = make_session_head()
+    folder = SessionFolder(tmp_path / made.id)
+    head = made.model_copy(update={"id": "../../home/me/project"})
+    assert state_folder() / WORKTREES == worktree_path(head, folder).parent
+    one, other = (SessionFolder(tmp_path / name / made.id) for name in ("one", "other"))
+    assert worktree_path(made, one) == worktree_path(made, one)
+    assert worktree_path(made, one) != worktree_path(made, other)

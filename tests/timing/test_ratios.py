@@ -79,7 +79,7 @@ def test_three_rounds_that_say_nothing_show_what_they_were() -> None:
     found = by_interval(made := measure(make_rounds(1.14, 12.42, 1.28)))
     assert (pytest.approx(1.28), (pytest.approx(1.14), pytest.approx(12.42))) == (made.ratio, made.interval)
     assert "inconclusive" == found.verdict
-    seen = "3 rounds are too few for an interval, they gave 1.14x to 12.42x: allow the step more time"
+    seen = "3 rounds are too few for an interval, they gave 1.14x to 12.42x: measure more"
     assert seen == found.reason
     assert "faster" == by_interval(measure(make_rounds(2.0, 2.02, 1.99))).verdict
 

@@ -1,22 +1,32 @@
 """Timing with real processes: turn about, in fresh processes, and never silent about a loss."""
 
+import random
+import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from loop.base.errors import LoopError
+from loop.base.locks import locked
+from loop.base.places import shared_locks
 from loop.base.processes import run_to_end
+from loop.calls.call import Call, TensorFile
 from loop.calls.external import stated_seconds
 from loop.calls.invocation import Delays
 from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
-from loop.timing import schedule
+from loop.timing import readiness, schedule
 from loop.timing.doubts import explain_cached_results
+from loop.timing.readiness import hold_device
 from loop.timing.samples import Pending, Terms, Timings
 from loop.timing.schedule import batches, measure
-from loop.timing.timed_call import plan_replays
+from loop.timing.timed_call import InputWindows, plan_replays
 from loop.workers.bench import Bench, Side
 from tests.targets import make_sides
 
@@ -210,7 +220,21 @@ def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
     delays: tuple[float, float, float], shared: bool, said: float
 ) -> None:
     """Waits of the judge count where it watches from a core of its own, or where they outlast the call."""
-    assert said == pytest.approx(Delays(*delays).added_wait_s(Delays(0.0, 0.0, 0.0), is_core_shared=shared))
+    judge_wait_s, wait_s, run_s = delays
+    before, after = Delays(0.0, (0.0,), (0.0,)), Delays(judge_wait_s, (run_s,), (wait_s,))
+    assert said == pytest.approx(after.added_wait_s(before, is_core_shared=shared))
+
+
+def test_threads_of_one_kernel_that_share_a_core_are_no_other_programs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that run or wait by turns are counted, one that sleeps is not; the warning names the option."""
+    before = Delays(0.0, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    after = Delays(0.0, (1.2, 1.1, 1.0), (0.1, 0.2, 0.0))
+    assert 2 == after.busy_threads(before, 0.01)
+    monkeypatch.setattr(readiness, "cores", lambda: 2)
+    (said,) = readiness.disturbance_warnings(bench, "", Timings(crowding_threads={"mine": 2}))
+    assert "mine ran 2 threads on 1 core, and they wait for each other: --threads 2 gives each a core" == said
 
 
 @pytest.mark.parametrize(
@@ -226,3 +250,66 @@ def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Be
     """The input is named, as in verification."""
     found = timed(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
     assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong_outputs}
+
+
+STEP = {"x": 64, "ids": 32}
+"""Elements from one draw to the next."""
+
+
+def make_grid(known: int) -> InputWindows:
+    """Four draws of two inputs, and a scalar without elements to choose from; one draw's answer is known."""
+    x = TensorFile("x", "", (5, 3), "float32", 4 * STEP["x"] - 15, known * STEP["x"])
+    ids = TensorFile("ids", "", (7,), "int64", 4 * STEP["ids"] - 7, known * STEP["ids"])
+    output = TensorFile("output", "", (5,), "float32")
+    return InputWindows(
+        Call("w", "float32", (x, ids), output, {}, (), structure="s", input_sets=4), "cpu", random.Random(3)
+    )
+
+
+def test_all_inputs_of_a_call_are_of_the_same_draw() -> None:
+    """Each of the draws comes sooner or later."""
+    windows = make_grid(0).windows(200)
+    assert {(64 * n, 32 * n) for n in range(4)} == set(windows)
+
+
+def test_a_window_is_rotated_to_the_draw_whose_answer_is_known() -> None:
+    """All inputs by as many draws, so that they still belong together."""
+    grid = make_grid(known=1)
+    assert [0, 0] == grid.rotations((64, 32))
+    assert [2 * 64, 2 * 32] == grid.rotations((3 * 64, 3 * 32))
+    assert {(64 * n, 32 * n) for n in range(4)} == {tuple(grid.rotations(None)) for _ in range(100)}
+
+
+HOLDS = "import sys, time; from pathlib import Path; from loop.base.locks import locked\n"
+HOLDS += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+
+
+def bench_of(cache: Path) -> Any:
+    """As much of one as is asked here."""
+    return SimpleNamespace(device="cpu", cache=cache, sensors=None)
+
+
+def test_a_session_waits_for_another_one_with_another_cache(tmp_path: Path) -> None:
+    """It says for which process; when that is killed, it goes on and says that it has waited."""
+    folder = shared_locks()
+    assert folder is not None
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(folder / "cpu")], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert "held\n" == holder.stdout.readline()
+    with ExitStack() as stack:
+        waiting = hold_device(bench_of(tmp_path / "mine"), stack)
+        tick = next(waiting)
+        assert (True, True) == (str(holder.pid) in tick.note, tick.is_urgent)
+        holder.kill()
+        holder.communicate()
+        assert f"process {holder.pid}" in run_to_end(waiting)
+
+
+def test_what_a_process_holds_it_does_not_wait_for(tmp_path: Path) -> None:
+    """Nor does one that it started: it would wait for ever."""
+    folder = shared_locks()
+    assert folder is not None
+    with locked(folder / "cpu"), ExitStack() as stack:
+        assert "" == run_to_end(hold_device(bench_of(tmp_path / "mine"), stack))
