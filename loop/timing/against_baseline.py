@@ -71,8 +71,7 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
     return tuple(lines)
 
 
-ROUNDS_SHARE = 0.95
-"""Share of the step's time for the rounds; the rest is for the checks in `find_doubts`."""
+ROUNDS_SHARE = 0.95  # Share of the step's time for the rounds; the rest is for the checks in `find_doubts`.
 
 DEFAULT_ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
 """Default rounds by device. On a GPU, starting a process takes longer than several rounds."""

@@ -56,10 +56,8 @@ class CompareOutput(Output):
 
 HOPEFUL_LOG_RATIO = math.log1p(verdicts.MARGIN) / 2
 """Mean log ratio above which an undecided candidate may still beat the margin."""
-SLOWDOWN = 0.05
-"""Share by which the positive control is slower than the variant."""
-ROUNDS_SHARE = 0.95
-"""Share of the step's time for rounds; the rest is for the verdicts."""
+SLOWDOWN = 0.05  # Share by which the positive control is slower than the variant.
+ROUNDS_SHARE = 0.95  # Share of the step's time for rounds; the rest is for the verdicts.
 
 
 @dataclass(frozen=True)

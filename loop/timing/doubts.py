@@ -23,12 +23,9 @@ EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
 needs 0.521 to 0.524 us for an empty kernel in a graph, 0.99 us for the smallest real one."""
 LEAST_CALL_S = 2e-9
 """Shortest possible call of a function that does nothing, with its return: ten cycles at 5 GHz."""
-SPARSE_SLACK = 2.0
-"""A GPU's matrix units skip half of a structured sparse product."""
-GPU_SLACK = 1.2
-"""For boards faster than their driver says. An H200 reaches 0.97 of its memory, 0.35 of its L2."""
-L2_BYTES_PER_CYCLE = 64
-"""Bytes from L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90)."""
+SPARSE_SLACK = 2.0  # A GPU's matrix units skip half of a structured sparse product.
+GPU_SLACK = 1.2  # For boards faster than their driver says. An H200 reaches 0.97 of its memory, 0.35 of its L2.
+L2_BYTES_PER_CYCLE = 64  # Bytes from L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90).
 
 RATE_COLUMN: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
 """Element type to its column in `OPERATIONS_PER_CYCLE`."""
@@ -50,8 +47,7 @@ OPERATIONS_PER_CYCLE: dict[str, tuple[int, int, int]] = {
 peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125 TFLOP/s, T4 65, A100
 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on, float32 is TF32. float64 allows
 for products emulated with integers."""
-FLOOR_TRIES = 5
-"""Times that an empty call is measured again before a timing is called impossible."""
+FLOOR_TRIES = 5  # Times that an empty call is measured again before a timing is called impossible.
 WAY_BY_KIND: dict[str, CallWay] = {"c_abi": "c_abi", "python": "python"}
 WAY_TEXT: dict[CallWay, str] = {
     "c_abi": "through C",
@@ -158,8 +154,7 @@ def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: str) 
 
 CACHED_FACTOR = 2.0
 """A call on values already seen may be faster, because they are cached, but not by this factor."""
-CACHED_LEAST_S = 3e-6
-"""Smaller differences come from the clock."""
+CACHED_LEAST_S = 3e-6  # Smaller differences come from the clock.
 DEFERRED_FACTOR, DEFERRED_LEAST_S = 5.0, 20e-6
 """A call defers work if its rest takes this many times its own time, and at least this."""
 CLOCK_LAG_SHARE, CLOCK_LAG_S = 0.04, 60e-6

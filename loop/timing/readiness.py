@@ -25,8 +25,7 @@ from loop.timing import samples
 from loop.timing.samples import Timings
 from loop.workers.bench import Bench
 
-IDLE_WAIT_S = 2.0
-"""How long to wait for an idle GPU: its load reading may be a second old, and be our own work."""
+IDLE_WAIT_S = 2.0  # How long to wait for an idle GPU: its load reading may be a second old, and be our own work.
 
 
 @dataclass(frozen=True)

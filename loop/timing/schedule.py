@@ -34,18 +34,14 @@ from loop.workers.judge_messages import Compare
 from loop.workers.messages import Computed
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
-PROBED_ROUNDS = 3
-"""Rounds in which each side is tested for cached results."""
-FIRST_SET_SHARE = 0.45
-"""Share of the remaining time for the first set of shared processes: it has more to start."""
+PROBED_ROUNDS = 3  # Rounds in which each side is tested for cached results.
+FIRST_SET_SHARE = 0.45  # Share of the remaining time for the first set of shared processes: it has more to start.
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_BATCH = 3
-PROOF_ROUNDS = 4
-"""Extra rounds for a side without a fast verified call, by chance or because it computes none."""
+PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call, by chance or because it computes none.
 ROUNDS_PER_SET_CPU, ROUNDS_PER_SET_GPU = 1, 5
 """Rounds that share processes: on an H200 they start one by one, in 0.2 s; torch takes 3 s."""
-GRACE_FACTOR = 3.0
-"""Shared processes may use this many times the limit for the rounds that an interval needs."""
+GRACE_FACTOR = 3.0  # Shared processes may use this many times the limit for the rounds that an interval needs.
 
 
 class Untimed(WorkFailed):

@@ -31,19 +31,15 @@ GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
 """Length of a GPU sample (events count in half microseconds); of one that tests for caching."""
 GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
 """Calls in a CUDA graph (the most that fit a sample), and most replays of it in a sample."""
-LAUNCH_S = 5e-6
-"""Seconds to launch a graph. All replays are launched before the device's clock starts."""
+LAUNCH_S = 5e-6  # Seconds to launch a graph. All replays are launched before the device's clock starts.
 WARM_UP_S, GPU_WARM_UP_S = 0.5e-3, 1e-3
 """A warm-up lasts this long. On idle cores only the first sample of 16 was longer: by 0.1 to 0.4 %."""
 WARM_UP_CALLS, WARM_UP_MOST_S = 5, 0.1
 """Undisturbed calls that a process's first warm-up needs; longest warm-up in seconds."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
-SLOW_CALL_S = 0.25
-"""A slower call is timed once a segment, and not tested for cached results: no values repeat."""
-WARM_UP_PREPARING_S = 0.2
-"""A warm-up on a CPU ends after this much time for preparing calls."""
-MOST_PREPARING = 100
-"""A segment ends when preparing calls took this many times its length."""
+SLOW_CALL_S = 0.25  # A slower call is timed once a segment, and not tested for cached results: no values repeat.
+WARM_UP_PREPARING_S = 0.2  # A warm-up on a CPU ends after this much time for preparing calls.
+MOST_PREPARING = 100  # A segment ends when preparing calls took this many times its length.
 MOST_DISTURBED = 10
 """On a busy machine, a segment may take this many times its length to get enough clean samples."""
 SECRET = random.SystemRandom()
@@ -55,10 +51,8 @@ PROBES, PROBE_SAMPLES = 3, 3
 all but the same. An odd number, so that an effect on every other call shows in both."""
 GLIMPSED_BYTES, COMPARED_BYTES = 16, 4096
 """Bytes of an output that are read when its call reports "done", and to tell two outputs apart."""
-RETURN_ONE_IN = 4
-"""One in this many results of a GPU's calls is copied to the host, besides the verified one."""
-SETTLING_S = 20e-6
-"""Jitter of a GPU's copy of results between samples: not counted as work of a call."""
+RETURN_ONE_IN = 4  # One in this many results of a GPU's calls is copied to the host, besides the verified one.
+SETTLING_S = 20e-6  # Jitter of a GPU's copy of results between samples: not counted as work of a call.
 
 
 def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, int]:

@@ -133,30 +133,19 @@ def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> f
     return median(deviations) if deviations else None
 
 
-MARGIN = 0.01
-"""A difference below one per cent counts as none."""
-SAME_MARGIN = 2 * MARGIN
-"""`same` needs a difference within twice the margin."""
-PRIOR_VARIANCE = 1.0
-"""Prior variance of the effect (mean / sigma): g in the formulas above."""
-MIN_BLOCKS = 8
-"""Fewest blocks whose evidence can clearly exceed what a verdict needs."""
-FAR_LOG_RATIO = math.log(2)
-"""A log ratio beyond this (twice or half the time) needs fewer blocks."""
-FAR_BLOCKS = 4
-"""Fewest blocks for such a large difference, if they agree."""
-FAR_PRIOR_VARIANCE = 100.0
-"""Prior variance of such an effect (mean / sigma)."""
-MAX_BLOCKS = 60
-"""A pair that is undecided after this many blocks becomes `inconclusive`."""
-MORE_BLOCKS = 150
-"""The same limit for a candidate that may still be kept."""
-SAME_EVIDENCE = 100.0
-"""Evidence that `same` needs on either side."""
+MARGIN = 0.01  # A difference below one per cent counts as none.
+SAME_MARGIN = 2 * MARGIN  # `same` needs a difference within twice the margin.
+PRIOR_VARIANCE = 1.0  # Prior variance of the effect (mean / sigma): g in the formulas above.
+MIN_BLOCKS = 8  # Fewest blocks whose evidence can clearly exceed what a verdict needs.
+FAR_LOG_RATIO = math.log(2)  # A log ratio beyond this (twice or half the time) needs fewer blocks.
+FAR_BLOCKS = 4  # Fewest blocks for such a large difference, if they agree.
+FAR_PRIOR_VARIANCE = 100.0  # Prior variance of such an effect (mean / sigma).
+MAX_BLOCKS = 60  # A pair that is undecided after this many blocks becomes `inconclusive`.
+MORE_BLOCKS = 150  # The same limit for a candidate that may still be kept.
+SAME_EVIDENCE = 100.0  # Evidence that `same` needs on either side.
 FUTILE_BLOCKS, FUTILE_EVIDENCE = 2 * MIN_BLOCKS, 100.0
 """Fewest blocks, and evidence, after which a candidate that is not faster is no longer timed."""
-TOO_NOISY_SD = 0.03
-"""Above this standard deviation of blocks, the machine is called too noisy."""
+TOO_NOISY_SD = 0.03  # Above this standard deviation of blocks, the machine is called too noisy.
 
 
 Word = Literal["faster", "slower", "same", "inconclusive"]
