@@ -9,7 +9,7 @@ from loop.model.output import Output
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_an_action_is_described_by_its_function(name: str) -> None:
-    """Its first line, its second parameter, and an output by whose name stored ones are read back."""
+    """Its first sentence, its second parameter, and an output by whose name stored ones are read back."""
     action = ACTIONS[name]
     assert action.summary
     assert "." not in action.summary[-1:]

@@ -195,8 +195,8 @@ class SanitizeTerms(ResultLifetime):
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[SanitizeOutput]:
-    """Run each compiled CUDA build under each tool on a few small workloads. Passes where nothing can be
-    sanitized. Variants that verification found wrong are left out, unless `wrong` asks for them."""
+    """Run each compiled CUDA build under each tool on a few small workloads.
+    Passes where nothing can be sanitized. Leaves out variants that were found wrong, unless told to (`wrong`)."""
     bench, task, start_time = context.bench, context.task, time.monotonic()
     on_gpu, reason, names = bench.device == "cuda", "", list[str]()
     for name in dict.fromkeys((*task.variants, *task.emulated)):

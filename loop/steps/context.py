@@ -151,8 +151,8 @@ class Action:
 
     @property
     def summary(self) -> str:
-        """The first line of the function's docstring."""
-        return (self.run.__doc__ or "").partition("\n")[0].rstrip(".")
+        """The first sentence of the function's docstring."""
+        return " ".join((self.run.__doc__ or "").split()).partition(". ")[0].rstrip(".")
 
     @property
     def arguments(self) -> type[Model]:

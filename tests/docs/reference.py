@@ -179,7 +179,7 @@ def _actions() -> Iterator[str]:
     for name, one in ACTIONS.items():
         yield f"## {name}"
         yield ""
-        yield f"{cell(one.summary[0].upper() + one.summary[1:])}."
+        yield cell(" ".join((one.run.__doc__ or "").split()))
         yield ""
         yield from _part("Arguments", one.arguments, set())
         yield from _part("Output", one.output, set(common))
