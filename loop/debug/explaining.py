@@ -249,7 +249,9 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
 
 
 def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:
-    """A rule search that starts from these cases, within what the target and the variant accept."""
+    """A rule search that starts from these cases, within what the variant accepts. Sizes: up to twice the largest
+    tried one. Work: up to four times that of the smallest failing check, or `MIN_OPERATIONS` if this is more; at
+    most twice that of the largest check."""
     target, side = prober.bench.target, prober.side
     start_work = count_operations(target, prober.start_check.workload)
     most_checked = max(count_operations(target, check.workload) for check in prober.checks)

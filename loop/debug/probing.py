@@ -47,14 +47,15 @@ def failure_kind(check: Check) -> str:
 
 
 def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
-    """Build these variants. Returns name to side (variant with its build) of those that compile."""
+    """Build these variants. Returns name to side (variant with its build) of those that compile, or need no
+    build."""
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
     on_device = variants_to_build(context, [name for name in names if name not in emulated])
     variants = {**on_device, **bench.emulated_variants(emulated)}
     builds, _ = yield from compile_all(context, variants)
     build_by_name = {build.variant: build for build in builds}
-    usable = [name for name in names if name in build_by_name or name not in variants]  # Or needs no build.
+    usable = [name for name in names if name in build_by_name or name not in variants]
     return {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
 
 

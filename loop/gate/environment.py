@@ -55,7 +55,7 @@ def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput
 
 
 def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
-    """Why this torch does not fit the device (empty if it fits), and how to fix it."""
+    """Why this torch does not fit the device or its driver (empty if it fits), and how to fix that, if known."""
     gpus_here = detect_gpus()
     if not is_new_enough(output.version, at_least):
         return f"torch {output.version} is older than {at_least}", None
@@ -65,9 +65,8 @@ def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> 
         conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
         return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
     supported = f"CUDA {gpus_here.cuda[0]}" if gpus_here.cuda else "an older CUDA"
-    conflict = machine.explain_old_driver(
-        "torch built for CUDA", output.cuda_build, gpus_here.cuda, gpus_here.driver
-    )
+    driver = gpus_here.cuda, gpus_here.driver
+    conflict = machine.explain_old_driver("torch built for CUDA", output.cuda_build, *driver)
     return conflict, f"install a newer driver, or a torch that is built for {supported}"
 
 

@@ -225,7 +225,7 @@ def _seeded_random(workloads: Iterable[Workload]) -> random.Random:
 
 
 def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
-    """Merge the checks that several jobs made of one side, in the order of the workloads."""
+    """Merge the checks that several jobs made of one side, in the order of the workloads; those of others last."""
     position_by_key = {workload_key(workload): position for position, workload in enumerate(workloads)}
 
     def sort_key(check: Check) -> tuple[int, int]:
