@@ -134,8 +134,7 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
         not_searched.append(f"a search for why {regression.summary}: {reason}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
     message = (*not_searched, "no variant is wrong, or slower than its known good")[0]
-    output = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched))
-    return Result(output, idle=True)
+    return Result(BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)), idle=True)
 
 
 def _search_lines(

@@ -173,8 +173,7 @@ class Builder:
             # Another missing compiler than today's concerns this commit alone.
             if failure.no_compiler and self._compiler_in(folder) == self._compiler_in(bench.folder):
                 raise WorkFailed(failure.message, failure.hint) from failure
-            reason = f"does not build: {failure.message}{f'; {warning}' if warning else ''}"
-            raise Untestable(reason) from failure
+            raise Untestable(f"does not build: {failure.message}{f'; {warning}' if warning else ''}") from failure
         names = build.list_files_read(variant, folder, **places)
         if names is None:
             raise Untestable("its files change while it is built")

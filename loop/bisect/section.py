@@ -85,8 +85,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
             values = tuple(value for probe in probes for value in probe.values)
             result = probes[-1].model_copy(update={"values": values}).describe(output.metric or "latency")
             rows.append((commit[:12], str(len(values)), result))
-        heads = ("Commit", ">Observations", "What came of it")
-        yield Section(table=drop_empty_columns(heads, tuple(rows)))
+        yield Section(table=drop_empty_columns(("Commit", ">Observations", "What came of it"), tuple(rows)))
         patch = answer.difference.splitlines()
         omission = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
         if patch:

@@ -196,8 +196,7 @@ class LatencyProbe(KernelProbe):
         }
         is_saved = all(log_ratios.get(workload.name) for workload in self.workloads)
         if bad.commit == UNCOMMITTED or not is_saved:
-            terms = Terms(GATE_BLOCKS, GATE_LIMIT_S, self.seed)
-            log_ratios = yield from self.time_pairs(bad, good, terms)
+            log_ratios = yield from self.time_pairs(bad, good, Terms(GATE_BLOCKS, GATE_LIMIT_S, self.seed))
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
         chosen_names = choose_slower_workloads(log_ratios)
@@ -360,8 +359,7 @@ class CommandProbe(Prober):
                 advice = "`timeout S COMMAND` makes that bad"
                 raise Untestable(f"the command hangs: killed after {self.limit_s:g} s ({advice})")
             if completed.code == SKIP:
-                last_line = _last_error_line(completed)
-                raise Untestable(f"exit {SKIP}: the command cannot judge it{last_line}")
+                raise Untestable(f"exit {SKIP}: the command cannot judge it{_last_error_line(completed)}")
             values.append(float(completed.code == 0))
         return tuple(values)
 

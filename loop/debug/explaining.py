@@ -209,8 +209,7 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
     def fails(case: Case, seed_shifts: Sequence[int]) -> Generator[Tick, None, bool | None]:
         """Whether a case fails with the values of any of these seeds; None: it fails otherwise."""
         for shift in seed_shifts:
-            layout = cast(Layout, case["inputs"])
-            outcome = yield from prober.ask_gate(_entry_of(case), layout, shift)
+            outcome = yield from prober.ask_gate(_entry_of(case), cast(Layout, case["inputs"]), shift)
             if outcome != "passes" or not is_quick or case["inputs"] != "contiguous":
                 break
         return None if outcome == "other" else outcome == "fails"
@@ -244,8 +243,7 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
             key = tuple(case.items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
     cases: list[tuple[Case, bool]] = [(dict(key), fails) for key, fails in fails_by_case.items()]
-    dimensions = prober.signature.dimensions
-    return sorted(cases, key=lambda case: sum(int(case[0][name]) for name in dimensions))
+    return sorted(cases, key=lambda case: sum(int(case[0][name]) for name in prober.signature.dimensions))
 
 
 def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:

@@ -177,8 +177,7 @@ def require_fit(variant: CAbiVariant) -> None:
     compiler, gpu, misfit = variant.build.compiler, detect_gpus().first, find_misfit(variant)
     is_for_nvcc = variant.device == "cuda" and is_nvcc(variant.build)
     if gpu is not None and is_for_nvcc and shutil.which(compiler) is None:
-        variables = ("CUDA_HOME", "CUDA_PATH")
-        toolkits = [Path(os.environ[name]) for name in variables if name in os.environ]
+        toolkits = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
         toolkits.append(Path(TOOLKIT_ROOT) / "cuda")
         toolkits += sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)  # The newest first.
         hint = machine.suggest_toolkit(gpu.architecture, detect_gpus().cuda)

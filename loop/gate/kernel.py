@@ -722,8 +722,7 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
     if stored_output is not None:
         return Result(stored_output)
-    all_sets = [*timed_sets, *planned_check_sets(context)]
-    planned = distinct_workloads(workloads(context, all_sets, device="cuda"))
+    planned = distinct_workloads(workloads(context, [*timed_sets, *planned_check_sets(context)], device="cuda"))
     checked = [w for w in planned if not is_too_large_to_emulate(bench.target, w)]
     jobs = [Job(bench.make_side(build.variant, build, emulated=True), checked) for build in builds]
     timed_names = {workload.name for workload in workloads(context, timed_sets, device="cuda")}

@@ -373,8 +373,7 @@ def _replay_hint(context: Context, run: SanitizerRun, workloads: Sequence[Worklo
     arguments = ["verify", run.variant, "--sanitize", "--device", "cuda"]
     blamed = [workload for workload in workloads if workload.name == run.workload]
     for workload in blamed or workloads:
-        entry = make_entry(context.bench.target.signature, workload)
-        arguments += ["--workloads", format_entry(entry)]
+        arguments += ["--workloads", format_entry(make_entry(context.bench.target.signature, workload))]
     arguments += ["--seed", str(context.task.seed)]
     hint = f"again: {context.command('kernels', *arguments)}"
     if run.first_error and not run.first_error.places:

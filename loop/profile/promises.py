@@ -119,8 +119,7 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
-        lines = [f"add to {instance.file}: {instance.line}" for instance in missing]
-        hint = "; ".join(dict.fromkeys(lines))
+        hint = "; ".join(dict.fromkeys([f"add to {instance.file}: {instance.line}" for instance in missing]))
     if failures:
         message, hint = failures[0].message, failures[0].hint
     fields = {"promised": count, "not_exercised": tuple(skipped), "missing": tuple(missing)}

@@ -201,8 +201,7 @@ def find_launches(
     builds = yield from _build_variants(context, variants, "launches", findings)
     dry_runs, symbols = [], set[str]()
     for library in builds:
-        workloads = _workloads_to_launch(context, chosen[library.variant])
-        dry_runs.append(ask_for_launches(bench, library, workloads))
+        dry_runs.append(ask_for_launches(bench, library, _workloads_to_launch(context, chosen[library.variant])))
     answers = yield from run_side_by_side(dry_runs, cores())
     for library, calls in zip(builds, answers, strict=True):
         _add_launches(library.variant, calls, findings)

@@ -142,8 +142,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
     ]
     for number, (name, dimensions) in enumerate(signature.inputs.items()):
         of_input: dict[str, Any] = {"terms": {"input": number}}
-        writes = Control(f"writes to {name}", "write_input", ("changed input",), **cheat, **of_input)
-        all_controls.append(writes)
+        all_controls.append(Control(f"writes to {name}", "write_input", ("changed input",), **cheat, **of_input))
         if len(dimensions.split()) == len(signature.output_dimensions.split()):
             of_input["applies"] = _equal_sizes_test(dimensions, signature.output_dimensions)
             all_controls.append(Control(f"gives {name} back", "give_input", **in_python, **of_input))

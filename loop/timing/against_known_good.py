@@ -246,8 +246,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         all_verdicts += contest_verdicts
         summaries.append(_summarise_contest(contest, contest_verdicts, timings))
     contests_with_controls = [contest for contest in contests if contest.controls]
-    reasons = "; ".join(not_exercised) or "no compiled variant is right"
-    message = "; ".join(summaries) or reasons
+    message = "; ".join(summaries) or "; ".join(not_exercised) or "no compiled variant is right"
     output = CompareOutput(
         ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts),
         message=append_warnings(message, warning_texts),

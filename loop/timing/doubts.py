@@ -187,8 +187,7 @@ def find_doubts(
         for pair in pairs:
             reason = samples.explain_gpu_slowdown(segments, *pair.side_names) or ""
             if reason and len(samples.log_ratios(segments, *pair.side_names)) < MIN_ROUNDS:
-                name = pair.candidate.name
-                verdicts.append(invalid_verdict(name, workload, pair.against, "held back", reason))
+                verdicts.append(invalid_verdict(pair.candidate.name, workload, pair.against, "held back", reason))
     first_doubts: dict[tuple[str, str], NoSpeedVerdict] = {}
     for verdict in verdicts:
         first_doubts.setdefault((verdict.variant, verdict.workload), verdict)

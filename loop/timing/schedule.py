@@ -136,8 +136,7 @@ class ProcessSet:
             least_rounds = min(least_rounds, rounds)
             for name in names:
                 with self._running_alone(name, workload):
-                    note = self._progress_note(workload)
-                    yield from self.calls.pop(name).release_memory(LONGEST_S, note)
+                    yield from self.calls.pop(name).release_memory(LONGEST_S, self._progress_note(workload))
         yield from self._judge_outputs(timings)
         for workload in reseeded:
             yield from self.bench.discard_answer(workload)

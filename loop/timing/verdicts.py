@@ -331,5 +331,4 @@ def _two_sided_evidence(
 ) -> tuple[float, float]:
     """Evidence that the mean is above `threshold`, and that it is below `-threshold`."""
     negated = [-value for value in clipped.values]
-    above = e_value(clipped.values, threshold, prior_variance)
-    return above, e_value(negated, threshold, prior_variance)
+    return e_value(clipped.values, threshold, prior_variance), e_value(negated, threshold, prior_variance)
