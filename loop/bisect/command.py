@@ -161,8 +161,7 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         screen.say(f"{name} {untimed}: the search is for where it became wrong")
     default_sets = tuple(target.workloads) if metric == "correctness" else ()
     sets = choose_sets(request.workloads or default_sets, target)
-    dtype = target.dtypes["cuda" if emulated else device]
-    workloads = expand_sets(target, sets, dtype, request.seed)
+    workloads = expand_sets(target, sets, target.dtypes["cuda" if emulated else device], request.seed)
     supported = [workload for workload in workloads if is_supported(variant, workload)]
     workloads = tuple(supported) or workloads  # If none is supported, the gate says so.
     if emulated:
@@ -212,8 +211,7 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
     tree = stack.enter_context(open_worktree(line))
     if here.is_relative_to(line.top):
         tree = replace(tree, target=tree.root / here.relative_to(line.top))  # There the command runs.
-    limit_s = request.probe_limit_s or COMMAND_LIMIT_S
-    return Bisection(line, CommandProbe(request.command, tree, limit_s))
+    return Bisection(line, CommandProbe(request.command, tree, request.probe_limit_s or COMMAND_LIMIT_S))
 
 
 def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:

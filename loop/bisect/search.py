@@ -325,8 +325,7 @@ class Pairs(Observations):
         builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
         for position, values in sorted(self.clipped.items()):
             if low <= position <= high and position > 0:
-                variance = self.pair_variance / len(values)
-                builds.append(TimedBuild(position, fmean(values), variance))
+                builds.append(TimedBuild(position, fmean(values), self.pair_variance / len(values)))
         return builds
 
     def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:

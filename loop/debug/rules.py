@@ -240,8 +240,7 @@ class RuleSearch:
                 if is_rounder:  # As `D > 512`.
                     texts = (f"{name} > {limit - 1}", f"{name} <= {limit - 1}")
                 cost = 1.5 if _is_round(limit) or is_rounder else 3.0
-                limits = ((name, limit),)
-                yield Rule(*texts, cost, lambda case, n=name, m=limit: int(case[n]) >= m, limits)
+                yield Rule(*texts, cost, lambda case, n=name, m=limit: int(case[n]) >= m, ((name, limit),))
         for a, b in combinations(sizes, 2):
             for (sign, opposite), compare in COMPARISONS.items():
                 texts = (f"{a} {sign} {b}", f"{a} {opposite} {b}")

@@ -698,8 +698,7 @@ def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tup
         texts.append(f"{subject_of(dtype_by_name)} of type {dtypes}: it takes {side_dtypes}")
     if reason_by_name:
         reasons = ", ".join(dict.fromkeys(reason_by_name.values()))
-        subject = subject_of(reason_by_name)
-        texts.append(f"{subject}: not supported, {reasons} (`takes: {side.takes}`)")
+        texts.append(f"{subject_of(reason_by_name)}: not supported, {reasons} (`takes: {side.takes}`)")
     return tuple(texts)
 
 

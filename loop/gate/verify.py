@@ -498,8 +498,7 @@ class SideChecker:
         stale or constant output is suspected."""
         if not reply.digests:
             return ""
-        output = (workload.name, layout, reply.digests[0])
-        first_call = self._first_call_by_output.setdefault(output, call.key)
+        first_call = self._first_call_by_output.setdefault((workload.name, layout, reply.digests[0]), call.key)
         return "" if first_call == call.key else first_call
 
     def make_call(

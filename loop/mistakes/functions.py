@@ -166,8 +166,7 @@ def through_function(function: Function, mistake: Mistake) -> Function:
         device = tensors[0].device
 
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-            inputs = (tensor_of(array).to(device) for array in arrays)
-            result[...] = array_of(function(*inputs, **attributes))
+            result[...] = array_of(function(*(tensor_of(array).to(device) for array in arrays), **attributes))
 
         input_forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
         if input_forms not in result_forms:

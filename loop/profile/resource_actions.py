@@ -229,8 +229,7 @@ def _workloads_to_launch(context: Context, variant: CAbiVariant) -> list[Workloa
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads that the variant supports, in the type that is measured on a GPU."""
     target = context.bench.target
-    dtype = target.dtypes.get("cuda", variant.dtypes[0])
-    workloads = expand_sets(target, context.task.plan.workloads, dtype)
+    workloads = expand_sets(target, context.task.plan.workloads, target.dtypes.get("cuda", variant.dtypes[0]))
     return [workload for workload in workloads if is_supported(variant, workload)]
 
 
@@ -251,8 +250,7 @@ def ask_for_launches(
                 launches = []
                 for record in reply.launches:
                     if "remark" not in record:  # Else the record is no launch.
-                        names = KernelLaunch.model_fields.keys() & record.keys()
-                        fields = {name: record[name] for name in names}
+                        fields = {name: record[name] for name in KernelLaunch.model_fields.keys() & record.keys()}
                         launches.append(KernelLaunch.model_validate(fields))
             except (Refusal, WorkerLost, ValidationError) as error:
                 why = str(error)

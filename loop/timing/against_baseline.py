@@ -31,8 +31,7 @@ def call_lines(output: MeasureOutput) -> Iterator[str]:
     if output.called:
         yield "called: " + "; ".join(f"{side}: {text}" for side, text in output.called.items())
     if output.empty_us:
-        empty_calls = [f"{way} {say.latency(us)}" for way, us in output.empty_us.items()]
-        yield "an empty call: " + ", ".join(empty_calls)
+        yield "an empty call: " + ", ".join([f"{way} {say.latency(us)}" for way, us in output.empty_us.items()])
 
 
 def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
@@ -106,8 +105,7 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
         timed = fitting.workloads
         timings = yield from schedule.measure(bench, [baseline, *sides], timed, terms)
         warning_texts = disturbance_warnings(bench, lock_warning, timings)
-        confidence_level = confidence(max(1, len(pairs) * len(timed)))
-        measured = measurements(bench.target, pairs, timed, timings, confidence_level)
+        measured = measurements(bench.target, pairs, timed, timings, confidence(max(1, len(pairs) * len(timed))))
         control = Pair(baseline, BASELINE, "baseline")
         doubts = yield from find_doubts(bench, timings, measured, [*pairs, control])
     # A doubted variant gets no speed; with a doubted baseline, no variant gets one.
