@@ -140,8 +140,9 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
 def _search_lines(
     context: Context, regression: Regression, lines: Sequence[CommitLine], not_searched: tuple[str, ...]
 ) -> RunningAction[BisectOutput]:
-    """Search the first line of commits; the next one only if its good end is bad or untestable today.
-    `not_searched`: what the output names as not exercised. Fails after the step's time budget."""
+    """Search the first line of commits; the next one if no commit of it is blamed, unless the bad end cannot be
+    tested. `not_searched`: what the output names as not exercised. Raises WorkFailed after the step's time
+    budget."""
     deadline = time.monotonic() + context.budget_s
 
     def check_budget(tick: Tick) -> Tick:

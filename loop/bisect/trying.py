@@ -280,8 +280,9 @@ class CorrectnessProbe(KernelProbe):
         return tuple(values)
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Verify the bad end until it fails; if it passes each time, there is no regression. The
-        search continues on the smallest failing workloads, if they fail without the others too."""
+        """Verify the bad end on fresh values until it fails, at most `PASSES` times or `PASSES_S` seconds; if it
+        passes each time, there is no regression, and a probe is saved. The search goes on, on the smallest failing
+        workloads if they fail without the others too; also if the bad end accepts no workload."""
         deadline, passes, all_workloads = time.monotonic() + PASSES_S, 0, self.workloads
         side = yield from self.build_side(CANDIDATE_SIDE, line.commits[-1])
         while passes == 0 or (passes < PASSES and time.monotonic() < deadline):

@@ -108,8 +108,8 @@ def gpu_arithmetic_ceiling(capability: str, gpu: DeviceFacts, dtype: Dtype) -> C
 
 
 def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: str, gpu: DeviceFacts) -> str:
-    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can. All bytes pass through its L2
-    cache; those that the L2 cannot hold also come from its memory."""
+    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or if its rates are unknown (0). All
+    bytes pass through its L2 cache; those that the L2 cannot hold also come from its memory."""
     uncached_bytes, objection = moved_bytes - gpu.l2_bytes, ""
     if gpu.bytes_per_s and gpu.l2_bytes and uncached_bytes > 0:
         source = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"

@@ -152,8 +152,9 @@ Word = Literal["faster", "slower", "same", "inconclusive"]
 
 
 def by_interval(measurement: Measurement) -> SpeedVerdict:
-    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1. The number
-    of rounds is fixed beforehand or limited by time; results so far never change it."""
+    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1; all else, and a
+    GPU that slowed one side, is `inconclusive`. The number of rounds is fixed beforehand or limited by time;
+    results so far never change it."""
     rounds, (low, high) = measurement.rounds, measurement.interval
     word: Word = "inconclusive"
     if measurement.held_back:  # A sentence: the GPU slowed one side.
