@@ -74,7 +74,8 @@ class Bisected(Printed, BisectAnswer):
 
 
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
-    """Run the search and print the answer; returns the exit code."""
+    """Run the search and print the answer; returns the exit code. Raises an unclear request's LoopError with exit
+    code 2 and an answer `refused` for `--json`; Stopped if interrupted or out of time."""
     try:
         with signals_as_flags(), ExitStack() as stack:
             if request.probe:
@@ -144,7 +145,8 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisecti
 
 
 def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
-    """A search for what made a kernel slower or wrong, closed by `stack`. LoopError for an unclear request."""
+    """A search for what made a kernel slower or wrong, closed by `stack`. A variant that runs under the emulator
+    here is searched for correctness, whatever was requested. Raises LoopError for an unclear request."""
     if read_sender() is None:  # A job that another machine sent always names its target.
         require_named_target(request.target, Path.cwd(), "search")
     metrics = get_args(Metric)

@@ -119,14 +119,8 @@ class RuleSearch:
     def conclusion(self) -> Rule | None:
         """The leading rule if it is simple, predicted enough fresh cases, and tells wrong cases from right
         ones, several of each; else None."""
-        if (
-            not self.rules
-            or not self.has_both
-            or self.predicted < MIN_PREDICTIONS
-            or self.rules[0].cost > MAX_COST
-        ):
-            return None
-        return self.rules[0]
+        is_tested = self.has_both and self.predicted >= MIN_PREDICTIONS
+        return self.rules[0] if self.rules and is_tested and self.rules[0].cost <= MAX_COST else None
 
     def _queue_cases(self, cases: Iterable[Case]) -> None:
         """Queue new cases that may be tried, small ones first, because they are quick."""
