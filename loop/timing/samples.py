@@ -148,9 +148,7 @@ def describe_calls(side: Side, device: Device, *, is_graph: bool) -> str:
     """How a side is called, for the report; `is_graph`: a CUDA graph replays its calls."""
     if side.kind == "command":
         return "a program, once a call"
-    convention = "Python, allocates its result"
-    if side.kind == "c_abi":
-        convention = "C, writes into a given output"
+    convention = "C, writes into a given output" if side.kind == "c_abi" else "Python, allocates its result"
     if device == "cpu":
         return convention
     return f"{'CUDA graph of calls' if is_graph else 'launch by launch'} from {convention}"

@@ -238,9 +238,9 @@ class TimedCall:
         self.orders = Orders(self.worker, limit_s, note)
 
     def take_segment(self, *, is_judged: bool) -> Generator[Tick, None, SegmentSamples]:
-        """The samples of one segment, three at least. If `is_judged`, one random sample holds the
-        call whose answer is known. So a variant cannot rely on early or late calls, and a process never
-        meets the same values twice."""
+        """The samples of one segment: three at least, one at least of a slow call. If `is_judged`, one random
+        sample holds the call whose answer is known. So a variant cannot rely on early or late calls, and a process
+        never meets the same values twice. A program is judged in every segment."""
         samples, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
         seconds, warm_up_s = SEGMENT_S, WARM_UP_S
         if self.is_on_gpu:
