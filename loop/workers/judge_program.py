@@ -1,9 +1,8 @@
-"""The judge's program: `python -m loop.workers.judge_program REPLY_FD`. No request makes it load a
-candidate. The first one imports torch, so a broken torch is reported as a finding."""
+"""The judge's program: `python -m loop.workers.judge_program`. No request makes it load a candidate. The first
+one imports torch, so a broken torch is reported as a finding."""
 
 import ctypes
 import sys
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,8 @@ MALLOC_OPTIONS = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
 reduces page faults when judging 64 million elements from 1.1 million to 8,400."""
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Answer requests until standard input ends. `arguments`: the descriptor for replies."""
+def main() -> None:
+    """Answer requests until no more come (see `serve`)."""
     for option, value in MALLOC_OPTIONS.items():
         ctypes.CDLL(None).mallopt(option, value)
     sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
@@ -40,8 +39,8 @@ def main(arguments: Sequence[str]) -> None:
         judge = Judge(request)
         return None
 
-    serve(int(arguments[0]), partial(answer_request, answer))
+    serve(partial(answer_request, answer))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -40,19 +40,18 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 """Type of a request to the function that answers it."""
 
 
-def serve(reply_fd: int, respond: Callable[[Request[Any]], object]) -> None:
-    """Read pickled requests from standard input and write replies as JSON to the descriptor
-    `reply_fd`, until the input ends. `respond` makes a reply. For code that runs in between,
+def serve(respond: Callable[[Request[Any]], object]) -> None:
+    """Read pickled requests from the socket that is standard input, and write each reply to it as a
+    line of JSON, until no more requests come. `respond` makes a reply. For code that runs in between,
     standard input is /dev/null, so a variant cannot read requests."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
-    os.set_inheritable(reply_fd, False)
-    requests_fd, null_fd = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    channel_fd, null_fd = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(null_fd, 0)
     os.close(null_fd)
     # Invalid Unicode, such as half a file name in an error, becomes question marks.
-    replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
-    with os.fdopen(requests_fd, "rb") as requests, replies, contextlib.suppress(EOFError):
+    replies = os.fdopen(os.dup(channel_fd), "w", encoding="utf-8", errors="replace")
+    with os.fdopen(channel_fd, "rb") as requests, replies, contextlib.suppress(EOFError):
         while True:
             replies.write(reply_line(respond(pickle.load(requests))))
             replies.flush()

@@ -209,8 +209,8 @@ def main() -> None:
     shift_bytes = random.SystemRandom().randrange(1, MAX_PAGES) * mmap.PAGESIZE
     shift = mmap.mmap(-1, shift_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
     torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # torch read ours on import.
-    programs = {module.__name__: module.main for module in (judge_program, worker_program)}
-    programs[order["module"]](insert_descriptors(order["arguments"], handles[3:]))
+    programs: dict[str, Any] = {module.__name__: module.main for module in (judge_program, worker_program)}
+    programs[order["module"]](*insert_descriptors(order["arguments"], handles[3:]))
     shift.close()
 
 

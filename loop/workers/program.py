@@ -114,7 +114,7 @@ class Refusal(Exception):
 
 
 class Program:
-    """One child process and its request and reply sockets. Unusable after WorkerLost."""
+    """One child process and the socket to it. Unusable after WorkerLost."""
 
     def __init__(
         self,
@@ -127,40 +127,36 @@ class Program:
     ) -> None:
         """`handles`: descriptors the child inherits; argument `@N` becomes the number of the Nth.
         `tool`: command line of a tool that starts it. `nursery`: forks it, if possible."""
-        # Sockets, because a variant could open a pipe's end through /proc.
-        request_end, self._request = (end.detach() for end in socket.socketpair())
-        self._reply, reply_end = (end.detach() for end in socket.socketpair())
-        os.set_blocking(self._reply, False)
+        # A socket, because a variant could open a pipe's end through /proc.
+        self._channel, child_end = socket.socketpair()
+        """Carries requests to the child and its replies back."""
         self._pending = bytearray()
         """Bytes of replies that were read but not yet returned."""
         self._unanswered: deque[Request[Any]] = deque()
-        inherited, all_arguments = [reply_end, *handles], ["@0", *arguments]
         try:
             child: Child | None = None
             if nursery is not None:
                 with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
-                    child = ForkedChild(nursery, [module, *all_arguments], environment, request_end, inherited)
+                    child = ForkedChild(nursery, [module, *arguments], environment, child_end.fileno(), handles)
             self.child = child or Child(
-                [*tool, sys.executable, "-P", "-m", module, *insert_descriptors(all_arguments, inherited)],
+                [*tool, sys.executable, "-P", "-m", module, *insert_descriptors(arguments, handles)],
                 env={"PYTHONPATH": python_path(), **inherited_environment(), **environment},
-                stdin=request_end,
-                pass_fds=inherited,
+                stdin=child_end.fileno(),
+                pass_fds=handles,
                 dies_by_itself=not tool,
             )
         except BaseException:
-            for descriptor in (self._request, self._reply):
-                os.close(descriptor)
+            self._channel.close()
             raise
         finally:
-            os.close(request_end)
-            os.close(reply_end)
-        self.child.watch(self._reply)
+            child_end.close()
+        self.child.watch(self._channel.fileno())
 
     def send(self, request: Request[Any]) -> None:
         """Send a request without waiting; `receive` gets its reply."""
         self._unanswered.append(request)
         with contextlib.suppress(ConnectionError):  # The child has died: `receive` reports it.
-            os.write(self._request, pickle.dumps(request))
+            self._channel.sendall(pickle.dumps(request))
 
     def receive(self, limit_s: float, note: str) -> Generator[Tick, None, Any]:
         """Wait for the reply to the oldest unanswered request. Raises WorkerLost if the child dies,
@@ -202,7 +198,7 @@ class Program:
     def _read_available(self) -> bool:
         """Read available bytes of replies without waiting; return whether there were any."""
         try:
-            data = os.read(self._reply, 1 << 16)
+            data = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
         except (BlockingIOError, ConnectionError):
             return False
         self._pending += data
@@ -220,10 +216,10 @@ class Program:
         return WorkerLost(kind, fault_message or reason, errors[-ERROR_TAIL:], cause)
 
     def wait_for_end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
-        """Close the requests and wait until the child exits; return its exit status. A tool such as
+        """Send no more requests and wait until the child exits; return its exit status. A tool such as
         a profiler writes its results then. Raises WorkerLost after `limit_s`."""
         start_s = self.child.seconds
-        self._close_requests()
+        self._channel.shutdown(socket.SHUT_WR)
         while self.child.code is None:
             if self.child.seconds - start_s > limit_s:
                 raise self.kill_as_lost("hung", f"it did not end within {limit_s:g} s: killed")
@@ -231,19 +227,12 @@ class Program:
             yield Tick(note)
         return self.child.code
 
-    def _close_requests(self) -> None:
-        """Close the request socket; the child exits after the last request."""
-        if self._request >= 0:
-            os.close(self._request)
-            self._request = -1
-
     def close(self) -> None:
-        """End the child and close the sockets."""
+        """End the child and close the socket."""
         try:
             self.child.close()
         finally:
-            self._close_requests()
-            os.close(self._reply)
+            self._channel.close()
 
 
 def inherited_environment() -> dict[str, str]:
@@ -294,7 +283,7 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
             super().__init__(
                 "loop.workers.worker_program",
                 self.cores,
-                *(f"@{number}" for number in range(1, 1 + len(handles))),
+                *(f"@{number}" for number in range(len(handles))),
                 environment={**thread_environment(threads, self.cores), **(environment or {})},
                 handles=handles,
                 tool=tool,

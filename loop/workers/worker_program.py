@@ -1,4 +1,4 @@
-"""A worker's program: `python -m loop.workers.worker_program REPLY_FD CORES ARENA_FD [BELL_FD]`. It
+"""A worker's program: `python -m loop.workers.worker_program CORES ARENA_FD [BELL_FD]`. It
 holds one variant and imports torch only for one that needs it: that saves seconds."""
 
 import contextlib
@@ -8,7 +8,6 @@ import mmap
 import os
 import random
 import sys
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -211,12 +210,12 @@ def make_empty_stage(way: str) -> Stage:
     return Stage()
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Answer requests until standard input ends. `arguments`: descriptor for replies, cores such
-    as `2,3`, descriptors of the memory shared with the judge and of a socket (the bell), if any."""
+def main(cores: str, *descriptors: str) -> None:
+    """Answer requests until no more come (see `serve`). `cores`: its cores, as `2,3`. `descriptors`: of
+    the memory shared with the judge, and of a socket (the bell) if there is one."""
     sys.dont_write_bytecode = True  # Write no .pyc files next to the variant's modules.
-    unbound_cores = {int(core) for core in arguments[1].split(",")}
-    arena, *bell = (int(handle) for handle in arguments[2:])
+    unbound_cores = {int(core) for core in cores.split(",")}
+    arena, *bell = map(int, descriptors)
     for handle in (arena, *bell):
         os.set_inheritable(handle, False)
     program = WorkerProgram(arena, bell[0] if bell else None)
@@ -254,8 +253,8 @@ def main(arguments: Sequence[str]) -> None:
         messages.Observe: lambda request: checking.make_observed_call(program.find_candidate().loaded, request),
         messages.ListLaunches: checking.list_launches,
     }
-    serve(int(arguments[0]), respond)
+    serve(respond)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])
