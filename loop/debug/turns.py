@@ -9,7 +9,7 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 
 def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]:
-    """List earlier tries; fail if this build was wrong before, or its change has no hypothesis."""
+    """List earlier tries; fail if this build was wrong before, or the last one was and no hypothesis is given."""
     task = context.task
     sides = yield from build_sides_by_name(context, (*task.variants, *task.emulated))
     build_ids = {name: side.build_id for name, side in sides.items()}
