@@ -157,8 +157,9 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:
-    """Wrap a function of tensors: each call goes through `mistake`, on arrays. The output is all NaN
-    before, so that a mistake may leave elements unwritten."""
+    """Wrap a function of tensors: each call goes through `mistake`, on arrays. The output is all NaN before, so
+    that a mistake may leave elements unwritten. The first call on inputs of new shapes and types calls the
+    function once more, to learn the form of its result."""
     result_forms: dict[Any, tuple[torch.Size, torch.dtype]] = {}
     """Shapes and types of the inputs to shape and type of the result."""
 
