@@ -85,9 +85,8 @@ class Bisection:
                     end = yield from prober.ask_gate(line)
             # Uncommitted changes differ from call to call, and lost probes are repeated.
             committed = {candidate.commit for candidate in line.commits} - {UNCOMMITTED}
-            for probe in prober.memory.probes():
-                if probe.status != "lost" and {probe.commit, probe.against} <= committed:
-                    self.probes.append(probe)
+            saved = [probe for probe in prober.memory.probes() if probe.status != "lost"]
+            self.probes += [probe for probe in saved if {probe.commit, probe.against} <= committed]
             if end is not None:
                 return self._build_answer(end)
             while isinstance(move := next_move(self.problem, self.probes), ProbeRequest):
@@ -189,10 +188,10 @@ class Bisection:
             run = expand_merges(self.line, commits[first : last + 1])
         if end.confirmed and prober.metric == "latency":
             ratio = math.exp(-end.confirmed[0].step)
-        posterior = dict[str, float]()
-        for index, probability in zip(problem.first_commits, end.probabilities, strict=False):
-            if probability >= LEAST_SHOWN:
-                posterior[commits[index].commit] = probability
+        steps = zip(problem.first_commits, end.probabilities, strict=False)
+        posterior = {
+            commits[index].commit: probability for index, probability in steps if probability >= LEAST_SHOWN
+        }
         observations = Observations(problem, self.probes)
         return BisectAnswer(
             outcome=end.outcome,

@@ -478,10 +478,8 @@ class Pairs(Observations):
         pairs = winsorise(confirmation.values_at[confirmation.suspect]).values
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
         whole_step, whole_error = self.measure_step(low, high)
-        noises = []
-        for side in ((low, confirmation.parent), (confirmation.suspect, high)):
-            if len(self.timed_builds(*side)) > 1:
-                noises.append(self.fit(*side, strict=False).noise)
+        sides = ((low, confirmation.parent), (confirmation.suspect, high))
+        noises = [self.fit(*side, strict=False).noise for side in sides if len(self.timed_builds(*side)) > 1]
         # Both differences of two builds contain noise between builds.
         build_error = math.sqrt(2 + 2 * EXPLAINED_SHARE**2) * max(noises, default=TYPICAL_NOISE)
         total_error = math.hypot(EXPLAINED_SHARE * whole_error, error, build_error)

@@ -236,10 +236,9 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
     for check in prober.checks:
         outcome, workload = prober.classify(check), check.workload
         if check.status != "unsupported" and outcome != "other":
-            case: dict[str, Scalar] = dict(workload.sizes)
-            for name, value in workload.attributes.items():
-                case[name] = "none" if value is None else value
-            case |= {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
+            attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
+            case: dict[str, Scalar] = {**workload.sizes, **attributes, "dtype": workload.dtype}
+            case |= {"values": workload.values, "inputs": check.inputs}
             key = tuple(case.items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
     cases: list[tuple[Case, bool]] = [(dict(key), fails) for key, fails in fails_by_case.items()]

@@ -205,9 +205,7 @@ class RuleSearch:
         """Rules of one condition: on a size that differs between cases (multiples, remainders, powers of two,
         equality, thresholds), on two sizes, and on attributes, type, values and layout. Simple ones cost less."""
         cases = [*self.failing, *self.passing]
-        values_by_name = {}
-        for name in cases[0]:
-            values_by_name[name] = list(dict.fromkeys(case[name] for case in cases))
+        values_by_name = {name: list(dict.fromkeys(case[name] for case in cases)) for name in cases[0]}
         differing = [name for name, values in values_by_name.items() if len(values) > 1]
         sizes = [name for name in differing if name in self.sizes]
         for name in sizes:

@@ -193,10 +193,7 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
 def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
     """A launch from its counters (times in nanoseconds); facts without a counter are left None. Its
     stalls, as shares of its warps' time, are left empty if a needed counter is missing."""
-    facts: dict[str, Any] = {}
-    for fact, counter in PERCENT_COUNTERS.items():
-        if counter in counters:
-            facts[fact] = counters[counter] / 100
+    facts: dict[str, Any] = {fact: counters[c] / 100 for fact, c in PERCENT_COUNTERS.items() if c in counters}
     if TIME_COUNTER in counters:
         facts["us"] = counters[TIME_COUNTER] / 1e3
     if REGISTER_COUNTER in counters:

@@ -199,10 +199,9 @@ def find_launches(
         else:
             variants[name] = emulated
     builds = yield from _build_variants(context, variants, "launches", findings)
-    dry_runs, symbols = [], set[str]()
-    for library in builds:
-        dry_runs.append(ask_for_launches(bench, library, _workloads_to_launch(context, chosen[library.variant])))
-    answers = yield from run_side_by_side(dry_runs, cores())
+    workloads = [_workloads_to_launch(context, chosen[library.variant]) for library in builds]
+    dry_runs = (ask_for_launches(bench, *pair) for pair in zip(builds, workloads, strict=True))
+    answers, symbols = (yield from run_side_by_side(dry_runs, cores())), set[str]()
     for library, calls in zip(builds, answers, strict=True):
         _add_launches(library.variant, calls, findings)
         symbols |= {launch.kernel for call in calls for launch in call.launches}

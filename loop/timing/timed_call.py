@@ -530,10 +530,8 @@ class TimedCall:
         """Withhold one element of each call's inputs until the order, so none is computed earlier. Until
         then it is NaN, which no result hides, or has the other sign, which looks innocent."""
         chance = self.rng.random
-        candidates = []  # A wrong integer index could crash the worker.
-        for number, tensor in enumerate(self.call.inputs):
-            if tensor.elements and is_floating(tensor.dtype):
-                candidates.append((number, tensor))
+        # Not of integers: a wrong index could crash the worker.
+        candidates = [(n, t) for n, t in enumerate(self.call.inputs) if t.elements and is_floating(t.dtype)]
         for window in windows if candidates else ():
             number, tensor = candidates[int(chance() * len(candidates))]
             element = window[number] + int(chance() * tensor.elements)
