@@ -169,8 +169,8 @@ def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], find
                 findings.missing.append(f"some kernels of {label}: the compiler's log was too long to keep")
             nearest = max(runnable)  # All have the GPU's major number.
             code = tuple(kernel for kernel in kernels if kernel.architecture == nearest)
-            fields = {"variants": names, "build_id": build_id, "architecture": nearest, "kernels": code}
-            findings.libraries.append(CompiledLibrary.model_validate(fields))
+            report = CompiledLibrary(variants=names, build_id=build_id, architecture=nearest, kernels=code)
+            findings.libraries.append(report)
         elif kernels:
             why = f"its code is for {', '.join(architectures)} only"
             remedy = "let `-arch={arch}` stand in its `build.flags`"
