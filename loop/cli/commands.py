@@ -427,7 +427,7 @@ def bisect(
     """
 
 
-@command("status", work="cli.status:gather_status", mcp="reads")
+@command("status", work="cli.sessions:gather_status", mcp="reads")
 def status(target: Target = None) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 
@@ -519,7 +519,7 @@ def plan_list(target: Target = None) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
 
-@command("plan next", "loop plan next --json", work="cli.status:next_session", mcp="reads")
+@command("plan next", "loop plan next --json", work="cli.sessions:next_session", mcp="reads")
 def plan_next(target: Target = None) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
 

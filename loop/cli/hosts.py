@@ -26,11 +26,9 @@ from loop.base.processes import run, run_to_end
 from loop.cli.command import Command
 from loop.jobs import executor, remote
 from loop.jobs import folder as job_files
-from loop.jobs import hosts as machines
 from loop.jobs import ssh as sent_jobs
 from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
-from loop.jobs.hosts import HostEntry
-from loop.jobs.remote import LOOP_FOLDER, Unreachable, retry_unreachable
+from loop.jobs.remote import LOOP_FOLDER, HostEntry, Unreachable, retry_unreachable
 from loop.jobs.ssh import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.learning.unresolved import sessions_needed
 from loop.library import trust
@@ -92,8 +90,8 @@ def follow(
     code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first;
     0 is returned at once if another process follows it, and so will bring back its results. Raises UsageError if
     they are here already."""
-    known_hosts = machines.read_hosts(Path(sent.project) if sent.project else None)
-    entry = machines.choose_host(known_hosts, sent.host)
+    known_hosts = remote.read_hosts(Path(sent.project) if sent.project else None)
+    entry = remote.choose_host(known_hosts, sent.host)
     with ExitStack() as stack:
         if connection is None:
             connection = stack.enter_context(RemoteJobs(entry))
@@ -395,7 +393,7 @@ def unfetched_job(
 def find_host(project: Project, name: str) -> HostEntry:
     """The machine of this name, of the project's own hosts.yaml or the user's. Raises UsageError if there is
     none."""
-    return machines.choose_host(machines.read_hosts(None if project.bundled else project.target), name)
+    return remote.choose_host(remote.read_hosts(None if project.bundled else project.target), name)
 
 
 @contextlib.contextmanager
@@ -572,7 +570,7 @@ class HostList(Printed):
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
     project = find_project(target, Path.cwd())
-    entries = machines.read_hosts(None if project.bundled else project.target)
+    entries = remote.read_hosts(None if project.bundled else project.target)
     return HostList(hosts=tuple(map(HostRow.from_entry, entries.values())))
 
 

@@ -1,25 +1,226 @@
-"""`loop sessions list|show|compare`: lists sessions, shows one, compares some."""
+"""`loop status`, `plan next` and `sessions`: what runs and waits, its cost, what is next; earlier sessions."""
 
+import datetime
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from loop.base.errors import UsageError, WorkFailed
+from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import is_locked
 from loop.base.places import find_project
 from loop.learning.comparison import LETTERS, ComparedSession, SessionComparison, compare
+from loop.library.rates import rates
 from loop.model.base import Model, Printed
-from loop.model.change import DecisionOutput
+from loop.model.change import DecisionOutput, hosts_of
+from loop.model.index import SessionRow
+from loop.model.money import RateCard
 from loop.model.output import outputs_of
+from loop.model.record import RESUMABLE, latest_attempts
 from loop.model.verdict import Verdict
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.session import recorded
+from loop.report.sections import Section, print_sections
+from loop.session import closing, recorded
 from loop.session.closing import find_own_session
+from loop.session.drive import TICKS, charges_so_far, read_ticks
+from loop.session.next_session import NextSession, propose_next
 from loop.session.recorded import ShownRecorded, ShownSession
+from loop.steps.setting import read_setting
 from loop.store import index, sessions
+from loop.store.journal import finished_steps, open_step
 from loop.store.rows import compute_row
-from loop.store.sessions import LOCK
+from loop.store.sessions import LOCK, SessionFolder
+
+MOST_WAITING = 10  # Most waiting sessions that are listed, newest first.
+MOST_DAMAGED = 3  # Most damaged folders that are named; the others are counted.
+
+
+@dataclass(frozen=True)
+class Running:
+    """A running session, read from its journal while another process writes to that."""
+
+    id: str
+    plan: str
+    step: str
+    """`pattern/step`; empty between two steps."""
+    title: str
+    since: datetime.datetime | None
+    """When the step began, UTC; None between two steps."""
+    step_s: float
+    step_budget_s: float
+    note: str
+    """What the step is doing now."""
+    done: int
+    of: int
+    """Number of steps in the plan, of which `done` have ended."""
+    seconds: float
+    budget_s: float
+    usd: float
+    """The session's cost so far; AI is added only at the session's end."""
+
+    @classmethod
+    def read(cls, folder: SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
+        """Read the present state of a running session. `card`: prices."""
+        head, lines = folder.head(), folder.lines()
+        step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
+        last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
+        since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
+        seconds = sessions.running_seconds(lines) + max(0.0, since_s)
+        notes = [tick.note for tick in read_ticks(folder.path / TICKS) if step and tick.step == step.step]
+        return cls(
+            id=head.id,
+            plan=plan.plan.name,
+            step=step.label if step else "",
+            title=step.title if step else "",
+            since=last_line_at if step else None,
+            step_s=since_s if step else 0.0,
+            step_budget_s=step.budget_s if step else 0.0,
+            note=notes[-1] if notes else "",
+            done=len(latest_attempts(finished)),
+            of=sum(len(plan.find_pattern(name).pattern.steps) for name in plan.plan.patterns),
+            seconds=seconds,
+            budget_s=plan.plan.budget.minutes * 60,
+            usd=charges_so_far(seconds, card, head, hosts=hosts_of(finished)).usd,
+        )
+
+    @property
+    def section(self) -> Section:
+        """The running step, its progress and the cost so far."""
+        lines = []
+        if self.since is not None:
+            lines.append(f"{self.title}{': ' if self.note else ''}{self.note}")
+            lines.append(f"since {say.day(self.since)}: {_time_of_budget(self.step_s, self.step_budget_s)}")
+        lines.append(f"{self.done} of {say.count(self.of, 'step')}; {say.billed_usd(self.usd)} so far")
+        lines.append(_time_of_budget(self.seconds, self.budget_s))
+        return Section(f"{self.id} runs{f', at {self.step}' if self.step else ''}", tuple(lines))
+
+
+@dataclass(frozen=True)
+class WaitingSession:
+    """A session that can be resumed."""
+
+    id: str
+    status: str
+    """`paused`, `aborted`, or `open`: its process was killed."""
+    why: str
+    command: str
+    usd: float
+
+    @classmethod
+    def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
+        """Read why a session waits, and its cost. Unreadable files become the reason. `root`: all sessions."""
+        folder, status = SessionFolder(root / row.id), row.status or "open"
+        try:
+            head, record, lines = folder.head(), folder.record(), folder.lines()
+        except LoopError as error:
+            return cls(row.id, status, error.message, "loop sessions list", row.usd)
+        step, finished = open_step(lines), finished_steps(lines)
+        if record is not None:
+            why, usd = record.reason, record.bill.usd
+        else:
+            why = f"it ended without a word{f' in {step.label}' if step else ''}"
+            usd = charges_so_far(sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)).usd
+        request = closing.pending_user_task(finished)
+        if request and head.resume_command not in request:  # The resume command is printed anyway.
+            why = f"{why}; {request}"
+        return cls(row.id, status, why, head.resume_command, usd)
+
+    @property
+    def section(self) -> Section:
+        """The reason for waiting, and the resume command."""
+        return Section(f"{self.id} waits", (f"{self.status}: {self.why}", f"go on: {self.command}"))
+
+
+class Status(Printed):
+    """What `loop status --json` prints."""
+
+    schema_version: Literal[5] = 5
+    target: str
+    """The target's name; its folder if its definition is unreadable."""
+    at: datetime.datetime
+    running: tuple[Running, ...]
+    waiting: tuple[WaitingSession, ...]
+    """Sessions that can be resumed, newest first."""
+    more_waiting: int
+    """Number of older sessions that can be resumed and are not listed."""
+    left: tuple[str, ...]
+    """What is left for the user to look at, as damaged folders, each with the command to see more."""
+    sessions: int
+    usd: float
+    """Cost of all sessions, including running ones."""
+    last: str
+    milestone: NextSession | None
+    no_milestone: str = ""
+
+    def show(self, screen: Screen) -> None:
+        """Print sessions, wrong or unjudged variants, problems, money, and the proposed next session."""
+        sections = [session.section for session in self.running]
+        sections += [session.section for session in self.waiting]
+        if not sections:
+            sections = [Section("Nothing runs, nothing waits", (f"as of {say.day(self.at)}",))]
+        if self.milestone is not None:
+            sections.append(self.milestone.correctness)
+        problems = list(self.left)
+        if self.more_waiting:
+            older = say.count(self.more_waiting, "older session")
+            problems.append(f"{older} could go on, too: loop sessions list")
+        sections.append(Section("To look at", tuple(problems)))
+        cost = f"{say.count(self.sessions, 'session')}, {say.usd(self.usd)} in all; the last: {self.last}"
+        sections.append(Section("Money", (cost,)))
+        sections.append(self.milestone.section if self.milestone else Section("Next", (self.no_milestone,)))
+        print_sections(sections, screen)
+
+
+def next_session(target: Path | None) -> NextSession:
+    """The proposed next session of a project, with further ideas."""
+    return propose_next(read_setting(target), ["--target", str(target)] if target else [])
+
+
+def gather_status(target: Path | None, now: datetime.datetime | None = None) -> Status:
+    """Collect the status of a project. Where a definition has a mistake, `no_milestone` says so in place
+    of a proposed next session (`milestone`). `now`: for tests."""
+    now = now or datetime.datetime.now(datetime.UTC)
+    here = find_project(target, Path.cwd())
+    card = rates(here)
+    entries = index.entries(here.sessions)
+    rows = [entry.row for entry in entries if entry.row is not None and not entry.row.recorded]
+    unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
+    running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / LOCK)}
+    running = [Running.read(SessionFolder(here.sessions / name), card, now) for name in sorted(running_ids)]
+    waiting = [row for row in unfinished if row.id not in running_ids]
+    name, milestone, no_milestone = str(here.target), None, ""
+    try:
+        name = read_setting(target).target.name
+        milestone = next_session(target)
+    except LoopError as error:
+        no_milestone = error.message
+    problems = []
+    if damaged := [entry.folder for entry in entries if entry.problem]:
+        names = ", ".join(damaged[:MOST_DAMAGED])
+        names += f" and {len(damaged) - MOST_DAMAGED} more" if len(damaged) > MOST_DAMAGED else ""
+        count = say.count(len(damaged), "session folder")
+        problems.append(f"{count} with something wrong ({names}): loop sessions list")
+    return Status(
+        target=name,
+        at=now,
+        running=tuple(running),
+        waiting=tuple(WaitingSession.read(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
+        more_waiting=max(0, len(waiting) - MOST_WAITING),
+        left=tuple(problems),
+        sessions=len(rows),
+        usd=sum(row.usd for row in rows) + sum(session.usd for session in running),
+        last=rows[-1].id if rows else "none",
+        milestone=milestone,
+        no_milestone=no_milestone,
+    )
+
+
+def _time_of_budget(seconds: float, budget_s: float) -> str:
+    """A duration against its budget in words: `90 s of 60 s, 1.5 times its budget`."""
+    excess = f", {seconds / budget_s:.1f} times its budget" if budget_s and seconds > budget_s else ""
+    return f"{say.seconds(seconds)} of {say.seconds(budget_s)}{excess}"
+
 
 MOST_SESSIONS = len(LETTERS)
 

@@ -24,12 +24,10 @@ from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, 
 from loop.base.locks import LockHeld
 from loop.base.places import MANIFEST, Project
 from loop.jobs import folder as job_files
-from loop.jobs import hosts as host_list
 from loop.jobs import remote
 from loop.jobs.executor import MIN_FREE_BYTES, Slot
 from loop.jobs.folder import JobFolder, read_text
-from loop.jobs.hosts import HostEntry
-from loop.jobs.remote import LOOP_FOLDER, Connection, Unreachable, fill_script, retry_unreachable
+from loop.jobs.remote import LOOP_FOLDER, Connection, HostEntry, Unreachable, fill_script, retry_unreachable
 from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender, read_terms
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE_VARIABLE
@@ -278,8 +276,9 @@ class RemoteJobs(Connection):
             self.send(root, names, f"{LOOP_FOLDER}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None) -> None:
-        """Send a job's folder and start the job there; a job that was started is not started again. `trusted`:
-        hashes of the definitions that the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
+        """Send a job's folder and start the job there; one that was started is not started again. Its `sent.json`,
+        if it has one, names its target and its project's folder there. `trusted`: hashes of the definitions that
+        the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
         self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         paths = sorted(folder.path.rglob("*"))
         names = [path.relative_to(folder.path).as_posix() for path in paths]
@@ -369,11 +368,11 @@ def check() -> None:
 
 def _choose_hosts() -> list[HostEntry]:
     """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
-    entries = host_list.read_hosts(None)
+    entries = remote.read_hosts(None)
     names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*entries]
     if not names:
         raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
-    return [host_list.choose_host(entries, name) for name in dict.fromkeys(names)]
+    return [remote.choose_host(entries, name) for name in dict.fromkeys(names)]
 
 
 def slots(width: int) -> list[Slot]:

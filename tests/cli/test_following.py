@@ -16,8 +16,7 @@ from loop.cli import hosts
 from loop.cli.hosts import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import ssh as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
-from loop.jobs.hosts import Host, HostEntry
-from loop.jobs.remote import Unreachable
+from loop.jobs.remote import Host, HostEntry, Unreachable
 from loop.jobs.ssh import PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.model import change
 from loop.model.campaign import Campaign

@@ -14,7 +14,7 @@ from loop.base.locks import locked
 from loop.base.places import state_folder
 from loop.cli import clean, status
 from loop.cli import sessions as browse
-from loop.cli import status as standing
+from loop.cli import sessions as standing
 from loop.model.record import Opened, Started
 from loop.report.screen import Screen
 from loop.repository import worktree

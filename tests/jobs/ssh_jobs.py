@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loop.jobs.executor import Executor
 from loop.jobs.folder import Job, JobFolder, create_job
-from loop.jobs.hosts import Host, HostEntry
+from loop.jobs.remote import Host, HostEntry
 from loop.jobs.ssh import SshSlot
 from loop.model.jobs import State
 

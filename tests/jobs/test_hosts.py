@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError, UsageError
-from loop.jobs import hosts, remote
-from loop.jobs.hosts import Host, HostEntry
-from loop.jobs.remote import Connection
+from loop.jobs import remote
+from loop.jobs.remote import Connection, Host, HostEntry
 
 TEXT = """format: 1
 hosts:
@@ -35,14 +34,14 @@ def own(tmp_path: Path) -> Path:
 
 def test_hosts_are_named(own: Path) -> None:
     """By name; with the address and port that ssh is called with, and a price for each kind."""
-    found = hosts.read_hosts(None)
+    found = remote.read_hosts(None)
     assert ("me@34.1.2.3", "2222") == (found["l4"].ssh_address, found["l4"].port)
     assert ("h100", "") == (found["h100"].ssh_address, found["h100"].port)
     assert (0.28, "spot") == found["l4"].host.prices.usd_and_terms("spot")  # type: ignore[union-attr]
     assert (3, "on_demand") == found["h100"].host.prices.usd_and_terms(None)  # type: ignore[union-attr]
-    assert found["l4"] == hosts.choose_host(found, "l4")
+    assert found["l4"] == remote.choose_host(found, "l4")
     with pytest.raises(UsageError) as wrong:
-        hosts.choose_host(found, "h10")
+        remote.choose_host(found, "h10")
     assert "did you mean 'h100'?" == wrong.value.hint
 
 
@@ -59,16 +58,16 @@ def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place
     """With file, line and column, and the word that was meant."""
     path = write(tmp_path / ".config" / "loop", f"format: 1\n{text}\n")
     with pytest.raises(DefinitionError) as wrong:
-        hosts.read_hosts(None)
+        remote.read_hosts(None)
     assert f"{path}:{place}: " in wrong.value.message
     assert says in wrong.value.message
 
 
 def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names commands that run as its user."""
-    monkeypatch.setattr(hosts, "explain_foreign_access", lambda path: f"everybody can write {path}")
+    monkeypatch.setattr(remote, "explain_foreign_access", lambda path: f"everybody can write {path}")
     with pytest.raises(UsageError) as wrong:
-        hosts.read_hosts(None)
+        remote.read_hosts(None)
     assert f"chmod go-w {own}" == wrong.value.hint
 
 
@@ -84,8 +83,10 @@ def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.M
         f"host l4: ssh theirs, and there python3, in place of your own l4 of {users}",
         "host l4: go",
         "host l4: halt",
-    ] == [*hosts.describe_project_hosts(project.parent)]
-    assert {"l4": "theirs"} == {name: listed.host.ssh for name, listed in hosts.read_hosts(project.parent).items()}
+    ] == [*remote.describe_project_hosts(project.parent)]
+    assert {"l4": "theirs"} == {
+        name: listed.host.ssh for name, listed in remote.read_hosts(project.parent).items()
+    }
 
 
 FIT = {

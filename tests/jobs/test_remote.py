@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import MachineFailure, UsageError
-from loop.jobs.hosts import Host, HostEntry
-from loop.jobs.remote import Connection, Unreachable
+from loop.jobs.remote import Connection, Host, HostEntry, Unreachable
 from tests.jobs.sshd import Server, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")

@@ -12,7 +12,7 @@ from loop.base.processes import run_to_end
 from loop.jobs import remote, ssh
 from loop.jobs.executor import run_all
 from loop.jobs.folder import HEARTBEAT, RUNNER, Job, JobFolder, content_hashes, create_job
-from loop.jobs.hosts import Host, HostEntry
+from loop.jobs.remote import Host, HostEntry
 from loop.jobs.ssh import RemoteJobs
 from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing

@@ -14,8 +14,7 @@ from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
-from loop.jobs.hosts import HostEntry
-from loop.jobs.remote import Unreachable
+from loop.jobs.remote import HostEntry, Unreachable
 from loop.jobs.ssh import PollResult, RemoteJobs, SshSlot
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
