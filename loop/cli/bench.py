@@ -31,7 +31,6 @@ from loop.session.shown import show_findings
 from loop.session.walk import StepEnded, Walk, WalkEvent
 from loop.steps import setting as settings
 from loop.steps.context import Context, Task
-from loop.steps.setting import Setting
 from loop.steps.spread import write_samples
 
 Status = Literal["passed", "failed"]
@@ -208,7 +207,7 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants)
 
 
 def run_pattern_alone(
-    setting: Setting,
+    setting: settings.Setting,
     pattern: Pattern,
     chosen: ChosenVariants,
     request: BenchRequest,

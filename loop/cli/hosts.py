@@ -34,7 +34,6 @@ from loop.learning.unresolved import sessions_needed
 from loop.library import trust
 from loop.library.hosted import HOSTS_FILE, read_terms
 from loop.library.rates import rates
-from loop.library.trust import is_trusted, read_origin, untrusted_error
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
@@ -257,7 +256,7 @@ def stop_machine(entry: HostEntry, target: str | None, screen: Screen) -> None:
         screen.say(f"{entry.name} goes on costing money: {entry.path} has no `stop:` for it; stop it yourself")
         return
     is_of_project = target is not None and entry.path.parent == Path(target)
-    if is_of_project and not is_trusted(find_project(entry.path.parent, Path.cwd())):
+    if is_of_project and not trust.is_trusted(find_project(entry.path.parent, Path.cwd())):
         hint = f"look at it, then: loop trust {target}, and loop hosts stop {entry.name}"
         raise WorkFailed(warn_of_cost(entry, f"`{stop}` of a project has not been allowed"), hint)
     screen.say(f"stopping {entry.name}: {stop}")
@@ -293,7 +292,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     )
     setting = trusted_setting(values.get("target"), screen)
     project, resumed = setting.project, None
-    if read_origin(project.target):
+    if trust.read_origin(project.target):
         hint = "loop targets inspect TASK"
         raise UsageError("--on: a task of another format is judged here only", hint)
     entry = find_host(project, str(values["on"]))
@@ -579,8 +578,8 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     or if a job runs there; Untrusted if only an untrusted project names the machine."""
     here = find_project(target, Path.cwd())
     entry = find_host(here, host)
-    if entry.path.parent == here.target and not is_trusted(here):
-        raise untrusted_error(here)  # The project's own hosts.yaml names the machine.
+    if entry.path.parent == here.target and not trust.is_trusted(here):
+        raise trust.untrusted_error(here)  # The project's own hosts.yaml names the machine.
     with connection_to(entry, screen) as connection:
         facts = remote.ask_facts(connection)
         remote.refuse_unfit_machine(connection, facts)

@@ -23,7 +23,6 @@ from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session
 from loop.steps.setting import list_what_runs, read_setting
 from loop.store import sessions
-from loop.store.sessions import SessionFolder
 from loop.timing.theirs import EvaluatorTerms
 
 SessionAnswer = ExportedSession | PlanForecast
@@ -130,7 +129,7 @@ def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
     """Trust all that a project or a stored session (a folder with a head) runs. `variants`: the answers to a task
     of another format, which `target` was made of; UsageError for any other name."""
     if target is not None and (target / sessions.HEAD).is_file():
-        session = SessionFolder(target.resolve())
+        session = sessions.SessionFolder(target.resolve())
         trusted_folder, trusted_commands = session.path, trust.session_commands(session.head())
         note = "allowed, for this session"
         trust.grant_session(session.path, session.head())

@@ -22,10 +22,8 @@ from loop.report import format as say
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.session import closing, recorded
-from loop.session.closing import find_own_session
 from loop.session.drive import TICKS, charges_so_far, read_ticks
 from loop.session.next_session import NextSession, propose_next
-from loop.session.recorded import ShownRecorded, ShownSession
 from loop.steps.setting import read_setting
 from loop.store import index, sessions
 from loop.store.journal import finished_steps, open_step
@@ -288,14 +286,14 @@ def list_sessions(target: Path | None) -> SessionList:
     return SessionList(sessions=tuple(lines))
 
 
-def show_session(name: str, target: Path | None) -> ShownSession | ShownRecorded:
+def show_session(name: str, target: Path | None) -> recorded.ShownSession | recorded.ShownRecorded:
     """The facts and steps of a session by its id, prefix or `last`."""
     root = find_project(target, Path.cwd()).sessions
     imported = recorded.find_recorded(root, name)
     if imported is not None:
-        return ShownRecorded(recorded=imported)
+        return recorded.ShownRecorded(recorded=imported)
     folder = sessions.find_session(root, name)
-    return ShownSession(head=folder.head(), record=folder.record(), steps=folder.finished())
+    return recorded.ShownSession(head=folder.head(), record=folder.record(), steps=folder.finished())
 
 
 def compare_sessions(names: Sequence[str], target: Path | None) -> SessionComparison:
@@ -315,7 +313,7 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
 
 def _compared_session(root: Path, name: str) -> ComparedSession:
     """What a comparison reads of a session (id, prefix, `last`). Raises LoopError for a damaged one."""
-    folder = find_own_session(root, name)
+    folder = closing.find_own_session(root, name)
     row, problem = compute_row(folder.path)
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")

@@ -18,9 +18,7 @@ from loop.base.places import tasks_folder
 from loop.base.processes import run_to_end
 from loop.cli.bench import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
-from loop.formats.gpumode import TESTS
 from loop.formats.model import ForeignTask, find_hindrances
-from loop.formats.table import write_as_target
 from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, explain_disagreement, spread_evenly
 from loop.library import trust
 from loop.machine.gpus import detect_gpus
@@ -35,7 +33,6 @@ from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing import theirs as evaluating
-from loop.timing.theirs import EvaluatorTerms, VerdictPair
 from loop.workers.judge_process import run_untimed
 
 ROUNDS = 6
@@ -67,16 +64,16 @@ class TaskRequest:
     controls: Sequence[str] = ()
 
     @property
-    def terms(self) -> EvaluatorTerms:
+    def terms(self) -> evaluating.EvaluatorTerms:
         """The format's evaluator: its checkout, interpreter and time limit."""
-        return EvaluatorTerms(
+        return evaluating.EvaluatorTerms(
             evaluator=str(self.evaluator) if self.evaluator else None,
             evaluator_python=self.evaluator_python,
             limit_s=self.limit_minutes * 60,
         )
 
 
-class JudgedAnswer(VerdictPair):
+class JudgedAnswer(evaluating.VerdictPair):
     """Both verdicts on one answer."""
 
     agree: bool | None
@@ -106,7 +103,7 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     if not request.answers:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load_task(request.path.absolute(), request.format_name)
-    folder, names = write_as_target(request.path, request.answers, request.format_name)
+    folder, names = table.write_as_target(request.path, request.answers, request.format_name)
     subcommand = "measure" if request.measure else "verify"
     bench = BenchRequest(subcommand, names, folder, request.device, threads=request.threads, seed=request.seed)
     finished, code = _run_steps(bench, screen)
@@ -192,7 +189,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     """Have both judges judge controls (answers known to be right or wrong); find weak points of the task. Raises
     UsageError for a task without floating-point tensors, and for an unknown control."""
     task = table.load_task(request.path.absolute(), request.format_name)
-    folder, _ = write_as_target(request.path, (), request.format_name)
+    folder, _ = table.write_as_target(request.path, (), request.format_name)
     task_audit = Audit(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
     interface = task_audit.apply_stated_rule(())
@@ -257,7 +254,8 @@ class Audit:
             stem = re.sub(r"[^a-z0-9]+", "_", control.name.lower()).strip("_")
             files.append(place / f"{stem}{ending}")
             files[-1].write_text(text)
-        folder, names = write_as_target(self.request.path, [str(file) for file in files], self.request.format_name)
+        paths, format_name = [str(file) for file in files], self.request.format_name
+        folder, names = table.write_as_target(self.request.path, paths, format_name)
         with_answers = read_setting(folder)
         settings = (with_answers, self.setting)
         # The first line of a manifest names the task's files.
@@ -314,7 +312,7 @@ class Audit:
         """loop's verdict on each answer, on `MOST_CASES` workloads at most, up to its first failure. `subcommand`:
         `verify`, or `measure`, which also judges timed calls."""
         request, target = self.request, self.setting.target
-        sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
+        sets = [gpumode.TESTS] if gpumode.TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])
         texts: list[str] = []  # Empty: all workloads of the target.
         if len(workloads) > MOST_CASES or len(sets) < len(target.workloads):

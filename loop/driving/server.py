@@ -17,7 +17,6 @@ from loop.base.documents.schemas import Untitled
 from loop.base.errors import LoopError, UsageError
 from loop.cli import call_with_loop_errors
 from loop.driving import tools
-from loop.driving.tools import Tool, begin_job, find_job, wait_for_job
 from loop.jobs.folder import JobFolder
 
 INSTRUCTIONS = """\
@@ -67,14 +66,14 @@ class ToolCalls:
             is_error="error" in answer,
         )
 
-    async def _run(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
+    async def _run(self, tool: tools.Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
         """What a tool answers: a command's JSON, or the state of a job that it starts or waits for."""
         if tool.command.mcp == "starts":
             wait_s, words = values.pop("wait_s"), tool.command_line(values)
-            job = await run_sync(call_with_loop_errors, lambda: begin_job(words, tool.name))
+            job = await run_sync(call_with_loop_errors, lambda: tools.begin_job(words, tool.name))
             return await self._wait_for_job(job, wait_s, ctx)
         if tool.name == "job_wait":
-            return await self._wait_for_job(find_job(values["job"]), values["wait_s"], ctx)
+            return await self._wait_for_job(tools.find_job(values["job"]), values["wait_s"], ctx)
         async with self.read_lock:
             return await run_sync(call_with_loop_errors, lambda: tool.call(values))
 
@@ -85,7 +84,7 @@ class ToolCalls:
             state = await run_sync(tools.read_state, job)
             await ctx.session.report_progress(state.seconds, None, state.doing or state.state)
             wait_s = min(PROGRESS_S, end - time.monotonic())
-            await run_sync(wait_for_job, job, wait_s, abandon_on_cancel=True)
+            await run_sync(tools.wait_for_job, job, wait_s, abandon_on_cancel=True)
         answer = (await run_sync(tools.read_state, job)).model_dump(mode="json")
         error = (answer["result"] or {}).get("error")
         return {**answer, "error": error} if error else answer

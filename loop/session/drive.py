@@ -29,7 +29,6 @@ from loop.report.screen import Screen
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
 from loop.store import journal, sessions
 from loop.store.journal import Journal
-from loop.store.sessions import SessionFolder
 
 REPORT_S, REPORT_SHARE = 2.0, 0.1
 """Seconds of a budget that are kept back to write the report; at most this share of the budget."""
@@ -347,7 +346,7 @@ def read_ticks(path: Path) -> list[StepTick]:
     return []
 
 
-def make_store(folder: SessionFolder, journal: Journal) -> Callable[[WalkEvent], WalkEvent]:
+def make_store(folder: sessions.SessionFolder, journal: Journal) -> Callable[[WalkEvent], WalkEvent]:
     """A `store` for `drive`: appends records to the journal, writes samples and ticks to files."""
     ticks = TickFile(folder.path / TICKS)
 

@@ -28,7 +28,6 @@ from loop.session.drive import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 from loop.timing import theirs
-from loop.timing.theirs import EvaluatorTerms
 
 SESSION_NAMES = {
     f"session.{name}"
@@ -146,7 +145,7 @@ class SessionRequest:
     """Whether to end a session that waits for a code change, without that change."""
     again: bool = False
     """Whether to try a change again that lost in an earlier session."""
-    evaluator: EvaluatorTerms | None = None
+    evaluator: theirs.EvaluatorTerms | None = None
     """The evaluator of another task format that judges at the end, too; None: only loop judges."""
     dry_run: bool = False
     json: bool = False

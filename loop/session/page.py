@@ -28,7 +28,6 @@ from loop.model.verdict import Against, SpeedVerdict
 from loop.money import section as spending
 from loop.optimize import section as changes
 from loop.optimize import section as changing
-from loop.optimize.section import skips_judging
 from loop.optimize.session_changes import SessionChanges
 from loop.profile import actions as profiling
 from loop.profile.model import ParallelismOutput, ProfileOutput
@@ -38,7 +37,6 @@ from loop.report import format as say
 from loop.report.figures.ratios import draw_ratios
 from loop.report.figures.roofline import draw_roofline, find_roof
 from loop.report.figures.svg import Figure
-from loop.report.findings import mean_text, speed_verdicts, trusted_mean
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
 from loop.report.sections import Line, Section, SizeLimit, sections_as_markdown
 from loop.report.templates import markdown_environment
@@ -129,7 +127,7 @@ def _ending_phrase(record: SessionRecord) -> str:
     """How the session ended, as in `passed`; of a passed one also whether it has a verdict and its objective."""
     if record.status != "passed":
         return ENDING_PHRASES.get(record.status, record.status)
-    if {verdict.verdict for verdict in speed_verdicts(record.verdicts)} == {"inconclusive"}:
+    if {verdict.verdict for verdict in findings.speed_verdicts(record.verdicts)} == {"inconclusive"}:
         return "has no verdict"
     is_missed = record.objective is not None and bool(record.objective.missed)
     return "missed its objective" if is_missed else "passed"
@@ -189,20 +187,20 @@ def _speed_sentence(record: SessionRecord) -> str:
     """`cpu, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads`; empty without speeds. The
     best has the highest mean ratio; a mean that is not trusted ranks last."""
     speeds_by_variant: dict[str, list[SpeedVerdict]] = {}
-    speeds = speed_verdicts(record.verdicts)
+    speeds = findings.speed_verdicts(record.verdicts)
     # Examples and baselines count only if no main variant has a speed.
     for speed in [speed for speed in speeds if speed.variant not in record.head.roles] or speeds:
         speeds_by_variant.setdefault(speed.variant, []).append(speed)
     if not speeds_by_variant:
         return ""
-    fastest = max(speeds_by_variant, key=lambda name: trusted_mean(speeds_by_variant[name]) or 0.0)
+    fastest = max(speeds_by_variant, key=lambda name: findings.trusted_mean(speeds_by_variant[name]) or 0.0)
     verdicts = speeds_by_variant[fastest]
     (verdict_word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
     comparison = COMPARISONS.get(verdict_word, f"{verdict_word} than")
     phrase = f"{comparison} {record.head.baseline}"
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
-    texts += filter(None, [mean_text(verdicts)])
+    texts += filter(None, [findings.mean_text(verdicts)])
     rank_text = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
     return f"`{fastest}`{rank_text} is {phrase} on {', '.join(texts)}"
 
@@ -231,7 +229,7 @@ def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished])
     """What was not run, and why. A step that judges a change counts only if there was a change to judge."""
     sentences = list(record.not_exercised)
     for step in latest_attempts(finished):
-        if step.status == "skipped" and not step.output and not skips_judging(step, finished):
+        if step.status == "skipped" and not step.output and not changing.skips_judging(step, finished):
             sentences.append(f"step {step.label} was skipped: {step.skipped_because}")
     return tuple(dict.fromkeys(sentences))
 
@@ -275,7 +273,7 @@ def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
     texts = [f"{word} on {counts[word]}" for word in words]
     if texts:
         texts[0] += f" of {len(speeds)}"
-    figure = mean_text(speeds).removeprefix("geometric ")
+    figure = findings.mean_text(speeds).removeprefix("geometric ")
     if speeds and against == "known_good":
         worst = min(speeds, key=lambda speed: (speed.verdict != "slower", speed.ratio))
         figure = f"lowest {say.ratio(worst.ratio, worst.interval)}"

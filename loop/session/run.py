@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from loop.agents import proposing
-from loop.agents.proposing import refuse_unready
 from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import signals_as_flags
@@ -74,7 +73,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
         head, seed_note = with_failing_seed(setting, head)
     head = with_prediction(head, setting)
     request.limits.check(head, rates(setting.project))
-    refuse_unready(request.campaign)
+    proposing.refuse_unready(request.campaign)
     # With `--on`, the sending machine has checked this.
     if read_sender() is None and opening.has_change_step(head):
         require_named_target(request.target, Path.cwd(), "change")

@@ -37,7 +37,6 @@ from loop.report.screen import Screen, colour_class, style_sheet
 from loop.report.templates import make_environment
 from loop.steps.setting import Setting, read_setting
 from loop.store import index
-from loop.store.index import IndexEntry
 from loop.store.sessions import REPORT
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -77,7 +76,7 @@ class Contents:
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
     """All sessions that can be read, oldest first."""
-    damaged: tuple[IndexEntry, ...] = ()
+    damaged: tuple[index.IndexEntry, ...] = ()
     reports: Mapping[str, Path] = field(default_factory=dict)
     """Session id to the path of its report in Markdown."""
     version: str = ""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures import svg
-from loop.report.figures.svg import Figure, Scale, logarithmic_scale, plain_number
 from loop.report.findings import speed_verdicts
 from loop.report.markdown import one_line
 
@@ -17,7 +16,7 @@ MAX_NAME_WIDTH = 150.0  # Most width of a variant's name.
 MAX_FACTOR_BEYOND = 4.0  # An interval is cut this factor beyond the outermost ratio, with an arrow at the cut.
 
 
-def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
+def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> svg.Figure | None:
     """The figure of all speeds against the baseline; None without any. It shows the `MOST_WORKLOADS` workloads
     with the lowest ratios; its description has all."""
     speeds = speed_verdicts(verdicts)
@@ -35,11 +34,11 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     ratios = [1.0, *(verdict.ratio for verdict in shown_verdicts)]  # The line at 1 is always in sight.
     low, high = min(ratios) / MAX_FACTOR_BEYOND, max(ratios) * MAX_FACTOR_BEYOND
     ends = [min(max(end, low), high) for verdict in shown_verdicts for end in verdict.interval]
-    scale = logarithmic_scale([*ratios, *ends], LEFT, RIGHT, margin_factor=1.05)
+    scale = svg.logarithmic_scale([*ratios, *ends], LEFT, RIGHT, margin_factor=1.05)
     parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *legend]
     for value in scale.round_values():
         parts.append(svg.line(scale(value), top, scale(value), bottom, "line"))
-        parts.append(svg.text(scale(value), bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
+        parts.append(svg.text(scale(value), bottom + 16, f"{svg.plain_number(value)}x", "soft", anchor="middle"))
     parts.append(svg.line(scale(1.0), top - 4, scale(1.0), bottom, "ink", width=1.5))
     caption = "above 1 it is faster; bars: 99 % intervals; logarithmic"
     parts.append(svg.text(svg.WIDTH - 12, bottom + 34, caption, "soft", anchor="end"))
@@ -67,7 +66,7 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     return svg.draw_figure("ratios", title, f"{meaning}. {'; '.join(sentences)}", height, parts)
 
 
-def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:
+def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: svg.Scale) -> list[str]:
     """SVG of a ratio and its interval at height `y`, in the variant's colour; an end beyond the scale becomes an
     arrow."""
     hue, (low, high) = svg.hue(variant_number), verdict.interval

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from loop.model.profile import Profile
 from loop.report import format as say
 from loop.report.figures import svg
-from loop.report.figures.svg import Figure, Scale, logarithmic_scale, plain_number, with_prefix
 
 LEFT, RIGHT, TOP, BOTTOM = 60.0, svg.WIDTH - 16, 44.0, 300.0
 ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
@@ -30,7 +29,7 @@ class Point:
         """Operations per second and share of the roof, in words. `roof`: None: unknown."""
         share = roof.share(self.flops_per_s, self.flops_per_s / self.intensity) if roof else None
         roof_text = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
-        return f"{self.variant}: {with_prefix(self.flops_per_s)}FLOP/s{roof_text}"
+        return f"{self.variant}: {svg.with_prefix(self.flops_per_s)}FLOP/s{roof_text}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def _positive_fact(profile: Profile, name: str) -> float | None:
     return float(value)
 
 
-def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
+def draw_roofline(profiles: Sequence[Profile], baseline: str) -> svg.Figure | None:
     """The roofline with each variant, and `baseline` hollow where its time is known; None if no profile has
     operations, bytes and time. The roof itself is drawn if some profile implies it."""
     all_points = []
@@ -92,8 +91,8 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     if roof:
         intensities.append(roof.flops_per_s / roof.bytes_per_s)
         heights.append(roof.flops_per_s)
-    x = logarithmic_scale(intensities, LEFT, RIGHT, margin_factor=3)
-    y = logarithmic_scale(heights, BOTTOM, TOP, margin_factor=2)
+    x = svg.logarithmic_scale(intensities, LEFT, RIGHT, margin_factor=3)
+    y = svg.logarithmic_scale(heights, BOTTOM, TOP, margin_factor=2)
     hidden_text = f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
     parts = [svg.text(12, 22, "Roofline", "big ink"), *_draw_axes(x, y, roof)]
     for variant_number, point in enumerate(points):  # The baseline first, so that it hides no variant.
@@ -117,14 +116,14 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     return svg.draw_figure("roofline", "Roofline with the variants on it", description, height, parts)
 
 
-def _draw_axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
+def _draw_axes(x: svg.Scale, y: svg.Scale, roof: Roof | None) -> Iterator[str]:
     """SVG of both axes, and of the roof if it is known."""
     for value in x.round_values():
         yield svg.line(x(value), TOP, x(value), BOTTOM, "line", width=0.5)
-        yield svg.text(x(value), BOTTOM + 16, plain_number(value), "soft", anchor="middle")
+        yield svg.text(x(value), BOTTOM + 16, svg.plain_number(value), "soft", anchor="middle")
     for value in y.round_values():
         yield svg.line(LEFT, y(value), RIGHT, y(value), "line", width=0.5)
-        yield svg.text(LEFT - 6, y(value) + 4, with_prefix(value), "soft", anchor="end")
+        yield svg.text(LEFT - 6, y(value) + 4, svg.with_prefix(value), "soft", anchor="end")
     yield svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, "soft")
     yield svg.line(LEFT, TOP, LEFT, BOTTOM, "soft")
     yield svg.text(RIGHT, BOTTOM + 34, "operations a byte moved, logarithmic", "soft", anchor="end")
@@ -136,6 +135,6 @@ def _draw_axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
     ridge, start = compute / bandwidth, max(x.low, y.low / bandwidth)
     corners = ((start, start * bandwidth), (ridge, compute), (x.high, compute))
     yield svg.path(((x(intensity), y(flops_per_s)) for intensity, flops_per_s in corners), "ink")
-    yield svg.text(x(x.high) - 4, y(compute) - 6, f"{with_prefix(compute)}FLOP/s", anchor="end")
+    yield svg.text(x(x.high) - 4, y(compute) - 6, f"{svg.with_prefix(compute)}FLOP/s", anchor="end")
     middle = (start * ridge) ** 0.5
-    yield svg.text(x(middle) + 8, y(middle * bandwidth) + 14, f"{with_prefix(bandwidth)}B/s")
+    yield svg.text(x(middle) + 8, y(middle * bandwidth) + 14, f"{svg.with_prefix(bandwidth)}B/s")
