@@ -12,9 +12,8 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.locks import locked
 from loop.base.places import state_folder
-from loop.cli import clean, status
+from loop.cli import clean
 from loop.cli import sessions as browse
-from loop.cli import sessions as standing
 from loop.model.record import Opened, Started
 from loop.report.screen import Screen
 from loop.repository import worktree
@@ -40,13 +39,13 @@ def project(tmp_path: Path) -> Path:
 def said(project: Path) -> str:
     """What `loop status` prints."""
     out = io.StringIO()
-    status.gather_status(project).show(Screen(out, io.StringIO()))
+    browse.gather_status(project).show(Screen(out, io.StringIO()))
     return out.getvalue()
 
 
 def fields(project: Path) -> dict[str, Any]:
     """What `--json` prints."""
-    return status.gather_status(project).model_dump(mode="json")
+    return browse.gather_status(project).model_dump(mode="json")
 
 
 def test_a_project_without_sessions(project: Path) -> None:
@@ -238,7 +237,7 @@ def said_of(
     name = make_ended_session(tmp_path / "sessions", folder, status)
     target = make_project(tmp_path / "project")
     listed, shown = io.StringIO(), io.StringIO()
-    standing.gather_status(target).show(Screen(listed, io.StringIO()))
+    browse.gather_status(target).show(Screen(listed, io.StringIO()))
     browse.show_session(name, target).show(Screen(shown, io.StringIO()))
     return name, listed.getvalue(), shown.getvalue()
 
