@@ -190,7 +190,9 @@ class Command:
         if values.get("on") or values.get("keep_until"):
             return int(import_object(ON_HOST)(self, values, screen))
         if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
-            screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
+            here = [f"--target {path.parent}" for path in sorted(Path().glob(f"*/{MANIFEST}"))]
+            others_text = f"; those here: {', '.join(here)}" if here else ""
+            screen.say(f"target: the bundled one ({BUNDLED_TARGET}){others_text}")
         values = {**values, "screen": screen, "as_json": as_json, "subcommand": self.words.rpartition(" ")[2]}
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
             from loop.formats import table

@@ -12,10 +12,8 @@ from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.store import index
 from loop.store.fingerprints import fingerprints_of_step
 
-SEARCHED_SESSIONS = 2000
-"""Number of latest sessions that are searched when a step has failed."""
-MOST_SEARCHED_OCCURRENCES = 12
-"""Number of latest occurrences of a failure whose cures are searched."""
+SEARCHED_SESSIONS = 2000  # Number of latest sessions that are searched when a step has failed.
+MOST_SEARCHED_OCCURRENCES = 12  # Number of latest occurrences of a failure whose cures are searched.
 FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU"}
 NOTHING_CHANGED = ", with nothing changed that is on record"
 HASH_LENGTH = 12

@@ -37,18 +37,12 @@ PRIOR_SPREAD, SPREAD_RUNS = 0.25, 3.0
 """Prior standard deviation of log seconds between runs, and the number of runs it counts as."""
 PRIOR_RUNS = (PRIOR_SPREAD / 1.2) ** 2
 """Number of runs that an author's estimate counts as: authors err by a factor of 3 and more."""
-INTERVAL_LEVEL = 0.8
-"""Probability that an interval of time or cost contains the actual value."""
-AGE_FACTOR = 0.8
-"""Factor on a run's weight for each later run of the same work."""
-OTHER_WORK_FACTOR = 0.1
-"""Factor on the weight of a run with other variants or workloads."""
-OTHER_CACHE_FACTOR = 0.05
-"""Factor on a run's weight if it compiled and the next run will not, or the reverse."""
-MEASURED_WEIGHT = 0.5
-"""Sum of weights from which a prediction is labelled `measured`."""
-OVERHEAD_SESSIONS = 10
-"""Number of latest sessions for the time that `loop` itself takes between steps."""
+INTERVAL_LEVEL = 0.8  # Probability that an interval of time or cost contains the actual value.
+AGE_FACTOR = 0.8  # Factor on a run's weight for each later run of the same work.
+OTHER_WORK_FACTOR = 0.1  # Factor on the weight of a run with other variants or workloads.
+OTHER_CACHE_FACTOR = 0.05  # Factor on a run's weight if it compiled and the next run will not, or the reverse.
+MEASURED_WEIGHT = 0.5  # Sum of weights from which a prediction is labelled `measured`.
+OVERHEAD_SESSIONS = 10  # Number of latest sessions for the time that `loop` itself takes between steps.
 
 
 @dataclass(frozen=True)
@@ -138,12 +132,13 @@ def predict_pattern(
 def predict_session(durations: Sequence[Duration], rows: Sequence[SessionRow]) -> Duration:
     """Time of a whole session: the patterns that its plan lists, and what `loop` itself takes."""
     overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
-    total_s = sum(duration.seconds for duration in durations) + (median(overheads_s) if overheads_s else 0.0)
-    share_and_duration = [(duration.seconds / total_s, duration) for duration in durations]
+    patterns_s = sum(duration.seconds for duration in durations)
+    total_s = patterns_s + (median(overheads_s) if overheads_s else 0.0)
+    share_and_duration = [(duration.seconds / patterns_s, duration) for duration in durations]
     return Duration(
         log_centre=math.log(total_s),
         # Assumes that patterns are slow together.
-        log_scale=sum(share * duration.log_scale for share, duration in share_and_duration),
+        log_scale=patterns_s / total_s * sum(share * duration.log_scale for share, duration in share_and_duration),
         degrees_of_freedom=sum(share * duration.degrees_of_freedom for share, duration in share_and_duration),
         weight=sum(share * duration.weight for share, duration in share_and_duration),
     )

@@ -25,10 +25,8 @@ COMPARISON_NOTE = (
     "Every output was held against the float64 reference, element by element; the control is the library through "
     "the same checks, on the workloads that are timed."
 )
-SPEED_NOTE = (
-    "A ratio is the library's time over the variant's: above 1 the variant is faster. GB/s and GFLOP/s are the "
-    "manifest's `bytes` and `flops` over the variant's time."
-)
+SPEED_NOTE = "A ratio is the library's time over the variant's: above 1 the variant is faster."
+RATES_NOTE = " GB/s and GFLOP/s are the manifest's `bytes` and `flops` over the variant's time."
 
 
 def correctness_sections(
@@ -157,7 +155,9 @@ def speed_sections(
         for (variant, word, reason), names in workloads_by_reason.items():
             place = names[0] if len(names) == 1 else say.count(len(names), "workload")
             reasons.append(f"{variant} is {word} on {place}: {reason}")
-        yield Section(note=SPEED_NOTE, lines=tuple(reasons))
+        timed = [timing for timings in by_variant.values() for timing in timings.values()]
+        has_rates = any(timing.flops_per_s or timing.bytes_per_s for timing in timed)
+        yield Section(note=SPEED_NOTE + RATES_NOTE * has_rates, lines=tuple(reasons))
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:

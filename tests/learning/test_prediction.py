@@ -59,6 +59,13 @@ def test_at_first_the_authors_are_believed_then_the_sessions() -> None:
     assert pytest.approx(10.0, rel=0.02) == seconds([row(n, one=10.0) for n in range(8)])
 
 
+def test_a_pattern_that_had_nothing_to_do_is_predicted_again() -> None:
+    """Also where `loop` itself takes far longer than all of its steps."""
+    rows = [row(one=0.0).model_copy(update={"complete": True, "own_seconds": 5.0})]
+    low, high = predicted(rows, ONE).interval
+    assert 5.0 < low < high
+
+
 def test_another_place_and_half_a_run_say_less() -> None:
     """Two machines in turns are both predicted; half a run leaves the author's estimate."""
     slow = Environment(processor="slow", torch="2.4")
