@@ -21,14 +21,14 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
     _LIBC.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def limit_memory() -> None:
-    """Let this process allocate only LOOP_MEMORY further bytes, if set, so that the machine keeps some."""
-    extra_bytes = os.environ.get(MEMORY_VARIABLE)
+def limit_memory(extra_bytes: int | None = None) -> None:
+    """Let this process allocate only so many further bytes. None: LOOP_MEMORY, if set."""
+    extra_bytes = extra_bytes or int(os.environ.get(MEMORY_VARIABLE) or 0)
     if extra_bytes:
         with open("/proc/self/statm") as file:
             data_pages = int(file.read().split()[5])  # Data and stacks (proc(5)).
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        soft = int(extra_bytes) + data_pages * resource.getpagesize()
+        soft = extra_bytes + data_pages * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
 
 

@@ -21,10 +21,11 @@ class PythonFunction(Model):
 class Fill(Model):
     """Random or constant values for one input tensor."""
 
-    kind: Literal["normal", "constant", "one_hot"] = "normal"
-    """`normal`: normal distribution; `constant`: one value everywhere; `one_hot`: one non-zero per row."""
+    kind: Literal["normal", "constant", "one_hot", "zeros"] = "normal"
+    """`normal`: normal distribution; `constant`: one value everywhere; `one_hot`: one non-zero per row; `zeros`:
+    normal, but the first row is 0, and one element of each other row."""
     scale: Annotated[float, Field(gt=0)] = 1.0
-    """Standard deviation for `normal`; the value itself for the other kinds."""
+    """Standard deviation for `normal` and `zeros`; the value itself for the other kinds."""
     offset: float = 0.0
     """Added to every value: -8 makes nearly all normal values negative."""
     nan_along: Text | None = None

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from loop.base.errors import UsageError
+from loop.base.own_process import lift_memory_limit, limit_memory
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES
 from loop.starting.choices import Choices
@@ -31,8 +32,14 @@ SINGLE_SIZES = (1, 3, 7, 17, 33, 67, 2, 4, 12, 20, 36)
 """Values for a single changed size, used for dimensions that EDGES cannot vary."""
 ODD_SIZES = (3, 5)  # A dimension that runs with both is independent of the others.
 ENOUGH_EDGES = 3  # With fewer edge sizes that run, dimensions are also changed one at a time.
+LONG_SIZE, LONG_CUDA_SIZE = 65_541, 32_773
+"""A size beyond 16 bits; that of a CUDA kernel, because a GPU launches at most 65,535 blocks along y."""
+LONG_TRIAL_S, LONG_BYTES = 0.01, 128 << 20
+"""Limits of calls with a long size: processor seconds with a sixteenth of it, further memory of the process."""
 TOLERANCE, TOLERANCE_FACTOR = 1e-4, 4.0
 """Default tolerance; the tolerance as a multiple of the function's own float32 error."""
+EXACT_ENOUGH = {"far": TOLERANCE_FACTOR, "shifted": 2.0}
+"""Values for which float32 may lose too much: what the tolerance has to be, as a multiple of the error."""
 WORD = re.compile(r"[A-Za-z]\w{0,63}")
 
 
@@ -47,6 +54,8 @@ class Facts:
     """Workloads that are timed."""
     edges: list[dict[str, Any]]
     """Workloads that are only checked; an entry `drawn` names other values of the inputs."""
+    long: list[Dims]
+    """Workloads that are only checked, with a size beyond 16 bits."""
     tolerance: float
 
 
@@ -69,9 +78,11 @@ def check_results(trial: Trial, sizes: Dims, folder: str) -> None:
     trial.has_outputs = bool(outcome.outputs)
 
 
-def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, notes: list[str]) -> Facts:
-    """The facts for target.yaml, from a few dozen calls. `base`: sizes that run. `choices`: all
-    choices. Adds a note on each choice that was made, and on each guess, to `notes`."""
+def gather_facts(
+    trial: Trial, base: Dims, sizes: Sizes, choices: Choices, notes: list[str], *, is_cuda: bool
+) -> Facts:
+    """The facts for target.yaml, from a few dozen calls. `base`: sizes that run; `choices`: all choices;
+    `is_cuda`: whether the variant is a CUDA kernel. Adds to `notes` each choice that was made, and each guess."""
     notes += choices.notes
     for path, choice in trial.choices.items():  # Note each choice among several.
         notes += choice.notes
@@ -91,7 +102,8 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, notes
     if other_attributes and trial.try_sizes(quick[-1], other_attributes):
         edges.append({**quick[-1], **other_attributes})
     outputs, updates = _outputs(trial, base, notes)
-    return Facts(outputs, updates, quick, edges, _tolerance(trial, quick[0], notes))
+    long = _long_sizes(trial, base, sizes, is_cuda=is_cuda)
+    return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0], notes))
 
 
 def _float32_error(trial: Trial, sizes: Dims, drawn: str) -> float:
@@ -172,15 +184,35 @@ def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
 
 
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
-    """Workloads with other values, where results are finite: `negative`, `far` below zero, `ends` (each row ends
-    in its maximum). `far` shows a softmax whose maximum starts at 0; float32 has to be exact enough for it."""
+    """Workloads with other values, where results are finite; `trial` describes them. `far` shows a softmax whose
+    maximum starts at 0, `shifted` a variance in one pass: float32 has to be exact enough for these. `zeros` shows
+    logarithms and divisions; it is left out where the order of equal values decides."""
     if not any(tensor.values == "normal" for tensor in trial.inputs):
         return
-    for drawn in ("negative", "far", "ends"):
+    for drawn in ("negative", "far", "shifted", "ends", "zeros"):
         with suppress(Exception):
-            error = _float32_error(trial, sizes, drawn) if drawn == "far" else 0.0
-            if trial.run(sizes, drawn=drawn).is_finite and TOLERANCE_FACTOR * error < TOLERANCE:
+            error = _float32_error(trial, sizes, drawn) if drawn in EXACT_ENOUGH else 0.0
+            if drawn == "zeros" and trial.depends_on_ties(sizes):
+                continue
+            if trial.run(sizes, drawn=drawn).is_finite and EXACT_ENOUGH.get(drawn, 0) * error < TOLERANCE:
                 yield {**sizes, "drawn": drawn}
+
+
+def _long_sizes(trial: Trial, base: Dims, sizes: Sizes, *, is_cuda: bool) -> list[Dims]:
+    """Workloads with one size beyond 16 bits, where an index of type `short` overflows; if possible the other free
+    sizes are 2. Of a CUDA kernel only the first size is long, for a block may hold a row. Those that take time or
+    memory are left out."""
+    dims, long_size = (sizes.free_dims[:1], LONG_CUDA_SIZE) if is_cuda else (sizes.free_dims, LONG_SIZE)
+    small, workloads = {**base, **dict.fromkeys(sizes.free_dims, 2)}, list[Dims]()
+    small = small if trial.try_sizes(small) else base
+    limit_memory(LONG_BYTES)
+    for name in dims:
+        began = time.process_time()
+        runs = trial.try_sizes({**small, name: long_size // 16})
+        if runs and time.process_time() - began < LONG_TRIAL_S and trial.try_sizes({**small, name: long_size}):
+            workloads.append({**small, name: long_size})
+    lift_memory_limit()
+    return workloads
 
 
 def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
@@ -192,7 +224,7 @@ def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[d
         if isinstance(value, bool):
             candidates = [not value]
         elif isinstance(value, int):
-            candidates = [value + 1, value * 2, value // 2, value - 1]
+            candidates = [value + 1, value * 2, value // 2, value - 1, 0, 1]
         effective: list[tuple[Scalar, Outcome]] = []
         for candidate in candidates:
             with suppress(Exception):

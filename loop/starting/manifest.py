@@ -8,7 +8,7 @@ from typing import Any
 
 from loop.base.places import MANIFEST
 from loop.starting.facts import Facts
-from loop.starting.model import Scalar, TensorSpec
+from loop.starting.model import Scalar
 from loop.starting.trial import Trial
 
 LEAST_TOLERANCE = {"float32": 0.0, "float16": 1e-2, "bfloat16": 1e-2}
@@ -16,7 +16,8 @@ DOUBLE_TOLERANCE = 1e-9
 """Of a kernel that gets nothing but float64: a part of it that computes in float32 loses more."""
 WHOLE = re.compile(r"u?int|bool")
 DISTRIBUTIONS = {"negative": "{kind: normal, offset: -8}", "positive": "{kind: normal, offset: 8}"}
-DISTRIBUTIONS["far"] = "{kind: normal, scale: 30, offset: -240}"
+DISTRIBUTIONS |= {"far": "{kind: normal, scale: 30, offset: -240}", "shifted": "{kind: normal, offset: 100}"}
+DISTRIBUTIONS["zeros"] = "{kind: zeros}"
 TEXT = """\
 # A target of your own. `loop patterns check {path}` lists every mistake in this file with its line.
 {notes}format: 2
@@ -50,6 +51,9 @@ def manifest(
     if facts.edges:
         edges = "  edges:                          # only checked: add sizes at which your kernel may go wrong\n"
         edges += "\n".join(_workload_lines(trial, facts.edges))
+    if facts.long:
+        edges += "\n  long:                           # only checked: if your kernel has a limit, say `takes`\n"
+        edges += "\n".join(_workload_lines(trial, facts.long))
     tolerances = {dtype: max(facts.tolerance, least) for dtype, least in LEAST_TOLERANCE.items()}
     if any(tensor.dtype == "float64" for tensor in (*trial.inputs, *facts.outputs)):
         floats = {tensor.dtype for tensor in trial.inputs if not WHOLE.match(tensor.dtype)}
@@ -66,22 +70,23 @@ def manifest(
         generator=generator if trial.needs_generator else "",
         reference=f"{module_names['reference']}:{trial.subject.function}",
         tolerance="\n".join(tolerance_lines),
-        values="" if trial.needs_generator else _values_text(trial.inputs, facts.edges),
+        values="" if trial.needs_generator else _values_text(trial, facts.edges),
         quick="\n".join(_workload_lines(trial, facts.quick)),
         edges=edges,
         variant=variant,
     )
 
 
-def _values_text(inputs: Sequence[TensorSpec], edges: Sequence[Mapping[str, Any]]) -> str:
+def _values_text(trial: Trial, edges: Sequence[Mapping[str, Any]]) -> str:
     """The text of `values` in target.yaml: by name, distributions to draw from; or empty."""
     drawn = {workload.get("drawn") for workload in edges}
-    names = [tensor.name for tensor in inputs if tensor.values == "positive"]
+    names = [tensor.name for tensor in trial.inputs if tensor.values == "positive"]
     positive = dict.fromkeys(names, DISTRIBUTIONS["positive"])
     lines = [f"  positive: {_yaml_mapping(positive)}\n"] if positive else []
-    for name in ("negative", "far"):
+    for name in ("negative", "far", "shifted", "zeros"):
         if name in drawn:
-            distributions = {tensor.name: DISTRIBUTIONS[name] for tensor in inputs} | positive
+            inputs = [trial.first_normal] if name == "shifted" else trial.inputs
+            distributions = {tensor.name: DISTRIBUTIONS[name] for tensor in inputs if tensor} | positive
             lines.append(f"  {name}: {_yaml_mapping(distributions)}\n")
     return "".join(["values:\n", *lines]) if lines else ""
 
@@ -118,7 +123,7 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     if attributes:
         lines.append(f"  attributes: {_yaml_mapping(attributes)}")
     if trial.needs_generator:
-        choices = "{kind: choice, choices: [normal, negative, far, ends]}"
+        choices = "{kind: choice, choices: [normal, negative, far, shifted, ends, zeros]}"
         lines.append(f"  parameters: {{drawn: {choices}}}")
     return lines
 

@@ -186,7 +186,8 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     trial, base_sizes = search_call(subject, choices, sizes)
     check_results(trial, base_sizes, str(options.folder))
     notes: list[str] = []
-    facts = gather_facts(trial, base_sizes, sizes, choices, notes)
+    is_cuda = any(name.endswith(".cu") for name in options.files)
+    facts = gather_facts(trial, base_sizes, sizes, choices, notes, is_cuda=is_cuda)
     # The user's files keep their names: ours give way.
     modules = {}
     for role in MODULE_ROLES:

@@ -225,7 +225,8 @@ class EntryWriter:
         unknown = [item for item in unset if not _by_name(item, sizes)]
         # The only integer without a meaning of its own, such as `n`, is the number of all elements.
         is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
-        is_count = is_only_unset or (unknown == [name] and COUNT_NAME.fullmatch(name))
+        has_meaning = size is not None and not COUNT_NAME.fullmatch(name)
+        is_count = (is_only_unset and not has_meaning) or (unknown == [name] and COUNT_NAME.fullmatch(name))
         if is_integer and name in unset and is_count:
             return f"loop_elements(&loop_in[0], {_dtype_constant(tensor.dtype)})"
         if size or attribute:

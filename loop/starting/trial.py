@@ -19,6 +19,8 @@ from loop.starting.model import Scalar, TensorSpec
 SEED = 7
 REFERENCE = "loop_starting_reference"
 """Module name under which the wrapper of the user's function is imported here."""
+CODES = (torch.int8, torch.uint8)
+"""Types of quantised values."""
 SIZE = re.compile(r"<(\w+)\.(\d+)>")
 Dims = dict[str, int]
 """Name of a dimension to its size."""
@@ -26,7 +28,7 @@ HELPERS = {
     "_normal": '''
 def _normal(shape, drawn, draw, dtype):
     """Normals; `negative`, `far`: below zero; `positive`: above zero, for nearly all are within 4 of 8;
-    `ends`: each row's greatest last, its least first."""
+    `shifted`: around 100; `ends`: each row's greatest last, its least first; `zeros`: some are 0."""
     values = torch.randn(shape, generator=draw, dtype=torch.float64)
     if drawn == "positive":
         values = values + 8
@@ -34,6 +36,12 @@ def _normal(shape, drawn, draw, dtype):
         values = values - 8
     if drawn == "far":
         values = values * 30 - 240
+    if drawn == "shifted":
+        values = values + 100
+    if drawn == "zeros" and values.numel() > 1:
+        rows = values.reshape(-1, shape[-1])
+        rows[0, :: 1 if len(rows) > 1 else 2] = 0
+        rows[torch.arange(len(rows)), torch.arange(len(rows)) % shape[-1]] = 0
     if drawn == "ends" and values.dim():
         values = values.sort(-1).values
     return values.to(dtype)
@@ -183,6 +191,12 @@ class Trial:
         self.make_inputs = _executed_names(self.generator(REFERENCE), "inputs")["make"]
 
     @property
+    def first_normal(self) -> TensorSpec | None:
+        """The first input of normal values; None without one. `shifted` changes this one alone, because float32
+        loses too much with shifted weights."""
+        return next((tensor for tensor in self.inputs if tensor.values == "normal"), None)
+
+    @property
     def needs_generator(self) -> bool:
         """Whether the target needs a Python function that makes its inputs: loop draws only normal values."""
         is_drawn = all(tensor.values in ("normal", "positive") for tensor in self.inputs)
@@ -195,12 +209,18 @@ class Trial:
         drawn: str = "normal",
         attributes: Mapping[str, Scalar] = {},
         as_float64: bool = False,
+        ramp: int = 0,
     ) -> Outcome:
         """Make one call. Raises UsageError for an output that is no tensor of real numbers. `drawn`: values of
-        the inputs (`normal`, `negative`, `far`, `ends`); `attributes`: those that differ from the choices."""
+        the inputs, as in the source of `_normal`; `attributes`: those that differ from the choices; `ramp`: 1 or
+        -1, to replace zeros by tiny values that rise or fall with their position."""
         attributes = {**self.attributes, **attributes}
         inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
         arguments = [_copy(value, as_float64=as_float64) for value in inputs]
+        for value in arguments if ramp else ():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                positions = torch.arange(1.0, 1 + value.numel(), dtype=value.dtype).reshape(value.shape)
+                value += 1e-300 * (positions if ramp > 0 else 1 + value.numel() - positions) * (value == 0)
         before = [_copy(value, as_float64=False) for value in arguments]
         outputs = outputs_by_path(self.function(*arguments, **attributes))
         for name, output in outputs.items():
@@ -215,6 +235,14 @@ class Trial:
         changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
         returned = {name: tensor for name, tensor in outputs.items() if id(tensor) not in changed_ids}
         return Outcome({name: tensor.detach().clone() for name, tensor in returned.items()}, changed)
+
+    def depends_on_ties(self, sizes: Mapping[str, int]) -> bool:
+        """Whether results differ when the zeros of values `zeros` become tiny values that rise, or that fall: then
+        the order of equal values decides, as it does for an index. Integers of 8 bits are no indices."""
+        rising, falling = (self.run(sizes, drawn="zeros", as_float64=True, ramp=ramp).results for ramp in (1, -1))
+        pairs = [(result, falling[name]) for name, result in rising.items()]
+        pairs = [(first.double(), second.double()) for first, second in pairs if first.dtype not in CODES]
+        return not all(torch.allclose(first, second, rtol=1e-3, atol=1e-3) for first, second in pairs)
 
     def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
         """Whether a call runs, is as finite as earlier ones and has their outputs. If so, `outcomes` gets it."""
@@ -279,7 +307,7 @@ class Trial:
 
     def generator(self, reference: str) -> str:
         """Source of a module whose `make` draws all inputs; `reference`: module with `_make_instance`."""
-        drawings = [_drawing_call(tensor) for tensor in self.inputs]
+        drawings = [_drawing_call(tensor, is_first=tensor is self.first_normal) for tensor in self.inputs]
         imports = "import torch"
         if self.subject.kind != "function":
             dims = {tensor.name: tensor.dims for tensor in self.inputs}
@@ -308,13 +336,14 @@ def _copy(value: Any, *, as_float64: bool) -> Any:
     return value.clone()
 
 
-def _drawing_call(tensor: TensorSpec) -> str:
-    """Source text that calls the helper which draws a tensor."""
+def _drawing_call(tensor: TensorSpec, *, is_first: bool) -> str:
+    """Source text that calls the helper which draws a tensor. `is_first`: whether it is `first_normal`."""
+    drawn = "drawn" if is_first else '"normal" if drawn == "shifted" else drawn'
     shape = f"({', '.join(tensor.dims)}{',' if len(tensor.dims) == 1 else ''})"
     dtype = f"torch.{tensor.dtype}" if tensor.dtype else "dtype"
     low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(tensor.dtype, (-100, 101))
     return {
-        "normal": f"_normal({shape}, drawn, _draw, {dtype})",
+        "normal": f"_normal({shape}, {drawn}, _draw, {dtype})",
         "positive": f'_normal({shape}, "positive", _draw, {dtype})',
         "whole": f"_whole({shape}, {low}, {high}, _draw, {dtype})",
         "index": f"_whole({shape}, 0, {tensor.high}, _draw, {dtype})",

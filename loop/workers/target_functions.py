@@ -48,11 +48,15 @@ def draw_values(
     RandomState gives the same values for a seed in every release."""
     shape, number_type = file.shape, numpy.float64 if file.dtype == "float64" else numpy.float32
     values = numpy.full(shape, fill.scale, dtype=number_type)
-    if fill.kind == "normal":
+    if fill.kind in ("normal", "zeros"):
         values = numpy.empty(file.elements + file.extra_elements, dtype=number_type)
         for begin in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache.
             block = values[begin : begin + NUMBERS_PER_BLOCK]
             block[:] = random_state.standard_normal(len(block)) * fill.scale
+    if fill.kind == "zeros" and len(values) > 1:
+        rows = values.reshape(-1, shape[-1])
+        rows[0, :: 1 if len(rows) > 1 else 2] = 0  # A vector has other values, too.
+        rows[numpy.arange(len(rows)), numpy.arange(len(rows)) % shape[-1]] = 0
     elif fill.kind == "one_hot" and values.size:
         is_hot = numpy.arange(shape[-1]) == random_state.randint(shape[-1], size=(*shape[:-1], 1))
         values = numpy.where(is_hot, numpy.float32(fill.scale), numpy.float32(0))

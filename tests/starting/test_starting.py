@@ -1,6 +1,7 @@
 """`loop init` writes a target that can be judged at once, of a function, a file or a program."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,13 @@ def pairs(x):
 
 def segments(x, offsets):
     return torch.stack([x[begin:end].sum(0) for begin, end in zip(offsets[:-1], offsets[1:])])
+
+def normalised(x):
+    deviation = (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / deviation + x / x.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+
+def distances(x):
+    return (x[:, None] - x[None]).abs().sum(1)
 
 def repeated(x, bounds):
     return x[: bounds[-1]] + torch.repeat_interleave(bounds[1:], bounds[1:] - bounds[:-1])[: bounds[-1]] * 0
@@ -154,6 +162,49 @@ def entry(source: str, *likes: str, **constants: Any) -> str:
     return text
 
 
+ROWS_RIGHT = {"INDEX": "int", "SQUARE": "(x[n * M + m] - mean) * (x[n * M + m] - mean)", "LESS": "0"}
+ROWS_RIGHT["SAFE"] = "fmaxf(most, 1e-12f)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"INDEX": "short"}, "N2 M65541"),
+        ({"SQUARE": "x[n * M + m] * x[n * M + m]", "LESS": "mean * mean"}, "shifted"),
+        ({"SAFE": "most"}, "zeros"),
+    ],
+    ids=["right", "an index of 16 bits", "variance in one pass", "division by zero"],
+)
+def test_proposed_workloads_show_common_mistakes(change: dict[str, str], said: str) -> None:
+    """An index of 16 bits, a variance in one pass, a division by zero; a right kernel passes all of them."""
+    macros = "".join(f"#define {name} {text}\n" for name, text in (ROWS_RIGHT | change).items())
+    Path("rows.c").write_text(macros + Path(__file__).with_name("rows.c").read_text())
+    made("--from", "rows.c", "--reference", "ops:normalised", "--like", "x=N,M")
+    loop("trust", "mine")
+    told = loop("kernels", "verify", "--target", "mine", code=bool(change))
+    failed = re.findall(r"mine: wrong: .* on (N.*?);", told)
+    assert bool(change) == any(said in name for name in failed)
+
+
+def test_long_sizes_stay_small_in_time_and_memory() -> None:
+    """A size whose square a function computes is not long, and of a CUDA kernel only the rows are."""
+    assert [{"N": 65_541, "M": 2}, {"N": 2, "M": 65_541}] == list(
+        made("--from", "ops:scale", "--like", "x=N,M").workloads["long"]
+    )
+    assert "long" not in made("--from", "ops:distances", "--like", "x=N", folder="square").workloads
+    Path("scale.cu").write_text(SCALE)
+    words = ("--from", "scale.cu", *SOURCE[2:])
+    assert [{"N": 32_773, "M": 2}] == list(made(*words, folder="cuda").workloads["long"])
+
+
+def test_zeros_are_left_out_where_the_order_of_equal_values_decides() -> None:
+    """Another order of them is as right."""
+    assert "zeros" in made("--from", "ops:softmax", "--like", "x=N,M").values
+    assert "zeros" not in made("--from", "torch:argsort", "--like", "input=N,M", folder="order").values
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [FUNCTION, SEVERAL, MODULE, SOURCE, BARE], ids=["function", "two outputs", "module", "file", "plain"]
@@ -181,6 +232,7 @@ def test_a_function() -> None:
         ("const float* x, float* y, int n", "x=N,M", COUNTED),
         ("const real* x, real* y, count_t n", "x=N,M", COUNTED),
         ("const float* a, float* c, int n", "a=N,N", f"x0, y0, {N}"),
+        ("const float* a, float* c, int B", "a=B,M", f"x0, y0, {N}"),
         ("float *y, const float *x, int m, const int64_t n", "x=N,M", f"y0, x0, loop_size(&loop_in[0], 1), {N}"),
         ("const float *b, const float *a, float *c", "a=4 b=4", "(const float *)loop_data(&loop_in[1]), x0, y0"),
         ("const float *x, float *sum, int count", "x=N output=1", COUNTED),
