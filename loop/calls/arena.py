@@ -210,12 +210,11 @@ class Arena:
     def flip_last_bits(self) -> None:
         """Flip the last bit of every floating-point element until inputs are written again. The values are
         new, but comparisons turn out as before, so a processor predicts the same branches."""
+        flipped = bytes(byte ^ 1 for byte in range(256))
         for pool in self.pools:
-            tensor = pool.tensor
-            if is_floating(tensor.dtype):
-                mask = (b"\x01" + bytes(tensor.itemsize - 1)) * (tensor.pool_nbytes // tensor.itemsize)
-                bits = int.from_bytes(self.memory[pool.offset : pool.end]) ^ int.from_bytes(mask)
-                self.memory[pool.offset : pool.end] = bits.to_bytes(tensor.pool_nbytes)
+            if is_floating(pool.tensor.dtype):
+                lowest_bytes = slice(pool.offset, pool.end, pool.tensor.itemsize)
+                self.memory[lowest_bytes] = self.memory[lowest_bytes].translate(flipped)
 
     def restore_elements(self) -> None:
         """Restore all elements changed by `change_element`, the latest first."""

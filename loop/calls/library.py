@@ -81,14 +81,16 @@ class Invocation:
         """`invoke`: `Compiled.invoke`. `input_addresses`: of each input's first window."""
         self.inputs = c_tensors(call.inputs, input_addresses, layout)
         outputs = c_tensors(call.separate_outputs, output_addresses)
-        self.call, self._input_addresses = call, input_addresses
+        item_sizes = [tensor.itemsize for tensor in call.inputs]
+        self._first_windows = [*zip(self.inputs, input_addresses, item_sizes, strict=True)]
+        """Of each input: the C struct, the address of its first window, and bytes of an element."""
         self.run = partial(invoke, self.inputs, outputs, call.c_numbers(), stream)
 
     def move_to(self, window: Sequence[int]) -> Run:
         """Move the call to a window: for each input, the first element. Returns the function that
         makes the call; it is valid until the next `move_to`."""
-        for number, (address, first_element) in enumerate(zip(self._input_addresses, window, strict=False)):
-            self.inputs[number].data = address + first_element * self.call.inputs[number].itemsize
+        for (tensor, address, itemsize), first_element in zip(self._first_windows, window, strict=False):
+            tensor.data = address + first_element * itemsize
         return self.run
 
 
@@ -122,20 +124,21 @@ class CompiledStage(HostStage):
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slowdown: float) -> None:
         super().__init__(places, call, slowdown)
         inputs = [places.base_address + offset for offset in places.input_offsets]
-        self.invocations = []
-        for offset in places.output_offsets:
-            outputs = [places.base_address + offset + part.offset for part in call.separate_outputs]
-            self.invocations.append(Invocation(invoke, call, inputs, outputs))
+        self._make_invocation = partial(Invocation, invoke, call, inputs)
+        self.invocations: list[Invocation] = []
 
     def bind_windows(self, windows: Windows) -> None:
-        """As in `HostStage`: one C call for each window, with its own output."""
+        """As in `HostStage`: one C call for each window, with its own output. Each is made when first needed."""
+        for offset in self.places.output_offsets[len(self.invocations) : len(windows)]:
+            outputs = [self.places.base_address + offset + part.offset for part in self.call.separate_outputs]
+            self.invocations.append(self._make_invocation(outputs))
         self.runs = [call.move_to(window) for call, window in zip(self.invocations, windows, strict=False)]
 
     def copy_results(self) -> None:
         """Copy inputs that calls changed in place to where the judge reads outputs."""
         updates = [part for part in self.call.outputs if part.updated_input >= 0]
-        prepared_calls = self.invocations[: len(self.windows)]
-        for invocation, offset in zip(prepared_calls, self.places.output_offsets, strict=False):
+        output_offsets = self.places.output_offsets[: len(self.windows)]
+        for invocation, offset in zip(self.invocations, output_offsets, strict=False):
             for part in updates:
                 destination = self.places.base_address + offset + part.offset
                 ctypes.memmove(destination, invocation.inputs[part.updated_input].data, part.nbytes)

@@ -148,7 +148,14 @@ def compile_all(
         except BuildFailed as error:
             return error.with_variant(name)
 
-    results = yield from run_side_by_side(map(try_build, variants), cores())
+    def instance_count(name: str) -> int:
+        instances = getattr(variants[name], "instances", ())  # A Python variant has none.
+        return sum(len([*template.required_symbols()]) for template in instances)
+
+    # Those with most template instances take longest. Begun last, one would keep a single core busy at the end.
+    longest_first = sorted(variants, key=instance_count, reverse=True)
+    ended = yield from run_side_by_side(map(try_build, longest_first), cores())
+    results = [ended[longest_first.index(name)] for name in variants]
     finished = tuple(result for result in results if isinstance(result, Build))
     return finished, [result for result in results if isinstance(result, BuildFailed)]
 

@@ -367,14 +367,15 @@ class TimedCall:
             return_s += yield from self.orders.give_order(arena.COPY_RESULTS)
         if judged_call is None:
             return return_s
-        with self.worker.while_stopped():
-            samples.output = self.arena.read_output(judged_call)
-            samples.judged_index = len(samples.seconds) - 1
-            samples.changed_inputs = self.arena.changed_inputs()
-            samples.is_unwritten = is_floating(self.call.output.dtype) and self.arena.has_unwritten_output(calls)
-            positions = self._output_positions
-            if positions and self.arena.read_output_bytes(calls - 1, positions) != self._output_when_done:
-                samples.stray_writes.append("writes its output after it said that it was done")
+        self.worker.pause()
+        samples.output = self.arena.read_output(judged_call)
+        samples.judged_index = len(samples.seconds) - 1
+        samples.changed_inputs = self.arena.changed_inputs()
+        samples.is_unwritten = is_floating(self.call.output.dtype) and self.arena.has_unwritten_output(calls)
+        positions = self._output_positions
+        if positions and self.arena.read_output_bytes(calls - 1, positions) != self._output_when_done:
+            samples.stray_writes.append("writes its output after it said that it was done")
+        self.worker.resume()
         return return_s
 
     def _warm_up(self, waits: DelayReader, seconds: float) -> Generator[Tick, None, float]:

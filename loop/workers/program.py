@@ -10,11 +10,10 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, Union
 
-import psutil
 from pydantic import TypeAdapter
 
 from loop.base.errors import WorkFailed
@@ -306,10 +305,10 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         self._signal_group(signal.SIGSTOP)
         # On a busy machine the child stops only when it is scheduled.
         end_s = time.monotonic() + STOP_LIMIT_S
-        with contextlib.suppress(psutil.Error):  # It has ended.
-            process = psutil.Process(self.child.process.pid)
-            while process.status() != psutil.STATUS_STOPPED and time.monotonic() < end_s:
+        with contextlib.suppress(OSError), open(f"/proc/{self.child.process.pid}/stat", "rb", 0) as file:
+            while not file.read().rpartition(b")")[2].startswith(b" T") and time.monotonic() < end_s:
                 time.sleep(1e-5)
+                file.seek(0)
 
     def resume(self) -> None:
         """Continue a stopped child."""
@@ -320,15 +319,6 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
     def _signal_group(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
             os.killpg(self.child.process.pid, number)
-
-    @contextlib.contextmanager
-    def while_stopped(self) -> Iterator[None]:
-        """Context in which the child is stopped."""
-        self.pause()
-        try:
-            yield
-        finally:
-            self.resume()
 
     def close(self) -> None:
         """Continue the child if it is stopped, end it, close its sockets and the shared memory."""

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
+from loop.builds.build import BuildFailed
 from loop.gate import verify as verification
-from loop.gate.kernel import VerifyTerms, verify
+from loop.gate.kernel import VerifyTerms, compile_all, verify
 from loop.machine.machine import cores
 from loop.model.output import VerifyOutput
+from loop.model.target import Instances
 from loop.workers.bench import Bench
-from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
+from tests.targets import WORKLOADS, compiled, importable, make_context, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
 PYTHON = """
@@ -30,8 +32,7 @@ SETS: dict[str, Any] = {
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """A bench with a warm judge for this file."""
     folder = tmp_path_factory.mktemp("verifying")
-    names = ("right", "strides", "epsilon", "crashes", "hangs")
-    variants = {name: compiled(name) for name in names}
+    variants = {name: compiled(name) for name in ("right", "strides", "epsilon", "crashes", "hangs")}
     variants["no_build"] = compiled(sources=["nowhere.cpp"])
     variants["other_type"] = compiled("typed", dtypes=["float64"])
     with open_bench(folder, write_target(folder, variants, workloads=SETS), build_cache) as made:
@@ -44,6 +45,22 @@ def verified(bench: Bench, *variants: str, seeds: int = 2, others_s: float = 5, 
     found = run_to_end(verify(make_context(bench, *variants, **fields), terms))
     assert isinstance(found.output, VerifyOutput)
     return found.output
+
+
+def test_the_variant_with_most_instances_is_compiled_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longest. Results keep the order of the variants."""
+    begun = list[str]()
+
+    def fail(name: str, *places: Any, **limits: Any) -> None:
+        begun.append(name)
+        raise BuildFailed("no", "", "")
+
+    monkeypatch.setattr("loop.builds.build.build", fail)
+    instances = Instances(symbol="f<{N}>", over={"N": (1, 2)}, file="f.cu", line="template f<{N}>;")
+    few = bench.target.variants["right"]
+    variants: Any = {"few": few, "many": few.model_copy(update={"instances": (instances,)})}
+    _, failures = run_to_end(compile_all(make_context(bench, "right"), variants))
+    assert (["many", "few"], ["few: no", "many: no"]) == (begun, [failure.message for failure in failures])
 
 
 @pytest.mark.slow
@@ -136,21 +153,11 @@ TRIED_SETS: dict[str, Any] = {"some": [{"N": 4, "M": 4}], "edges": [{"N": [1, 3]
 def all_sets(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """Three kernels, each wrong only where a quick look does not go."""
     folder = tmp_path_factory.mktemp("coverage")
-    variants = {
-        n: {"kind": "python", "device": "cpu", "module": "kernels", "function": n}
-        for n in ("races", "alone", "tail")
-    }
+    variants = {name: importable(name, module="kernels") for name in ("races", "alone", "tail")}
     target = write_target(folder, variants, workloads=TRIED_SETS)
     (folder / "kernels.py").write_text(KERNELS)
     with open_bench(folder, target, build_cache) as made:
         yield made
-
-
-def verify_all_sets(all_sets: Bench, variant: str, **terms: Any) -> VerifyOutput:
-    """What a session that times one thread on the set `some` finds."""
-    found = run_to_end(verify(make_context(all_sets, variant), VerifyTerms(**terms)))
-    assert isinstance(found.output, VerifyOutput)
-    return found.output
 
 
 @pytest.mark.skipif(cores() == 1, reason="one core has one number of threads")
@@ -160,17 +167,17 @@ def test_outputs_are_checked_on_several_numbers_of_threads(all_sets: Bench, vari
     """A measurement takes its own number; a data race shows on every core, or on few."""
     if variant == "alone" and cores() > 3:
         pytest.skip("the other number is three here")
-    found = verify_all_sets(all_sets, variant)
+    found = verified(all_sets, variant)
     assert (variant,) == found.wrong
     assert wrong_on in {check.threads for check in found.variants[0].checks if not check.passed}
 
 
 def test_sets_that_the_plan_does_not_name_are_verified_or_named(all_sets: Bench) -> None:
     """It times `some`, where nothing is wrong; a set without time is named with its command."""
-    found = verify_all_sets(all_sets, "tail")
+    found = verified(all_sets, "tail")
     assert ("tail",) == found.wrong
     assert {"N1 M5 float32", "N3 M5 float32"} == {v.workload for v in found.verdicts}
-    found = verify_all_sets(all_sets, "tail", others_s=0)
+    found = verified(all_sets, "tail", others_s=0)
     assert ("tail",) == found.right
     (line,) = [text for text in found.not_exercised if "edges" in text]
     assert "loop kernels verify tail" in line

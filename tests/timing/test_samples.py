@@ -104,16 +104,10 @@ def make_call(side: str, call_s: float = 10 * US) -> Segment:
     return Segment(side=side, workload="w", round=0, calls=1, seconds=(call_s,) * 3)
 
 
-def handed(**by_side: float) -> dict[tuple[str, str, int], list[float]]:
-    """Seconds of handing over in round 0."""
-    return {(side, "w", 0): [seconds] * 3 for side, seconds in by_side.items()}
-
-
 def test_work_that_was_left_is_added_to_every_sample() -> None:
     """Only to the side that left it; and how much it was is kept."""
-    base, late = charge_deferred_work(
-        [make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=106 * US), 0
-    )
+    return_times_s = {("baseline", "w", 0): [4 * US] * 3, ("x", "w", 0): [106 * US] * 3}
+    base, late = charge_deferred_work([make_call("baseline"), make_call("x")], return_times_s, 0)
     assert (10 * US, 0.0) == (base.seconds[0], base.left_s)
     assert 110 * US == pytest.approx(late.seconds[0])
     assert 100 * US == pytest.approx(late.left_s)

@@ -14,11 +14,6 @@ from loop.workers.messages import Load, Unstage
 from loop.workers.program import Refusal, Worker, WorkerLost
 
 
-def load(folder: Path, python: str) -> Load:
-    """A request to load a function."""
-    return Load(FunctionTerms(python), str(folder), 1, "cpu")
-
-
 def test_a_killed_or_silent_worker_is_lost() -> None:
     """Whoever asks is told the signal or the limit; a request sent to the dead is no error."""
     with Worker(1) as worker:
@@ -51,6 +46,6 @@ def test_a_long_message_is_cut_where_it_is_made(tmp_path: Path) -> None:
     """An exception may hold a whole tensor: 34 MB are told in a line, and not taken for a forged reply."""
     (tmp_path / "loud.py").write_text("raise ValueError('x' * 34_000_000)\n")
     with Worker(1) as worker, pytest.raises(Refusal) as caught:
-        run_to_end(worker.ask(load(tmp_path, "loud:f"), limit_s=20.0, note="asking"))
+        run_to_end(worker.ask(Load(FunctionTerms("loud:f"), str(tmp_path), 1, "cpu"), limit_s=20.0, note="asking"))
     assert len(str(caught.value)) < 1200
     assert "ValueError" in str(caught.value)
