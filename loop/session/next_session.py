@@ -1,5 +1,6 @@
 """Proposes the next session: the most urgent idea that can run here, with its price and its command."""
 
+import functools
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -183,13 +184,13 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
     main_names = [name for name, variant in target.variants.items() if variant.role == "main"]
     emulated = choose_emulated((), target, chosen_device)
     declared: dict[str, dict[str, frozenset[str]]] = {}
-    all_workloads = expand_sets(target, list(target.workloads), target.dtypes[chosen_device])
+    expand = functools.cache(lambda set_name, dtype: expand_sets(target, [set_name], dtype))  # For all variants.
     for name in (*target.variants_on(chosen_device), *emulated):
         dtype = target.dtypes["cuda" if name in emulated else chosen_device]
         declared[name] = {}
         for set_name in target.workloads:
             judgeable = set()
-            for workload in expand_sets(target, [set_name], dtype):
+            for workload in expand(set_name, dtype):
                 is_too_large = name in emulated and is_too_large_to_emulate(target, workload)
                 if is_supported(target.variants[name], workload) and not is_too_large:
                     judgeable.add(workload.name)
@@ -200,7 +201,7 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
         compiled=[name for name in main_names if may_edit_variant(target, setting.project.target, name)],
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names],
         declared_workloads=declared,
-        workload_count=len(all_workloads),
+        workload_count=len(expand_sets(target, list(target.workloads), target.dtypes[chosen_device])),
         only_emulated=bool(emulated) and not {*main_names} & {*target.variants_on(chosen_device)},
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )
