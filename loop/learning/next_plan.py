@@ -141,7 +141,8 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
     errors = [*_ideas_after_error(ended_rows)]
     faults = [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended_rows, state)]
     # What these files do not compile to cannot be verified again.
-    is_unbuilt = last_row is not None and last_row.ground == state.files_hash and last_row.has_failed_build
+    failures = last_row.failures if last_row is not None and last_row.ground == state.files_hash else ()
+    is_unbuilt = any(failure.action == "kernel.build" and not failure.cured_by for failure in failures)
     proposals += [*errors, *faults] if is_unbuilt else [*faults, *errors]
     is_measured = any(state.files_hash in (row.left, row.ground) for row in measured_rows)
     is_measured |= state.only_emulated  # Nothing more can be measured.

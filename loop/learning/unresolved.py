@@ -10,7 +10,8 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, remark_once
 from loop.gate.kernel import find_known_good, hardware_key
-from loop.model.index import CheckKey, Judgement, SessionRow
+from loop.model.dtypes import Device
+from loop.model.index import Judgement, SessionRow
 from loop.model.record import SessionHead
 from loop.store import index
 from loop.store.sessions import list_sessions
@@ -31,6 +32,14 @@ class UnresolvedFailure:
     """A session in which the same sources passed this check, so it is flaky; empty if there is none."""
 
 
+CheckKey = tuple[str, str, int, int, bool, Device]
+
+
+def _check_key(judgement: Judgement, check: str, device: Device) -> CheckKey:
+    """Identity of a check. A failure is resolved when a check with an equal key passes."""
+    return judgement.variant, check, judgement.threads, judgement.seed, judgement.emulated, device
+
+
 def unresolved_failures(
     rows: Sequence[SessionRow], files_hash: str, workloads_by_variant: Mapping[str, Collection[str]]
 ) -> tuple[UnresolvedFailure, ...]:
@@ -48,11 +57,11 @@ def unresolved_failures(
             if row.ground == files_hash:
                 present_sources.add((variant, sources))
             for check in judgement.right:
-                passes.setdefault(judgement.check_key(check, row.device), []).append((sources, number))
+                passes.setdefault(_check_key(judgement, check, row.device), []).append((sources, number))
             if not judgement.wrong:
                 passes_without_failure.setdefault(variant, []).append((sources, number))
             for check in judgement.wrong:
-                last_failures[judgement.check_key(check, row.device), sources] = number, judgement, check
+                last_failures[_check_key(judgement, check, row.device), sources] = number, judgement, check
     unresolved = []
     latest_first = sorted(last_failures.items(), key=lambda failure: -failure[1][0])
     for (key, sources), (number, judgement, check) in latest_first:

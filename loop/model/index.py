@@ -69,6 +69,7 @@ class FailureSeen(Model):
     text: str
     """The fingerprint: the error without paths, addresses and numbers."""
     key: str = ""
+    """Hash of the fingerprint, and of the target's files for a finding about them."""
     subject: str = ""
     """The variant that failed; empty if the step failed as a whole."""
     pattern: str = ""
@@ -87,10 +88,6 @@ class FailureSeen(Model):
         return cls(text=text, key=digest[:12], subject=subject)
 
 
-CheckKey = tuple[str, str, int, int, bool, Device]
-"""Identity of a check: (variant, check, threads, seed, emulated, device)."""
-
-
 class Judgement(Model):
     """Passed and failed checks of one build of a variant, in one session and with one thread count."""
 
@@ -103,10 +100,6 @@ class Judgement(Model):
     right: tuple[str, ...] = ()
     """Passed checks: workload name, and after a comma its layout or kind of check, if special."""
     wrong: tuple[str, ...] = ()
-
-    def check_key(self, check: str, device: Device) -> CheckKey:
-        """Identity of a check. A failure is resolved when a check with an equal key passes."""
-        return self.variant, check, self.threads, self.seed, self.emulated, device
 
 
 class SessionRow(Model):
@@ -162,29 +155,20 @@ class SessionRow(Model):
     blamed: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Wrong or slower variant to the culprit that bisection found, or commits that hold it: hash and subject."""
     missed: str = ""
+    """Parts of the objective that are not true, in words; empty if it was reached or there is none."""
     otherwise: str = ""
+    """Pattern or plan that its plan names for a missed objective; empty if it names none."""
     predicted: Predicted | None = None
     speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Variant to workload to ratio against the baseline. Workloads without a ratio are left out."""
     failures: tuple[FailureSeen, ...] = ()
     recorded: bool = False
 
-    @property
-    def has_failed_build(self) -> bool:
-        """Whether a build failed, and no later attempt in this session mended it."""
-        return any(failure.action == "kernel.build" and not failure.cured_by for failure in self.failures)
-
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, ""); for a
         variant without builds, (variant, "", hash of the target's files)."""
         build_ids = (judgement.build for judgement in self.judged if judgement.variant == variant)
         return any((variant, build, "" if build else self.ground) in builds for build in build_ids)
-
-    @property
-    def judged_variants(self) -> tuple[str, ...]:
-        """Variants that this session judged, without duplicates."""
-        checked = (judgement.variant for judgement in self.judged)
-        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """The session's verdict on a variant: wrong if any check failed, right if one passed."""

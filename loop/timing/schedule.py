@@ -296,7 +296,6 @@ class ProcessSet:
             replaced = itertools.chain(*(segment.replaced_names for segment in segments))
             writes = itertools.chain(*(segment.stray_writes for segment in segments))
             computed = Computed(
-                output_files=(str(path),),
                 changed_inputs=tuple(sorted(set(changed))),
                 replaced_functions=tuple(sorted(set(replaced))),
                 depends_on_prefill=any(segment.is_unwritten for segment in segments),

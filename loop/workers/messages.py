@@ -91,7 +91,7 @@ class Load(Request[None]):
 
 
 class CallRange(Plain):
-    """Numbers of the first and last call of a check that gave one output."""
+    """Numbers of the first and last call of a check that gave the same output."""
 
     first_call: int
     last_call: int
@@ -100,8 +100,6 @@ class CallRange(Plain):
 class Computed(Plain):
     """Result of the calls of one check."""
 
-    output_files: tuple[str, ...]
-    """Files of the distinct outputs."""
     changed_inputs: tuple[str, ...]
     stray_writes: tuple[str, ...]
     """Out-of-bounds writes, a sentence each."""
@@ -113,6 +111,7 @@ class Computed(Plain):
     depends_on_prefill: bool = False
     """Whether the output depends on its memory's contents before the call."""
     call_ranges: tuple[CallRange, ...] = ()
+    """One for each distinct output; the output of range N is in the file `<path of call.output>.N`."""
 
     @property
     def is_nondeterministic(self) -> bool:

@@ -130,15 +130,12 @@ class WorkerProgram:
     def compute(self, request: messages.Compute) -> messages.Computed:
         """Check one call; write its distinct outputs to files and report what the check noticed."""
         check = self.find_candidate(request.mistake).check(request)
-        paths, call_ranges = list[str](), list[messages.CallRange]()
-        for output in (*check.outputs.values(), *check.enclosed_outputs.values()):
-            path = f"{request.call.output.path}.{len(paths)}"
-            with open(path, "wb") as file:
+        call_ranges = []
+        for number, output in enumerate((*check.outputs.values(), *check.enclosed_outputs.values())):
+            with open(f"{request.call.output.path}.{number}", "wb") as file:
                 file.write(output.data)
-            paths.append(path)
             call_ranges.append(messages.CallRange(output.first_call, output.last_call))
         return messages.Computed(
-            output_files=tuple(paths),
             digests=tuple(check.outputs),
             call_ranges=tuple(call_ranges),
             changed_inputs=tuple(sorted(check.changed_inputs)),

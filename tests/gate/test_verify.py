@@ -295,9 +295,7 @@ def test_a_whole_number_that_follows_the_memory_was_not_written(
     """Its memory is never NaN: without this, adding to it looks like a result that is one too small."""
     worst = Mismatch(index={"n": 2}, expected=314, got=got, allowed=0)
     finding = Finding.model_construct(worst=worst, wrong=23, total=25, output="", passes_only_as_stated=False)
-    reply = Computed(
-        output_files=(), changed_inputs=(), stray_writes=(), replaced_functions=(), depends_on_prefill=depends
-    )
+    reply = Computed(changed_inputs=(), stray_writes=(), replaced_functions=(), depends_on_prefill=depends)
     side = SimpleNamespace(kind="c_abi", deterministic=True)
     assert cause == describe_fault(cast(Side, side), reply, finding, "n8")[0]
 

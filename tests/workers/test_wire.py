@@ -14,7 +14,6 @@ from loop.workers.program import read_reply
 from loop.workers.target_functions import make_tensor
 
 COMPUTED = Computed(
-    output_files=("/tmp/y.0",),
     changed_inputs=(),
     stray_writes=("a",),
     replaced_functions=(),
