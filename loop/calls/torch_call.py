@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.cuda import CUDAGraph, Event, synchronize
+from torch.cuda import CUDAGraph, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned, refuse_late_work
 from loop.calls.callee import Callee, outputs_by_path, overwrite_result
-from loop.calls.cuda.stage import LEFT_WORK
+from loop.calls.cuda.driver import Stream
+from loop.calls.cuda.stage import LEFT_WORK, Stopwatch, the_device
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
 from loop.calls.memory import LARGEST, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.calls.own_modules import search_folder
@@ -333,6 +334,8 @@ class DeviceFunctionStage(FunctionStage):
         self.graph_results: dict[tuple[tuple[int, ...], ...], list[Any]] = {}
         """Windows to the results that their graph writes; empty without a graph."""
         self.graph: Any = None
+        self.stopwatch = Stopwatch(Stream(the_device().driver, is_default=True))  # Where torch works.
+        self.stopwatch.can_queue_all = False  # Separate launches are a part of the time; a graph's is not.
         self.device_outputs: list[list[Tensor]] = []
         """For each call, device tensors of the outputs that it gets passed."""
         self.finished_results: list[Tensor] = []
@@ -383,16 +386,16 @@ class DeviceFunctionStage(FunctionStage):
     def run(self, count: int) -> int:
         """Make all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
         self.finished_results = []
-        begin, end = Event(enable_timing=True), Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        begin.record()
-        for _ in range(count):
-            if self.graph is not None:
-                self.graph.replay()
-            else:
-                self.results = [run() for run in self.runs]
-        end.record()
+
+        def make_all_calls() -> None:
+            self.results = [run() for run in self.runs]
+
+        if self.graph is not None:
+            pass_s = self.stopwatch.time(self.graph.replay, count, None)
+        else:
+            pass_s = self.stopwatch.time(make_all_calls, count)
         synchronize()
-        return int(float(begin.elapsed_time(end)) * 1e6)  # From milliseconds.
+        return int(pass_s * count * 1e9)
 
     def buffers_for(self, call_number: int) -> list[Tensor]:
         """Device tensors to pass as a call's outputs; empty if the function returns its outputs."""

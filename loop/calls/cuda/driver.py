@@ -215,10 +215,11 @@ class Owned:
 
 
 class Stream(Owned):
-    """A CUDA stream that is not ordered with the legacy default stream."""
+    """A CUDA stream: a new one that is not ordered with the legacy default stream, or that stream itself."""
 
-    def __init__(self, driver: Driver) -> None:
-        super().__init__(driver, driver.get("cuStreamCreate", HANDLE, NON_BLOCKING), "cuStreamDestroy_v2")
+    def __init__(self, driver: Driver, *, is_default: bool = False) -> None:
+        handle = 0 if is_default else driver.get("cuStreamCreate", HANDLE, NON_BLOCKING)
+        super().__init__(driver, handle, "cuStreamDestroy_v2")
 
     def synchronise(self) -> None:
         """Wait until the stream is idle. Raises Refused if a kernel crashed."""
