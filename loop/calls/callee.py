@@ -29,7 +29,7 @@ class SplitStructure:
     skeleton: bytes
     """The structure, pickled, with numbers in place of tensors."""
     names: tuple[str, ...]
-    """Path of each tensor in the structure, such as `weights.bias`."""
+    """Path of each tensor in the structure, such as `weights.bias`; `tensor 3` within an unknown object."""
     tensors: tuple[Tensor, ...]
 
 

@@ -219,7 +219,7 @@ class Prepared(ABC):
 
     @abstractmethod
     def bind(self) -> Run:
-        """Return a function that makes the call."""
+        """Return a function that makes the call. Valid until the tensors move (`protect_zones`)."""
 
     @abstractmethod
     def read_output(self) -> bytes:
@@ -241,7 +241,7 @@ class Prepared(ABC):
         return []
 
     def refill(self, call: Call) -> None:
-        """Load the values of another call with equal shapes and types, at the same addresses."""
+        """Load the values of another call with equal shapes and types, at the same addresses; new guard bytes."""
         self.call, self.input_bytes = call, [tensor.read_window() for tensor in call.inputs]
         self._intact_inputs.clear()
         for memory, data in zip(self.inputs, self.input_bytes, strict=True):
@@ -280,7 +280,8 @@ class Prepared(ABC):
         return data if is_contiguous else gather(data, tensor.shape, strides, tensor.itemsize)
 
     def changed_inputs(self) -> list[str]:
-        """Names of inputs whose memory changed, except those that the call updates in place."""
+        """Names of inputs whose memory changed, except those that the call updates in place. The others count as
+        intact: the next call need not write them again."""
         read_only = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
         self._intact_inputs = {n for n in read_only if not self.inputs[n].has_changed}
         return [self.call.inputs[n].name for n in read_only if n not in self._intact_inputs]

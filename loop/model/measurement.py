@@ -154,7 +154,7 @@ class InputWeaknesses(Model):
     """True if no input contained NaN or infinity."""
 
     def combined_with(self, other: "InputWeaknesses", kinds: Sequence[str]) -> "InputWeaknesses":
-        """These weaknesses, of these `kinds` (names of fields) only what `other` has too."""
+        """These weaknesses, of these `kinds` (names of fields) only what `other` has too; `finite` if both are."""
         common: dict[str, object] = {"finite": self.finite and other.finite}
         for kind in kinds:
             names = getattr(other, kind)
@@ -205,7 +205,7 @@ class VariantChecks(Model):
 
     @property
     def failure_lines(self) -> tuple[str, ...]:
-        """One line per failed check; a single line if all failed alike, as when a library does not load."""
+        """One line per failed check. A single one if none is right and all failed alike: no library loads."""
         failed = [check for check in self.checks if not check.passed]
         # A fault's text does not name the workload, so that equal failures have equal texts.
         texts = {f"{check.status}: {check.fault.text if check.fault else check.message}" for check in failed}

@@ -373,7 +373,7 @@ class Target(Model):
     @field_validator("variants")
     @classmethod
     def _set_default_dtypes(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
-        """Variants that state no `dtypes` get the default types of their kind that have a tolerance."""
+        """Variants that state no `dtypes` get the default types of their kind that have a tolerance, if any."""
         typed, tolerances = dict(variants), info.data.get("tolerance", {})
         for name, variant in variants.items():
             dtypes = tuple(dtype for dtype in variant.dtypes if dtype in tolerances)
@@ -396,7 +396,8 @@ class Target(Model):
         return (*(function.python for function in functions if function), *self.properties)
 
     def component_target(self, component: Component) -> "Target":
-        """A component as a target of its own. Its only workload set is `component`."""
+        """A component as a target of its own, without generator, checker, modules and counts of work. Its only
+        workload set is `component`."""
         signature = component.signature
         if signature is None:  # The target's own inputs, and an intermediate result as the output.
             types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}

@@ -14,11 +14,10 @@ TOO_WIDE = 10.0
 
 
 def is_vague(interval: Interval) -> bool:
-    """Whether an interval of a ratio is too wide to use: high/low exceeds `TOO_WIDE`, and nothing is clear."""
+    """Whether an interval of a ratio is too wide to use: high / low exceeds `TOO_WIDE`, and it does not show that
+    the candidate is at least twice as slow, or faster by more than this factor."""
     low, high = interval
-    width = high / low
-    is_clearly_faster, is_clearly_slower = low > width, high < 0.5
-    return width > TOO_WIDE and not is_clearly_faster and not is_clearly_slower
+    return high / low > TOO_WIDE and high >= 0.5 and low <= high / low
 
 
 class SpeedVerdict(Model):

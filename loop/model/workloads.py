@@ -127,7 +127,7 @@ def _workload_name(
 
 
 def _shorten_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
-    """Sizes, with each shorthand in place of its dimensions if these are equal."""
+    """Sizes, with each shorthand in place of its first dimension, and without its others, if all are equal."""
     short_sizes = dict(sizes)
     for shorthand, names in signature.shorthand.items():
         distinct_sizes = {short_sizes.get(name) for name in names}
@@ -146,7 +146,7 @@ def evaluate_work(formula: str | None, workload: Workload) -> float | None:
 
 
 def count_operations(target: Target, workload: Workload) -> float:
-    """Operations of a call by the manifest's `flops`; without it the product of all sizes."""
+    """Operations of a call by the manifest's `flops`; if it is missing or 0, the product of all sizes."""
     return evaluate_work(target.flops, workload) or float(math.prod(workload.sizes.values()))
 
 
@@ -156,7 +156,7 @@ def is_supported(variant: CallConditions, workload: Workload) -> bool:
 
 
 def explain_unsupported(variant: CallConditions, workload: Workload, layout: Layout = "contiguous") -> str:
-    """The part of `takes` that excludes a workload, with its values, as `D=250`; empty if it is supported."""
+    """The values in the part of `takes` that excludes a workload, as `D=250`; empty if it is supported."""
     if variant.takes is None:
         return ""
     values = {"layout": layout, **workload.formula_values, "dtype": workload.dtype}
@@ -174,7 +174,7 @@ def _value_text(value: object) -> str:
 
 def parse_scale(value_kind: str) -> float | None:
     """Standard deviation of a kind such as `normal*0.001`; None for other kinds of values."""
-    match = SCALED_NORMAL.fullmatch(value_kind)
+    match = SCALED_NORMAL.fullmatch(value_kind)  # `normal*1.2.3` matches, too, and is no number.
     with contextlib.suppress(ValueError):
         scale = float(match[1]) if match else 0.0
         return scale if 0 < scale < math.inf else None

@@ -133,8 +133,8 @@ class Contract:
 
 
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
-    """Derive a variant's contract. Raises LoopError if an operator cannot have its signature: one
-    with a generator, a module, an updated input or several outputs is not plain."""
+    """Derive a variant's contract. Raises UsageError if an operator cannot have its signature: not plain (see
+    `Target.is_plain`), no input gives a size or the type of the output, or a tensor has too many dimensions."""
     signature = target.signature
     contract = Contract(f"loop_{target.name.replace('-', '_')}", name, variant, signature)
     if not target.is_plain:
@@ -393,7 +393,8 @@ def bridge_works() -> bool:
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
     """Convert a contract to the C structure that the bridge reads. A `dtype` of -1: no fixed type. `from_`,
-    `twin`: first input that has a dimension; its size there is the dimension's, for all tensors."""
+    `twin`: first input that has a dimension; its size there is the dimension's, for all tensors. `only`: the
+    type of a call whose inputs do not show it."""
     numbers, signature, sources = type_numbers(), contract.signature, contract.dimension_sources
     input_names, only_type = list(signature.inputs), contract.assumed_dtype
     operator = TorchOperator(

@@ -130,7 +130,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def copy_for_folder(self, folder: Path, target: Target) -> "Bench":
-        """Make a bench for the target in another folder, with the same device and nursery."""
+        """Make a bench for the target in another folder: the same device and nursery, a judge of its own."""
         settings = (self.cache, self.include, self.device, self.threads, self.sanitize)
         return Bench(target, folder, *settings, _nursery=self.nursery)
 
@@ -190,13 +190,12 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     def make_call(
         self, workload: Workload, output_owner: str, *, with_windows: bool = False, layout: Layout = "contiguous"
     ) -> Call:
-        """Make the call of a workload. Its files lie in the scratch folder. `output_owner`: name of
-        the side, used for its output file. `with_windows`: give input files room for more windows,
-        so that each timed call reads other values."""
+        """Make the call of a workload, with files in the scratch folder. If only the judge knows its tensors, it
+        lacks them before `prepare_answer`. `output_owner`: name of the side, used for its output file.
+        `with_windows`: give input files room for more windows, so that each timed call reads other values."""
         call = self._answer_request(workload, output_owner, with_windows=with_windows, layout=layout).call
         if self.target.generator is None and not workload_call.has_unknown_outputs(self.target.signature):
             return call
-        # Only the judge knows the tensors, and only after it has prepared the answer.
         answered = self._judge.find_answered(self._target_request, call.key)
         if answered is None:
             return call
@@ -259,9 +258,9 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         checks_determinism: bool = False,
         layout: Layout = "contiguous",
     ) -> Generator[Tick, None, None]:
-        """Have the judge write the workload's inputs and compute the reference, unless both exist.
-        `checks_determinism`: compute the reference twice and compare. Raises LoopError if the
-        reference cannot be trusted, or at once if memory is too small."""
+        """Have the judge write the workload's inputs and compute the reference, unless both exist. Notes what
+        they cannot test (`notes`, `workloads_passing_zeros`). `checks_determinism`: compute it twice and compare.
+        Raises Unjudged if the reference raises or overflows, WorkFailed if it is doubted or memory is short."""
         request = self._answer_request(workload, with_windows=with_windows, layout=layout)
         answered = self._judge.find_answered(self._target_request, request.call.key)
         if answered is not None and answered[0] == request:

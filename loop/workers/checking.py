@@ -166,7 +166,8 @@ class CallCheck:
         return output
 
     def _find_stray_reads(self) -> str:
-        """Name the tensors outside of which the variant reads; empty if guard bytes do not decide the output."""
+        """Name the tensors outside of which the variant reads (`its tensors` if there is no time to find out);
+        empty if guard bytes do not decide the output."""
         first_output, second_output = list(self.outputs.values())[:2]
         # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
         order = [first_output, second_output] * (CONFIRMING_CALLS // 2)

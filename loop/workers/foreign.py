@@ -130,8 +130,8 @@ def return_outputs(
     outputs: Mapping[str, tuple[Sequence[str], str]],
     sizes: Mapping[str, int | str],
 ) -> Function:
-    """Wrap a function that writes to output arguments: allocate them in each call and return them.
-    `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, type). `sizes`: of other axes."""
+    """Wrap a function that writes to output arguments: allocate them in each call and return them, several as a
+    tuple. `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, type). `sizes`: of other axes."""
 
     def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords

@@ -243,11 +243,12 @@ class Judge:
         return tolerance
 
     def compare(self, request: judge_messages.Compare) -> Finding:
-        """Compare the output files of a call with the right answer; return the worst finding."""
+        """Compare the output files of a call with the right answer; return the worst finding. If the GPU lacks
+        memory, the answer stays on the CPU from then on."""
         answer = self.answer_by_key[request.call.key]
         try:
             return self._compare_files(request, answer)
-        except torch.OutOfMemoryError:  # Keep this answer on the CPU for later comparisons.
+        except torch.OutOfMemoryError:
             self.answer_by_key[request.call.key] = answer = answer.copy_to("cpu")
             return self._compare_files(request, answer)
 
@@ -382,15 +383,13 @@ class Judge:
         return replace(right, allowed=torch.maximum(right.allowed, allowed))
 
     def _explain_overflow(self, inputs: Inputs, right: Truth, index: int, output: Tensor) -> str:
-        """Why the wrong elements prove nothing; empty if they do prove an error. They prove nothing
-        if the reference overflows in the call's own type to the same values."""
+        """Why the wrong elements prove nothing; empty if they prove an error. They prove nothing if the reference
+        in the call's own type gives the same values there, some of them NaN or infinite."""
         wrong = truth.mask_outside(output, right.reference, right.allowed)
         if not bool((wrong & ~output.isfinite()).any()):
             return ""
         own_type_output = self._compute_own_type_output(inputs, right, index)
-        if own_type_output is None:
-            return ""
-        if not bool(truth.mask_overflow(own_type_output, right.reference).any()):
+        if own_type_output is None or not bool(truth.mask_overflow(own_type_output, right.reference).any()):
             return ""
         overflows_too = ~output.isfinite() & ~own_type_output.isfinite()
         is_near = (output.double() - own_type_output).abs() <= right.allowed

@@ -113,7 +113,7 @@ class Nursery:
         return pid
 
     def close(self) -> None:
-        """End the nursery. The next fork starts another."""
+        """End the nursery. The next fork starts another, unless this one was lost."""
         if self._control is not None:
             self._control.close()
         if self._child is not None:

@@ -190,7 +190,7 @@ class Program:
 
     @property
     def has_reply(self) -> bool:
-        """Whether a reply is waiting."""
+        """Whether a whole reply has arrived; reads what has."""
         self._read_available()
         return b"\n" in self._pending
 
@@ -247,9 +247,9 @@ def memory_limit(device: Device) -> dict[str, str]:
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
-    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core; two
-    spinning on one core would wait for scheduler slices. `cores`: comma-separated numbers.
-    The first core is random, so that processes that load at once do not share it."""
+    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core; two spinning on
+    one core would wait for scheduler slices. `cores`: comma-separated numbers; empty: any. The first core is
+    random, so that processes that load at once do not share it, as is the length of a padding variable."""
     variables = dict.fromkeys(THREAD_VARIABLES, str(threads))
     places = [f"{{{core}}}" for core in cores.split(",")]  # OpenMP's syntax: {2},{3}.
     if len(places) > 1:

@@ -53,7 +53,8 @@ class StatedTask:
         self.make_arguments, self.checker = functions.get("arguments"), functions.get("checker")
 
     def instantiate(self, function: Any, *, exact: bool = False) -> Any:
-        """Return the function, or a new seeded instance if it is a class. `exact`: in float64."""
+        """Return the function; of a class, a new module from the same seed, on the device. `exact`: its weights
+        are float64."""
         if not self.terms["is_class"]:
             return function
         module = torch_side.make_instance(function, self.make_arguments, SEED)

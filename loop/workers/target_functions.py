@@ -72,8 +72,9 @@ def make_tensor(
     fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
 ) -> Tensor:
     """Draw one input tensor, flat and in its own element type: the content of its file.
-    `input_position`: in the signature. `nan_axis`: as in `draw_values`. For odd seeds the extreme
-    values of each axis go to its ends, so a loop that stops early leaves them out and fails."""
+    `input_position`: in the signature. `nan_axis`: as in `draw_values`. For odd seeds the extreme values of each
+    axis go to its ends, so a loop that stops early leaves them out and fails. Along `file.constant_axis` the first
+    values are repeated."""
     stream, shape = seed * MAX_INPUTS + input_position, file.shape
     random_state = numpy.random.RandomState(stream % 2**32)
     values = draw_values(fill, random_state, file, nan_axis)

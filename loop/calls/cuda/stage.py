@@ -118,9 +118,9 @@ class Stopwatch:
         self._begin, self._end = Event(stream.driver), Event(stream.driver)
 
     def time(self, run: Callable[[], object], calls: int = 1, limit_s: float | None = LAUNCH_LIMIT_S) -> float:
-        """Seconds per call, for `calls` calls of `run`, which launches on the stream. `limit_s`:
-        limit on launching, after which the gate opens for good: a `run` that waits for the GPU
-        would hang. None: `run` never waits. That saves 0.2 ms for the timer thread."""
+        """Seconds per call, for `calls` calls of `run`, which launches on the stream. `limit_s`: if launching
+        takes longer, the gate opens, and later calls use none: a `run` that waits for the GPU would hang. None:
+        `run` never waits. That saves 0.2 ms for the timer thread."""
         timer: threading.Timer | None = None
 
         def open_early() -> None:
