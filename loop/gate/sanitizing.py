@@ -286,7 +286,8 @@ def _run_tool(
     began, by the monotonic clock."""
     bench, deadline, begin_time = context.bench, start_time + context.budget_s, time.monotonic()
     names = tuple(workload.name for workload in workloads)
-    fields = {"variant": build.variant, "build_id": build.build_id, "tool": tool, "workloads": names}
+    fields: dict[str, object] = {"variant": build.variant, "build_id": build.build_id, "tool": tool}
+    fields["workloads"] = names
     if begin_time > deadline:
         why = f"the step's {context.budget_s:g} s were over"
         return SanitizerRun.model_validate({**fields, "status": "unknown", "seconds": 0, "why": why})
