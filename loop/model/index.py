@@ -170,6 +170,12 @@ class SessionRow(Model):
         build_ids = (judgement.build for judgement in self.judged if judgement.variant == variant)
         return any((variant, build, "" if build else self.ground) in builds for build in build_ids)
 
+    @property
+    def judged_variants(self) -> tuple[str, ...]:
+        """Variants that this session judged, without duplicates; the session's page of the site lists them."""
+        checked = (judgement.variant for judgement in self.judged)
+        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
+
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """The session's verdict on a variant: wrong if any check failed, right if one passed."""
         judgements = [judgement for judgement in self.judged if judgement.variant == variant]
