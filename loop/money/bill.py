@@ -144,7 +144,8 @@ def hourly_usd(card: RateCard, head: SessionHead) -> float:
 
 
 def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
-    """The rate that the card charges; None if for another GPU (`NVIDIA H100` fits `NVIDIA H100 80GB HBM3`)."""
+    """The rate that the card charges; None if it names none, or that of another GPU (`NVIDIA H100` fits `NVIDIA
+    H100 80GB HBM3`). A rate without a GPU fits each, and each rate an unknown GPU (None)."""
     rate = card.find_rate(card.gpu)
     is_fitting = rate is not None and (rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu))
     return rate if is_fitting else None

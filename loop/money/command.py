@@ -12,18 +12,120 @@ from loop.library.definitions import read_file
 from loop.library.rates import rates
 from loop.library.targets import read_target
 from loop.machine.gpus import detect_gpus
+from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
-from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
+from loop.model.money import HIGHEST_USD_PER_HOUR, Rate, RateCard
 from loop.money import decisions
 from loop.money.bill import STALE_DAYS, SessionUse, explain_missing_price, make_bill, rate_for_gpu
-from loop.money.model import AgedRate, Costs, KeepOrStop, Ledger, Options, Pivot, Prices, StopCost, Waiting
+from loop.money.decisions import KeepOrStop, Options, Pivot, StopCost, Waiting
+from loop.report import format as say
 from loop.report.format import RESOURCE_NAMES
+from loop.report.screen import Screen
 from loop.store import index
 
+MOST_SHOWN = 30
+"""Most sessions in the printed table of costs; totals cover all sessions."""
 SUM_DECIMALS = 9
 """Decimals to which sums are rounded, so that sums of cents are exact."""
 NEVER_CLOSED = "sessions that never closed are charged for the steps that their journals hold"
+
+
+class Costs(Model):
+    """Duration and cost of sessions, in dollars. None: not measured; 0: nothing was used."""
+
+    name: str
+    """Id of the session; `sum` for all sessions."""
+    sessions: int
+    minutes: float
+    gpu_usd: float | None
+    ai_usd: float | None
+    engineer_usd: float | None
+    """Dollars for attending people, as stated."""
+    usd: float | None
+    partial: tuple[str, ...] = ()
+    """Resources that some sessions have no figure for, so their dollars are only a part."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """A table row: name, minutes, dollars by resource. `?`: unknown; `+`: only a part."""
+        cells = [self.name, f"{self.minutes:.1f}"]
+        usd_by_resource = {"gpu": self.gpu_usd, "ai": self.ai_usd, "engineer": self.engineer_usd, "": self.usd}
+        for resource, usd in usd_by_resource.items():
+            is_part = resource in self.partial if resource else bool(self.partial)
+            if usd is None:
+                cells.append("?")
+                continue
+            decimals = 2 if usd == 0 or abs(usd) >= 1 else 4
+            cells.append(f"{usd:.{decimals}f}{'+' if is_part else ''}")
+        return tuple(cells)
+
+
+class Ledger(Printed):
+    """Costs of sessions, and measured savings."""
+
+    schema_version: int = 6
+    totals: Costs
+    rows: tuple[Costs, ...]
+    spared_minutes: float
+    """Measured minutes that sessions saved."""
+    spared_usd: float
+    roi: float | None
+    """(Saved - cost) / cost, in dollars; None if nothing was charged or saved."""
+    notes: tuple[str, ...]
+    """Limits of these figures, a sentence each."""
+    damaged: dict[str, str]
+    """Session folders that were skipped, each with the reason."""
+
+    def show(self, screen: Screen) -> None:
+        """Print the last sessions, savings, notes and damaged folders."""
+        if not self.rows:
+            screen.say("no sessions yet; `loop run session` makes one")
+            return
+        last_rows = self.rows[-MOST_SHOWN:]
+        if len(last_rows) < len(self.rows):
+            screen.data(f"the last {len(last_rows)} of {len(self.rows)} sessions; --json has all")
+        cells = [costs.cells for costs in (*last_rows, self.totals)]
+        screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells, wrap=0)
+        screen.data("")
+        if self.spared_minutes:
+            roi = "" if self.roi is None else f"; ROI {self.roi:.3g}"
+            amount = f"{self.spared_minutes:.1f} min, {say.usd(self.spared_usd)}"
+            screen.prose(f"spared, as measured here: {amount}{roi}")
+        for note in self.notes:
+            screen.prose(f"note: {note}")
+        for folder, reason in self.damaged.items():
+            screen.prose(f"damaged: {folder}: {reason}")
+
+
+class AgedRate(Rate):
+    """A price with its age."""
+
+    age_days: int
+    old: bool
+    """Whether the price is too old to rely on."""
+    charged_at: bool
+
+
+class Prices(Printed):
+    """The prices of the rate card."""
+
+    schema_version: int = 2
+    rates: tuple[AgedRate, ...]
+
+    def show(self, screen: Screen) -> None:
+        """Print a table with a row per price, then the sources by number."""
+        sources = list(dict.fromkeys(rate.source for rate in self.rates))
+        rows = []
+        for rate in self.rates:
+            name = f"{rate.name} *" if rate.charged_at else rate.name
+            age_text = f"{rate.age_days} d, old" if rate.old else f"{rate.age_days} d"
+            source_number = str(sources.index(rate.source) + 1)
+            rows.append((name, f"{rate.usd_per_hour:.5g}", str(rate.as_of), age_text, source_number))
+        screen.table(("rate (* sessions are charged at it)", "$/h", "as of", "age", "source"), rows, wrap=0)
+        screen.data("")
+        for number, source in enumerate(sources, start=1):
+            screen.data(f"{number:2d}  {source}")
 
 
 def show_costs(target: Path | None) -> Ledger:
@@ -38,7 +140,8 @@ def show_costs(target: Path | None) -> Ledger:
 
 
 def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
-    """Costs, savings and return of sessions. `damaged`: session folders that were skipped, to the reason."""
+    """Costs, savings and return (None if nothing was charged or saved) of sessions. Costs of recorded ones are
+    not in the return. `damaged`: session folders that were skipped, to the reason."""
     savings = [saving for row in rows for saving in row.savings]
     saved_minutes, saved_usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(row.usd for row in rows if not row.recorded)

@@ -3,41 +3,190 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
 
 from loop.base.errors import UsageError
 from loop.base.stats import speedup_text, sum_if_all_known
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
-from loop.model.base import Model
+from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
-from loop.model.output import read_output
+from loop.model.output import Output, read_output
 from loop.model.plan import Text
 from loop.model.record import Finished, latest_attempts
 from loop.money.bill import explain_missing_price, rate_for_gpu
-from loop.money.model import (
-    Hours,
-    KeepOrStop,
-    KeepOutput,
-    MachineOption,
-    Options,
-    OptionValue,
-    Pivot,
-    PivotOutput,
-    StopCost,
-    StopRule,
-    Waiting,
-)
 from loop.report import format as say
+from loop.report.screen import Screen
 from loop.steps.context import Context, Result, RunningAction
 
+Waiting = Literal["nobody", "agent", "engineer"]
+Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
+Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 ENVIRONMENT_PATTERN = "environment-validation"
 JUDGING_STEPS = ("verify", "measure")
 """Ids of the steps that a first good measurement needs, in any pattern."""
 MOST_RESTARTS = 10
 """Number of latest restarts that count; older ones say little about today's machine."""
+
+
+class StopCost(Model):
+    """Cost of stopping the GPU and restarting it later."""
+
+    usd: float
+    source: str
+    waiting: Waiting | None = None
+    """Who waits for the restart; None if the cost was given as a whole."""
+    waiting_usd_per_hour: float = 0.0
+
+    def compare_with_idling(self, gpu_usd_per_hour: float) -> tuple[str, ...]:
+        """Lines: cost of idling, cost of a stop, and the idle time at which both are equal."""
+        waiting = ", while nobody waits" if self.waiting else ""
+        if self.waiting in ("agent", "engineer"):
+            waiting = f", while an {self.waiting} waits at {say.rate(self.waiting_usd_per_hour)} an hour"
+        return (
+            f"Idling: {say.rate(gpu_usd_per_hour)} an hour",
+            f"A stop: {say.usd(self.usd)}; {self.source}{waiting}",
+            f"Break-even: {say.hours(self.usd / gpu_usd_per_hour)} of idling",
+        )
+
+
+class KeepOrStop(Printed):
+    """Cost of keeping an idle GPU against stopping it, and the decision."""
+
+    schema_version: int = 4
+    idle_hours: float
+    """Expected hours until the GPU is needed again."""
+    gpu_usd_per_hour: float
+    idle_usd: float
+    stop_usd: float
+    break_even_hours: float
+    """Idle hours at which keeping costs as much as stopping."""
+    decision: Literal["keep", "stop"]
+    """The cheaper choice; `keep` if both cost the same."""
+    stop: StopCost
+
+    @property
+    def sentence(self) -> str:
+        """The decision with both costs and the break-even."""
+        costs = f"idle ${self.idle_usd:.2f} against ${self.stop_usd:.2f} for a stop"
+        return f"{self.decision.capitalize()} it: {costs} (break-even {say.hours(self.break_even_hours)})."
+
+    def show(self, screen: Screen) -> None:
+        """Print the decision, then both costs."""
+        for line in (self.sentence, *self.stop.compare_with_idling(self.gpu_usd_per_hour)):
+            screen.prose(line)
+
+
+class KeepOutput(Output):
+    """Whether to keep the GPU after the work is done."""
+
+    actions = ("session.keep_or_stop",)
+
+    gpu_usd_per_hour: float = 0.0
+    stop: StopCost | None = None
+    """Cost of a stop; None if no restart time is known."""
+    expected: KeepOrStop | None = None
+    """The decision for the given idle time; None if none was given."""
+
+
+class MachineOption(Model):
+    """One option for how to continue."""
+
+    name: Text
+    usd: tuple[Dollars, Dollars]
+    """Lowest and highest cost in dollars."""
+    probability: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    """Probability of success, 0 to 1; leave it out if unknown."""
+    value_usd: Dollars | None = None
+
+    @model_validator(mode="after")
+    def check_order(self) -> "MachineOption":
+        """Refuse a range of dollars whose first end is the higher one."""
+        if self.usd[0] > self.usd[1]:
+            raise ValueError("expected a range from least to most")
+        return self
+
+
+class Options(Model):
+    """The file of options for `pivot`, with a person's estimates."""
+
+    format: Literal[1]
+    question: Text
+    value_usd: Dollars | None = None
+    """Value of success in dollars, for options that state none."""
+    options: Annotated[tuple[MachineOption, ...], Field(min_length=1, max_length=50)]
+
+
+class OptionValue(Model):
+    """An option with its expected value."""
+
+    name: str
+    usd: tuple[float, float]
+    """Lowest and highest cost in dollars."""
+    expected_usd: tuple[float, float] | None
+    """Probability times value minus cost, worst and best; None if either is unknown."""
+    note: str
+    """The conclusion in words."""
+
+    @property
+    def line(self) -> str:
+        """Name, cost, expected value and conclusion, on one line."""
+        costs = " to ".join(dict.fromkeys(map(say.usd, self.usd)))
+        if self.expected_usd is not None:
+            costs += f", expected {' to '.join(dict.fromkeys(map(say.usd, self.expected_usd)))}"
+        return f"{self.name}: costs {costs}; {self.note}"
+
+
+class StopRule(Model):
+    """A reason to stop that was agreed in advance."""
+
+    rule: str
+    holds: bool | None
+    """Whether the rule is met; None if the records do not tell."""
+    why: str
+
+    @property
+    def line(self) -> str:
+        """Rule, result and evidence, on one line."""
+        met = {True: "met", False: "not met", None: "unknown whether it is met"}[self.holds]
+        return f"{self.rule}: {met}; {self.why}"
+
+
+class Pivot(Printed):
+    """Whether to continue, and with which option."""
+
+    schema_version: int = 3
+    question: str | None = None
+    """The decision to make; None without a file of options."""
+    stop: bool
+    rules: tuple[StopRule, ...]
+    options: tuple[OptionValue, ...] = ()
+    best: str | None = None
+    """Option whose worst case beats every rival's best case and zero; None if there is none."""
+    decision: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The conclusion, then a line for each stop rule and each option."""
+        parts: tuple[StopRule | OptionValue, ...] = (*self.rules, *self.options)
+        return (self.decision, *(part.line for part in parts))
+
+    def show(self, screen: Screen) -> None:
+        """Print the conclusion, the stop rules and the options."""
+        for line in self.lines:
+            screen.prose(line)
+
+
+class PivotOutput(Output):
+    """Whether to continue, decided by a step of a session."""
+
+    actions = ("session.pivot",)
+
+    pivot: Pivot | None = None
 
 
 def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOrStop:
@@ -123,12 +272,6 @@ def current_restart_s(finished: Sequence[Finished]) -> float | None:
         judging_s = [seconds_by_action.get(f"kernel.{step}") for step in JUDGING_STEPS]
         return sum_if_all_known([preparing_s, *judging_s])
     return None
-
-
-def idle_advice(break_even_hours: float) -> str:
-    """What to do while the idle time is unknown: stopping at break-even costs at most twice the optimum."""
-    within = say.hours(break_even_hours)
-    return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
 
 
 def weigh_leaving(
@@ -303,22 +446,22 @@ class KeepTerms(Model):
 def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOutput]:
     """Weigh keeping the GPU against stopping it, by measured restart and price; a gap if either is unknown."""
     yield from ()
-    card, gpu = context.task.card, next(iter(context.task.machine.gpus), None)
+    card, gpu, stop, usd_per_hour = context.task.card, next(iter(context.task.machine.gpus), None), None, 0.0
     rate = rate_for_gpu(card, gpu) if card else None
-    usd_per_hour = rate.usd_per_hour if rate else 0.0
     why = "no restart was measured: nothing was compiled and then timed here or in a session before"
-    stop = None
     if card is None or rate is None:
         why = explain_missing_price(card, gpu) if card else "there is no rate card"
     else:
-        sessions, party = context.past.sessions, arguments.waiting
-        stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, party, context.finished)
+        sessions, waiting, usd_per_hour = context.past.sessions, arguments.waiting, rate.usd_per_hour
+        stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, waiting, context.finished)
     if stop is None:
         output = KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",))
         return Result(output, idle=True)
     hours = arguments.idle_hours
     choice = None if hours is None else decide_keep_or_stop(hours, usd_per_hour, stop)
-    message = choice.sentence if choice else idle_advice(stop.usd / usd_per_hour)
+    # While the idle time is unknown: to stop at break-even costs at most twice the optimum.
+    within = f"Keep the GPU for {say.hours(stop.usd / usd_per_hour)} of idling, then stop it"
+    message = choice.sentence if choice else f"{within}: that costs at most twice what foresight would."
     fields = {"gpu_usd_per_hour": usd_per_hour, "stop": stop, "expected": choice}
     return Result(KeepOutput(ok=True, message=message, **fields))
 

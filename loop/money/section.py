@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from loop.model.money import Bill
 from loop.model.output import outputs_of
 from loop.model.record import Finished
-from loop.money.model import KeepOutput, PivotOutput
+from loop.money.decisions import KeepOutput, PivotOutput
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section

@@ -14,8 +14,7 @@ from loop.cloud.clouds import Watch
 from loop.gate.model import PreemptionOutput
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.money import decisions as keeping
-from loop.money.decisions import decide_keep_or_stop
-from loop.money.model import KeepOutput, PivotOutput, StopCost
+from loop.money.decisions import KeepOutput, PivotOutput, StopCost, decide_keep_or_stop
 from loop.money.section import decision_lines
 from loop.workers.bench import Bench
 from tests.fake_cloud import FakeCloud, fake_cloud

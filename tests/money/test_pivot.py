@@ -3,8 +3,15 @@
 from typing import Any
 
 from loop.model.index import SessionRow
-from loop.money.decisions import check_correctness, check_progress, check_stop_rules, weigh_option, weigh_pivot
-from loop.money.model import MachineOption, Options
+from loop.money.decisions import (
+    MachineOption,
+    Options,
+    check_correctness,
+    check_progress,
+    check_stop_rules,
+    weigh_option,
+    weigh_pivot,
+)
 from tests.money.test_keep_or_stop import row
 
 
