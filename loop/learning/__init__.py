@@ -4,8 +4,8 @@ All are functions over rows of the index.
 - `prediction`: time of a pattern and a plan, from the author's estimate and past runs; accuracy of
   earlier predictions; status of a pattern.
 - `failures`: earlier sessions with the same error, and what cured it.
-- `unresolved`: failed checks that nothing has resolved, and sessions that the next one needs.
-- `next_plan`: what failed or was not checked on the current files, and what to do next.
+- `next_plan`: failed checks that nothing has resolved, what was not checked on the current files, what to do
+  next, and the sessions that the next one needs.
 - `learnings`: conclusions from one session's records, in sentences.
-- `comparison`: sessions next to each other. `searching`: patterns by words.
+- `comparison`: sessions next to each other.
 """

@@ -1,18 +1,27 @@
-"""Propose the next session: fix what is wrong, then measure what is not, then optimise."""
+"""Propose the next session: fix what is wrong, then measure what is not, then optimise.
+
+Variant, workload, layout, threads, seed and device identify a check. A failure stays unresolved until
+the same check passes on changed sources. If the same sources pass, the variant is flaky, not right.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from loop.base.errors import LoopError, remark_once
 from loop.base.stats import plain_ratio
-from loop.learning.unresolved import UnresolvedFailure, unresolved_failures
+from loop.gate.kernel import find_known_good, hardware_key
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
-from loop.model.index import SessionRow
-from loop.model.record import RESUMABLE
+from loop.model.dtypes import Device
+from loop.model.index import Judgement, SessionRow
+from loop.model.record import RESUMABLE, SessionHead
 from loop.profile.bottleneck import SUFFICIENT_RATIO
 from loop.report import format as say
+from loop.store import index
 from loop.store.rows import wrong_builds
+from loop.store.sessions import list_sessions
 
 ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and every output was right"
 Rejections = Mapping[str, int]
@@ -21,6 +30,91 @@ MOST_REJECTIONS = 2  # Rejected changes of a variant in a row, after which `opti
 MOST_REPEATS = 2  # Sessions on the same files after which an inconclusive measurement is not repeated.
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 """Plans that do more than verify; a failure in one is verified again with `baseline`."""
+
+Sources = tuple[str, str]
+"""Build id, and hash of the files that are not compiled: what a check was about."""
+
+
+@dataclass(frozen=True)
+class UnresolvedFailure:
+    """A failed check of a variant that has not passed on changed sources since."""
+
+    row: SessionRow
+    """The last session in which it failed."""
+    judgement: Judgement
+    check: str
+    passed_in: str = ""
+    """A session in which the same sources passed this check, so it is flaky; empty if there is none."""
+
+
+CheckKey = tuple[str, str, int, int, bool, Device]
+
+
+def _check_key(judgement: Judgement, check: str, device: Device) -> CheckKey:
+    """Identity of a check. A failure is resolved when a check with an equal key passes."""
+    return judgement.variant, check, judgement.threads, judgement.seed, judgement.emulated, device
+
+
+def unresolved_failures(
+    rows: Sequence[SessionRow], files_hash: str, workloads_by_variant: Mapping[str, Collection[str]]
+) -> tuple[UnresolvedFailure, ...]:
+    """Unresolved failures of the variants, latest first. `rows`: sessions of one target, oldest first. A failure
+    on files of `files_hash` (the current ones) stays, even if other files passed in between. A failure on a
+    workload that is not in `workloads_by_variant` any more ends when a session finds changed sources right."""
+    passes: dict[CheckKey, list[tuple[Sources, int]]] = {}  # With the number of the row.
+    passes_without_failure: dict[str, list[tuple[Sources, int]]] = {}  # Of a variant in one session.
+    last_failures: dict[tuple[CheckKey, Sources], tuple[int, Judgement, str]] = {}
+    present_sources = set[tuple[str, Sources]]()
+    for number, row in enumerate(rows):
+        for judgement in () if row.recorded else row.judged:
+            # `harness`: hash of the files that are not compiled; the build id stands for the others.
+            variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
+            if row.ground == files_hash:
+                present_sources.add((variant, sources))
+            for check in judgement.right:
+                passes.setdefault(_check_key(judgement, check, row.device), []).append((sources, number))
+            if not judgement.wrong:
+                passes_without_failure.setdefault(variant, []).append((sources, number))
+            for check in judgement.wrong:
+                last_failures[_check_key(judgement, check, row.device), sources] = number, judgement, check
+    unresolved = []
+    latest_first = sorted(last_failures.items(), key=lambda failure: -failure[1][0])
+    for (key, sources), (number, judgement, check) in latest_first:
+        if (variant := judgement.variant) not in workloads_by_variant:
+            continue
+        passes_of_check = list(passes.get(key, ()))
+        # A check's name begins with its workload, except `sanitizers`.
+        if check != "sanitizers" and check.partition(", ")[0] not in workloads_by_variant[variant]:
+            passes_of_check += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
+        is_resolved = any(later > number and other != sources for other, later in passes_of_check)
+        if not is_resolved or (variant, sources) in present_sources:
+            flaky_in = [rows[passed].id for other, passed in passes.get(key, ()) if other == sources]
+            unresolved.append(UnresolvedFailure(rows[number], judgement, check, flaky_in[-1] if flaky_in else ""))
+    return tuple(unresolved)
+
+
+def sessions_needed(root: Path) -> set[str]:
+    """Ids of the earlier sessions that the next session reads, so that they are sent along to a host: the last
+    session of each target and device, those of their known-good builds, and those with an unresolved failure."""
+    last_head_by_key: dict[str, SessionHead] = {}
+    for folder in list_sessions(root):
+        try:
+            head = folder.head()
+            last_head_by_key[repr(hardware_key(head))] = head
+        except LoopError as error:
+            remark_once(f"left out: {error.message}")
+    session_ids = set[str]()
+    for head in last_head_by_key.values():
+        session_ids |= {head.id, *(good.session for good in find_known_good(root, head).values())}
+    for target in {head.target for head in last_head_by_key.values()}:
+        rows = index.rows(root, target=target)
+        judgements = [judgement for row in rows for judgement in row.judged]
+        workloads = {check.partition(", ")[0] for judgement in judgements for check in judgement.wrong}
+        # The target is not read here: no workload counts as removed, and no files as the current ones.
+        workloads_by_variant = {judgement.variant: workloads for judgement in judgements}
+        failures = unresolved_failures(rows, "", workloads_by_variant)
+        session_ids |= {failure.row.id for failure in failures}
+    return session_ids
 
 
 @dataclass(frozen=True)
@@ -195,8 +289,8 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
 
 
 def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
-    """For each variant that was slower than its known good in its latest measurement, and that no session found
-    as fast as it on the present files."""
+    """For each variant that was slower than its known good in its latest measurement: search the commit, revert
+    it, or measure again. None if that was on other files and a session on the present ones found it no slower."""
     latest_row = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
     present_rows = [row for row in rows if row.ground == state.files_hash]
     for variant, row in latest_row.items():

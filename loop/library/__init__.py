@@ -5,5 +5,4 @@ reading reports all mistakes of a file with line and column. `rates` reads price
 
 - `trust`: stores the hash of definitions that the user allowed to run commands.
 - `hosted`: what the sender tells a command that it sends to another machine.
-- `tuned`: writes the best values of a search into the manifest, and keeps the rest of its text.
 """

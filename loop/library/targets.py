@@ -1,4 +1,4 @@
-"""Reads a target's manifest. Checks that workloads, formulas and tolerances fit each other."""
+"""Reads a target's manifest; checks that workloads, formulas and tolerances fit each other."""
 
 import os
 import re

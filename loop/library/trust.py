@@ -14,19 +14,11 @@ from typing import Annotated
 
 from pydantic import RootModel, StringConstraints, ValidationError
 
+from loop.base import places
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, Untrusted, WorkFailed, remark_once
 from loop.base.locks import locked
-from loop.base.places import (
-    BUNDLED_TARGET,
-    JOBS,
-    WORKTREES,
-    Project,
-    explain_foreign_access,
-    shipped,
-    state_folder,
-    tasks_folder,
-)
+from loop.base.places import Project, state_folder, tasks_folder
 from loop.library.definitions import read_file
 from loop.library.hosted import HOSTS_FILE as HOSTS
 from loop.library.hosted import read_sender
@@ -110,7 +102,7 @@ def is_trusted(project: Project) -> bool:
     """Whether the user allowed exactly these definitions. The bundled target is always trusted."""
     # `loop` submits only allowed targets as jobs. The copy of such a target is in the job's folder:
     # JOB/src, and on a node of a Ray cluster ray-PID/JOB/src.
-    jobs = state_folder() / JOBS
+    jobs = state_folder() / places.JOBS
     parts = project.target.relative_to(jobs).parts if project.target.is_relative_to(jobs) else ()
     job_parts = parts[1:] if parts and parts[0].startswith("ray-") else parts
     if project.bundled or job_parts[1:2] == ("src",):
@@ -119,9 +111,9 @@ def is_trusted(project: Project) -> bool:
     if sender and current_hash in sender.trusted:  # Allowed on the sending machine.
         return True
     current_hosts_hash = hosts_hash(project)
-    if project.target.is_relative_to(state_folder() / WORKTREES):
+    if project.target.is_relative_to(state_folder() / places.WORKTREES):
         # `loop` makes worktrees only of allowed or bundled targets, so any allowed hash will do.
-        folder = shipped(BUNDLED_TARGET)
+        folder = places.shipped(places.BUNDLED_TARGET)
         bundled = definition_hash(Project(folder, folder, bundled=True))
         if current_hash in {*grants.values(), bundled}:
             return current_hosts_hash in {"", *grants.values()}
@@ -186,7 +178,7 @@ class Grants(RootModel[dict[_Folder, _Digest]]):
     def read(cls) -> dict[str, str]:
         """Read the grants; empty, with a message, if the file is damaged or others may write it."""
         path = state_folder() / GRANTS_FILE
-        if distrust_reason := explain_foreign_access(path):
+        if distrust_reason := places.explain_foreign_access(path):
             remark_once(f"{path} is not used: {distrust_reason}; nothing is allowed")
             return {}
         try:

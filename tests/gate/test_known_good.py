@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.gate.kernel import NoKnownGood, find_known_good, known_good_build
-from loop.learning.unresolved import sessions_needed
+from loop.learning.next_plan import sessions_needed
 from loop.model.measurement import Build, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.record import Event, KnownGood
