@@ -205,7 +205,8 @@ class Child:
         return time.monotonic() - self.start_time
 
     def kill(self) -> None:
-        """Kill the child and its descendants and wait. Raises WorkFailed if it cannot be killed."""
+        """Kill the child and its descendants, wait, and read what its pipes still hold. Raises WorkFailed if it
+        cannot be killed."""
         kill_trees([self.process.pid])
         try:
             self.process.wait(timeout=KILL_WAIT_S)
@@ -307,7 +308,8 @@ def run_side_by_side(
 
 
 def kill_trees(pids: Sequence[int]) -> None:
-    """Kill these session leaders and all their descendants; wait 3 s at most for their end."""
+    """Kill these session leaders and all their descendants. Waits 3 s at most for the end of the descendants, and
+    not for the leaders, which their owner reaps. Raises nothing."""
     for _ in range(3):  # A process may start another one just before it is killed.
         family = _processes_below(pids)
         for pid in pids:

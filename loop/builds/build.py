@@ -423,8 +423,8 @@ def hash_without_flags(
     include: Path,
     limit_s: float,
 ) -> Generator[Tick, None, str]:
-    """Hash of all that a build read, except these `ignored` flags: equal for two builds that differ
-    in them alone. Raises BuildFailed as `build` does."""
+    """Build a variant, or find its build, and hash all that the build read, except these `ignored` flags: equal
+    for two builds that differ in them alone. Raises BuildFailed as `build` does."""
     yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
     record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
     if record is None:
@@ -485,9 +485,9 @@ def build(
 def _compile_into(
     output: Path, variant: CAbiVariant, folder: Path, sources: ScannedSources, include: Path, limit_s: float
 ) -> Generator[Tick, None, BuildRecord]:
-    """Compile a library into folder `output`, with its log and its record. The library gets a
-    placeholder for the build id, which is not known yet. It depends on contents alone, so two
-    clones link identical bytes. Raises FileChanged if a source changed meanwhile."""
+    """Compile a library into folder `output`, with its log and its record. The build id is known only afterwards,
+    so the library is linked with a placeholder of equal length, which `write_record` replaces. The placeholder is
+    a hash of contents, so two clones link identical bytes. Raises BuildFailed, or FileChanged for a source."""
     placeholder, compiler, scratch = sources.identity, variant.build.compiler, output / "scratch"
     states_before = file_states(sources.files_read, folder, output)
     scratch.mkdir()

@@ -30,7 +30,8 @@ TIMING = model.Timing(
 
 
 def claims(path: Path) -> str | None:
-    """Why a path looks like a KernelBench task; None if it does not."""
+    """Why a path looks like a KernelBench task: it defines two of the required names. None if it does not. A file
+    with a syntax error may be one, so that `load` names the error."""
     if path.suffix != ".py" or not path.is_file():
         return None
     try:

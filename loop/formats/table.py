@@ -99,9 +99,10 @@ def is_foreign(path: Path) -> bool:
 def write_as_target(
     path: Path, answers: Sequence[str] = (), format_name: str | None = None
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write a task as a target; returns the target's folder and the names of its answers.
-    `answers`: paths of answer files; `format_name`: None to recognise it. Raises LoopError for a
-    task that cannot be read or run here, and for an answer without the required entry."""
+    """Write a task as a target, in a folder named by a hash of the paths; returns the folder and the names of its
+    answers. Equal files stay untouched, so that builds stay valid. `answers`: paths of answer files;
+    `format_name`: None to recognise it. Raises LoopError for a task that cannot be read or run here, and for
+    an answer without the required entry."""
     task = load_task(path.absolute(), format_name)
     files = [Path(answer).absolute() for answer in answers]
     names = _answer_names(files)

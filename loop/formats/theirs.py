@@ -338,7 +338,9 @@ NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
 def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
-    """Let the task's own evaluator judge an answer. Raises UsageError for a missing checkout of it."""
+    """Let the task's own evaluator judge an answer, in a temporary folder. The verdict is `not available` without
+    the GPU or the checkout that it needs, and `tampered` if the answer changed its files. Raises UsageError if
+    the named checkout is no folder."""
     checkout = request.evaluator
     if checkout is not None and not checkout.is_dir():
         raise UsageError(f"{checkout}: no checkout of its evaluator there", hint=EVALUATOR_HINT)

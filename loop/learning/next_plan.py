@@ -390,7 +390,8 @@ def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], files_hash: 
 
 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
-    """The last proposal: something untried on these files, else that the user edits next."""
+    """The last proposal, which always applies: repeat an inconclusive measurement, else widen the gate
+    (`kernels`), else search values (`tune`), else that the user edits next. Each is tried once on these files."""
     # `left`: hash of the files with the session's kept changes; `ground`: of the files that it began with.
     rows_on_files = [row for row in rows if (row.left or row.ground) == state.files_hash]
     measured_rows = [row for row in rows_on_files if row.ratios and not state.only_emulated]

@@ -153,7 +153,8 @@ def _work_key(row: SessionRow) -> tuple[object, ...]:
 def _weighted_runs(
     name: str, rows: Sequence[SessionRow], session: SessionRow
 ) -> Iterator[tuple[SessionRow, PatternRun, float]]:
-    """Complete runs of a pattern, latest first, each with its session and its weight for `session`."""
+    """Complete runs of a pattern, latest first, each with its session and its weight for `session`: at most 1, and
+    less for another environment, other work, a later run, and where only one of the two compiles."""
     runs = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
     may_compile = any(run.built for _, run in runs)
     has_warm_cache = False  # Whether a session here has filled the build cache for this work.
@@ -168,6 +169,7 @@ def _weighted_runs(
         work = (_work_key(row), row.environment, run.built)
         weight = environment_weight(row.environment, session.environment) * AGE_FACTOR ** later_runs[work]
         weight *= 1.0 if _work_key(row) == _work_key(session) else OTHER_WORK_FACTOR
+        # With a warm cache the next run will not compile, with a cold one it will.
         weight *= OTHER_CACHE_FACTOR if may_compile and run.built == has_warm_cache else 1.0
         later_runs[work] += 1
         yield row, run, weight

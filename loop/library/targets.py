@@ -70,7 +70,8 @@ def source_files(project: Project) -> list[Path]:
 
 
 def session_hashes(project: Project) -> dict[str, Any]:
-    """The fields of a session's head that identify the target's files: `ground`, `harness` and `files`."""
+    """The fields of a session's head that identify the target's files: `ground` (hash of all), `harness` (hash of
+    those that no compiler reads) and `files` (each name to the beginning of its hash)."""
     files = source_files(project)
     uncompiled = [file for file in files if file.suffix not in COMPILED_ENDINGS]
     names = {file.relative_to(project.target).as_posix(): file for file in files}

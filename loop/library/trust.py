@@ -99,7 +99,8 @@ def hosts_hash(project: Project) -> str:
 
 
 def is_trusted(project: Project) -> bool:
-    """Whether the user allowed exactly these definitions. The bundled target is always trusted."""
+    """Whether the user allowed exactly these definitions, here or on the machine that sent this command. The
+    bundled target and a job's copy of a target are always trusted. A worktree needs any allowed hash."""
     # `loop` submits only allowed targets as jobs. The copy of such a target is in the job's folder:
     # JOB/src, and on a node of a Ray cluster ray-PID/JOB/src.
     jobs = state_folder() / places.JOBS

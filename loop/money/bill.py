@@ -99,7 +99,8 @@ def make_bill(
 
 
 def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
-    """Compile time saved by the build cache, by pattern. Each build counts once, if no attempt here made it."""
+    """Compile time that the build cache saved in passed steps, by pattern. A build counts where it first appears,
+    unless it was made there; of several builds of a variant in one pattern, the last."""
     seen_build_ids: set[str] = set()
     seconds_by_pattern: dict[str, dict[str, float]] = {}  # Pattern to variant to seconds of compiling.
     for record in finished:

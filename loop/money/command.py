@@ -197,7 +197,7 @@ def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
 
 
 def show_rates(target: Path | None) -> Prices:
-    """The rate card, with the age of each price."""
+    """The rate card, with the age of each price; above `STALE_DAYS` it is old."""
     card, today = rates(find_project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
     prices = []
     for rate in card.all_rates:

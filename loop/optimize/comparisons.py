@@ -159,9 +159,9 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
 def _estimate_speed(
     context: Context, timed_build: Build, note: CheckNote | None
 ) -> Generator[Tick, None, QuickSpeed | None]:
-    """Estimate a variant's speed against the incumbent; outside a campaign (no `note`) against the
-    baseline. Times the campaign's workload, else the plan's last. None without enough rounds or
-    such a workload."""
+    """Estimate a variant's speed against the incumbent; against the baseline outside a campaign (no `note`), or if
+    the incumbent's build is gone. Times the campaign's workload, else the last that the variant takes. None if
+    it takes none, or without enough rounds."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None

@@ -259,7 +259,8 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
 def _propose_best(
     search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: GainTerms
 ) -> BriefOutput:
-    """The best point as an edit of the manifest; no edit if the incumbent is as good."""
+    """Write the best point into the worktree's manifest, and save that edit with its brief; no edit if there is no
+    best point, or one that is not faster than the incumbent by `arguments.gain`."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.sources_hash}
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:

@@ -27,8 +27,9 @@ def root_of(folder: Path) -> Path | None:
 
 
 def read_revision(folder: Path) -> Revision:
-    """Commit, branch and uncommitted files of the checkout with `folder`; empty outside git. Uncommitted are
-    edits of tracked files, and new files below `folder`: a build reads no others."""
+    """Commit, branch and the first `MAX_CHANGED` uncommitted files of the checkout with `folder`: edits of tracked
+    files, and new files below `folder`, as a build reads no others. No commit outside git, and where git fails; no
+    commit and `dirty` before the first commit."""
     top = root_of(folder)
     if top is None:
         return Revision(commit=None)

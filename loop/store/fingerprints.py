@@ -70,7 +70,8 @@ def _replace_hash(match: re.Match[str]) -> str:
 
 
 def _replace_number(match: re.Match[str]) -> str:
-    """`N` for a number. Error and exit codes stay, because they say what failed."""
+    """`N` for a number, with a final `.` or `,`. Behind `exit`, `code` and the like it stays: it says what
+    failed."""
     return match[0].rstrip(".,") if match[1] else "N" + ("" if match[0][-1].isdigit() else match[0][-1])
 
 
@@ -134,9 +135,10 @@ def collect_failures(head: SessionHead, attempts: Sequence[Finished]) -> tuple[F
 
 
 def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, ...]:
-    """Fingerprints of one failed step: one per wrong variant, else one for the step. `sources`: hash of the
-    target's files. Wrong outputs, crashes and slow builds of different mistakes look alike, so that they are the
-    same failure only on the same sources. An error with a text of its own is the same on all."""
+    """Fingerprints of one failed step: one per wrong variant; else one for the step, by its limit, the error in
+    its command's output, the exit status or its message. `sources`: hash of the target's files. Wrong outputs,
+    crashes and slow builds of different mistakes look alike, so that they are the same failure only on the same
+    sources. An error with a text of its own is the same on all."""
     verified = read_output(record, VerifyOutput)
     failures = []
     # `control`: the baseline library under the same checks.
