@@ -89,8 +89,8 @@ class Choices:
         self.used: set[str] = set()
         """Paths of `likes` and `values` that a parameter has."""
         self.notes: list[str] = []
-        self.missing: dict[str, str] = {}
-        """Path of each parameter without any choice, to its annotated kind (or empty)."""
+        self.missing: list[str] = []
+        """Paths of the parameters without any choice."""
         self.names: list[str] = []
         """Names of all parameters."""
         self.dims = list(dict.fromkeys(dim for like in likes.values() for dim in like.dims))
@@ -147,7 +147,7 @@ class Choices:
             return self._add_object(path, parts)
         choices = self._value_choices(path, kind)
         if not choices:
-            self.missing[path] = kind
+            self.missing.append(path)
         return self._add_choices(path, choices)
 
     def _add_default(self, path: str, kind: str, default: Any) -> str | None:
@@ -205,7 +205,7 @@ class Choices:
                 given_parts.append(option.removeprefix(f"{path}.").partition(".")[0])
         names = dict.fromkeys((*sorted(parts, key=parts.__getitem__), *sorted(given_parts)))
         if not names:
-            self.missing[path] = ""
+            self.missing.append(path)
             return ""
         texts = {name: self.add(f"{path}.{name}", None, Parameter.empty, {}) for name in names}
         hint = f"--set {path}.{next(iter(names))}=VALUE changes it"
@@ -251,51 +251,42 @@ class Choices:
         """Choices of a tensor's values, likeliest first, by the type of its `--like` option, else
         by its name. A parameter of the kind `tensors`, or of none, may also be a list of them."""
         like, name = self.likes[path], path.replace(".", "_")
-
-        def choices_of(dtype: str, values: Sequence[str], highs: Sequence[str], label: str) -> list[Choice]:
-            """A choice for each kind of values and each bound. `label`: what they are, for a note."""
-            option = f"--like {path}={','.join(like.dims)}:float32 for others"
-            notes: tuple[str, ...] = ()
-            if label and not like.dtype:
-                notes = (f"{name}: {label}, as its name or use says; {option}",)
-            choices = []
-            for drawn in values:
-                for high in highs:
-                    fields = {"dtype": dtype, "values": drawn, "high": high}
-                    spec = TensorSpec(name=name, dims=like.dims, **fields)
-                    choices.append(Choice(name, (spec,), notes=notes))
-            return choices
-
         # Offsets are seldom bounded by a size of their own; others by any, or by a number.
         is_sorted = bool(OFFSETS.fullmatch(name.lower()))
         highs = sorted(self.dims, key=lambda dim: is_sorted and dim in like.dims)
         highs += [str(v) for v in self.values.values() if isinstance(v, int) and v > 1]
+        highs = [like.high] if like.high else highs
+        # Each draw: element type, kind of values and bound, as in `TensorSpec`.
         is_whole = like.dtype.strip("u").startswith("int")
-        whole = choices_of(like.dtype, ["whole"], [""], "")
-        index = choices_of(
-            like.dtype if is_whole else "int64",
-            ["sorted", "index"] if is_sorted else ["index"],
-            [like.high] if like.high else highs,
-            "whole numbers",
-        )
-        masks = choices_of("bool", ["mask", "mask_out"], [""], "truth values")
-        normal = choices_of(like.dtype, ["normal", "positive"], [""], "")
+        whole_type = like.dtype if is_whole else "int64"
+        ordered, bounded = ([(whole_type, values, high) for high in highs] for values in ("sorted", "index"))
+        index = [*ordered, *bounded] if is_sorted else bounded
+        masks = [("bool", "mask", ""), ("bool", "mask_out", "")]
+        normal = [(like.dtype, "normal", ""), (like.dtype, "positive", "")]
         is_index = bool(is_sorted or INDEX.fullmatch(name.lower()) or like.high)
         if is_whole:
-            ordered = choices_of(like.dtype, ["sorted"], [like.high] if like.high else highs, "")
-            choices = [*index, *whole, *ordered] if is_index else [*whole, *index, *ordered]
+            whole = [(like.dtype, "whole", "")]
+            draws = [*index, *whole, *ordered] if is_index else [*whole, *index, *ordered]
         elif like.dtype:
-            choices = masks if like.dtype == "bool" else normal
+            draws = masks if like.dtype == "bool" else normal
         elif is_index:
-            choices = [*index, *normal]
+            draws = [*index, *normal]
         else:
             is_mask = MASK.fullmatch(name.lower())
-            choices = [*masks, *normal, *index] if is_mask else [*normal, *index, *masks]
+            draws = [*masks, *normal, *index] if is_mask else [*normal, *index, *masks]
+        choices = []
+        for dtype, values, high in draws:
+            notes: tuple[str, ...] = ()
+            if not like.dtype and dtype:
+                label = "truth values" if dtype == "bool" else "whole numbers"
+                option = f"--like {path}={','.join(like.dims)}:float32 for others"
+                notes = (f"{name}: {label}, as its name or use says; {option}",)
+            spec = TensorSpec(name=name, dims=like.dims, dtype=dtype, values=values, high=high)
+            choices.append(Choice(name, (spec,), notes=notes))
         first = choices[0].inputs[0]
         names = [f"{name}_{number}" for number in range(LIST_LENGTH)]
         inputs = tuple(first.model_copy(update={"name": name}) for name in names)
-        notes = (f"{name}: a list of {LIST_LENGTH} tensors",)
-        listed = Choice(f"[{', '.join(names)}]", inputs, notes=notes)
+        listed = Choice(f"[{', '.join(names)}]", inputs, notes=(f"{name}: a list of {LIST_LENGTH} tensors",))
         return [listed] if kind == "tensors" else choices if kind else [*choices, listed]
 
 

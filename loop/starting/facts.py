@@ -125,11 +125,11 @@ def check_results(trial: Trial, sizes: Dims, folder: str) -> None:
     trial.has_outputs = bool(outcome.outputs)
 
 
-def gather_facts(
-    trial: Trial, base: Dims, sizes: Sizes, choices: Choices, notes: list[str], *, is_cuda: bool
-) -> Facts:
-    """The facts for target.yaml, from a few dozen calls. `base`: sizes that run; `choices`: all choices;
-    `is_cuda`: whether the variant is a CUDA kernel. Adds to `notes` each choice that was made, and each guess."""
+def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is_cuda: bool) -> Facts:
+    """The facts for target.yaml, from a few dozen calls. `base`: sizes that run. `choices`: all choices. `is_cuda`:
+    whether the variant is a CUDA kernel. Adds a note on each choice that was made, and on each guess, to
+    `trial.notes`."""
+    notes = trial.notes
     notes += choices.notes
     for path, choice in trial.choices.items():  # Note each choice among several.
         notes += choice.notes
@@ -138,19 +138,19 @@ def gather_facts(
             text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
     is_python = choices.attribute_names is None  # A kernel may be written for sizes given by number.
-    quick, checked = _workloads(trial, base, sizes, notes, vary_fixed=is_python)
+    quick, checked = _workloads(trial, base, sizes, vary_fixed=is_python)
     # Other values and attributes are checked at the sizes whose smallest one is largest.
     check_sizes = max(checked or [base], key=lambda sizes: min(sizes.values(), default=0))
-    attribute_edges = list(_other_attributes(trial, check_sizes, notes))
+    attribute_edges = list(_other_attributes(trial, check_sizes))
     edges = [*checked[:MOST_EDGES], *_other_values(trial, check_sizes), *attribute_edges]
     other_attributes: dict[str, Any] = {}
     for workload in attribute_edges:
         other_attributes |= {name: value for name, value in workload.items() if name in trial.attributes}
     if other_attributes and trial.try_sizes(quick[-1], other_attributes):
         edges.append({**quick[-1], **other_attributes})
-    outputs, updates = _outputs(trial, base, notes)
+    outputs, updates = _outputs(trial, base)
     long = _long_sizes(trial, base, sizes, is_cuda=is_cuda)
-    return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0], notes))
+    return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0]))
 
 
 def _float32_error(trial: Trial, sizes: Dims, drawn: str) -> float:
@@ -165,25 +165,23 @@ def _float32_error(trial: Trial, sizes: Dims, drawn: str) -> float:
     return largest
 
 
-def _tolerance(trial: Trial, sizes: Dims, notes: list[str]) -> float:
+def _tolerance(trial: Trial, sizes: Dims) -> float:
     """The tolerance: larger than the default if the function's own float32 error is, which a note says."""
     try:
         error = _float32_error(trial, sizes, "normal")
     except Exception as problem:
-        notes.append(f"the reference runs in its own types alone, not in float64: {describe_error(problem)}")
+        trial.notes.append(f"the reference runs in its own types alone, not in float64: {describe_error(problem)}")
         return TOLERANCE
     if TOLERANCE_FACTOR * error <= TOLERANCE:
         return TOLERANCE
     tolerance = 10.0 ** math.ceil(math.log10(TOLERANCE_FACTOR * error))
-    notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {error:.1g}")
+    trial.notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {error:.1g}")
     return tolerance
 
 
-def _workloads(
-    trial: Trial, base: Dims, sizes: Sizes, notes: list[str], *, vary_fixed: bool
-) -> tuple[list[Dims], list[Dims]]:
-    """Timed sizes (the largest, and odd ones), and sizes that are only checked. Adds to `notes`.
-    `base`: sizes at which the function runs; `vary_fixed`: whether sizes given by number may vary."""
+def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> tuple[list[Dims], list[Dims]]:
+    """Timed sizes (the largest, and odd ones), and sizes that are only checked; all of them run. `base`: sizes
+    at which the function runs; `vary_fixed`: whether sizes given by number may vary."""
     largest = _largest_sizes(trial, sizes, base)
     names = sizes.varied(vary_fixed=vary_fixed)
     independent: list[str] = []
@@ -208,9 +206,9 @@ def _workloads(
         odd[name] = quarter + (1 if quarter % 2 == 0 else 2)  # No tile divides it.
     quick = [largest, odd] if odd != largest and trial.try_sizes(odd) else [largest]
     if dependent:
-        notes.append(f"not every size of {', '.join(dependent)} runs: those that do are checked")
+        trial.notes.append(f"not every size of {', '.join(dependent)} runs: those that do are checked")
     if not checked:
-        notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
+        trial.notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
     return quick, checked
 
 
@@ -262,7 +260,7 @@ def _long_sizes(trial: Trial, base: Dims, sizes: Sizes, *, is_cuda: bool) -> lis
     return workloads
 
 
-def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
+def _other_attributes(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     """Workloads with another value of each attribute. It has to change the outputs, if possible not their shapes;
     a note names an attribute without such a value. Results go into `trial.outcomes`."""
     usual = trial.run(sizes)
@@ -285,10 +283,12 @@ def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[d
             trial.outcomes.append((sizes, outcome))
             yield {**sizes, name: candidate}
         else:
-            notes.append(f"{name} is always {value!r}: no other value that was tried runs and changes the outputs")
+            trial.notes.append(
+                f"{name} is always {value!r}: no other value that was tried runs and changes the outputs"
+            )
 
 
-def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpec], dict[str, str]]:
+def _outputs(trial: Trial, base: Dims) -> tuple[list[TensorSpec], dict[str, str]]:
     """The outputs; and output to the input that it updates in place, with a note. `base`: sizes that run."""
     outcomes = trial.outcomes or [(base, trial.run(base))]
     first = outcomes[0][1]
@@ -299,7 +299,7 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
         updated = trial.inputs[number]
         updates[f"new_{updated.name}"] = updated.name
         outputs.append(TensorSpec(name=f"new_{updated.name}", dims=updated.dims, dtype=updated.dtype))
-        notes.append(f"{updated.name} is changed in place: `updates` says so")
+        trial.notes.append(f"{updated.name} is changed in place: `updates` says so")
     for output, tensor in first.outputs.items():
         name = output if WORD.fullmatch(output) else f"output_{output}".replace(".", "_")
         name = f"{name}_out" if name in names else name

@@ -40,11 +40,9 @@ variants:
 """
 
 
-def manifest(
-    folder: Path, trial: Trial, facts: Facts, variant: str, notes: Sequence[str], module_names: Mapping[str, str]
-) -> str:
-    """The text of target.yaml. `variant`: the YAML line of the first variant; `notes`: what was guessed.
-    `module_names`: `reference`, `mine` and `inputs` to the name of that module."""
+def manifest(folder: Path, trial: Trial, facts: Facts, variant: str, module_names: Mapping[str, str]) -> str:
+    """The text of target.yaml. `variant`: the YAML line of the first variant. `module_names`: `reference`, `mine`
+    and `inputs` to the name of that module."""
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
     generator = f'generator: {{python: "{module_names["inputs"]}:make"}}   # makes the inputs\n'
     edges = "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
@@ -63,7 +61,7 @@ def manifest(
         tolerance_lines.append(f"  {dtype}: {{atol: {_yaml_scalar(error)}, rtol: {_yaml_scalar(error)}}}")
     return TEXT.format(
         path=MANIFEST,
-        notes="".join(f"# guessed: {note}\n" for note in notes),
+        notes="".join(f"# guessed: {note}\n" for note in trial.notes),
         name=name if name[:1].isalpha() else f"target-{name}".rstrip("-"),
         function=trial.subject.function,
         signature="\n".join(_signature_lines(trial, facts)),

@@ -184,9 +184,8 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     sizes = Sizes(shapes, options.fixed_sizes)
     trial, base_sizes = search_call(subject, choices, sizes)
     check_results(trial, base_sizes, str(options.folder))
-    notes: list[str] = []
     is_cuda = any(name.endswith(".cu") for name in options.files)
-    facts = gather_facts(trial, base_sizes, sizes, choices, notes, is_cuda=is_cuda)
+    facts = gather_facts(trial, base_sizes, sizes, choices, is_cuda=is_cuda)
     # The user's files keep their names: ours give way.
     modules = {}
     for role in MODULE_ROLES:
@@ -199,14 +198,14 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
         outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
         attributes = list(trial.attributes)
         files[writer.name], entry_notes = writer.write(trial.inputs, outputs, attributes)
-        notes += entry_notes
+        trial.notes += entry_notes
     edit = next(iter(variant.copied_files), "") if variant else f"{modules['mine']}.py"
     if variant is None:
         files[edit] = trial.wrapper("Your variant, to be made faster. It begins as the reference")
         fields = f"module: {modules['mine']}, function: {function}"
         variant = FirstVariant(function, f"mine: {{kind: python, device: any, {fields}}}")
-    files[MANIFEST] = manifest(request.folder, trial, facts, variant.yaml_line, notes, modules)
-    return InitAnswer(files=files, edit=edit, notes=tuple(notes))
+    files[MANIFEST] = manifest(request.folder, trial, facts, variant.yaml_line, modules)
+    return InitAnswer(files=files, edit=edit, notes=tuple(trial.notes))
 
 
 def main(request: InitRequest) -> InitAnswer:

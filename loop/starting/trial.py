@@ -184,6 +184,8 @@ class Trial:
         """Whether the function returns outputs, besides inputs that it changes in place."""
         self.outcomes: list[tuple[Dims, Outcome]] = []
         """Sizes that ran, each with the results."""
+        self.notes: list[str] = []
+        """What was guessed from its calls, a sentence each."""
         names = _executed_names(self.wrapper(""), "reference")
         self.function = names[subject.function]
         module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)  # The source of `make` imports it.
