@@ -77,7 +77,8 @@ def fill_placeholders(command: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_unready(campaign: Campaign) -> None:
-    """Raise UsageError if a campaign cannot begin: no such program, or no budget that ends it."""
+    """Raise UsageError if a campaign with a proposer cannot begin: no command, no such program, an unknown
+    placeholder, or dollars as the only budget of a program that does not say what it costs."""
     if not campaign.is_unattended:
         return
     preset = find_preset(campaign.proposer)

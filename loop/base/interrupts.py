@@ -27,7 +27,8 @@ def store_signal_number(number: int) -> None:
 
 
 def _store_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: store the first signal. A second one, a second later, kills this process and children."""
+    """Signal handler: store the first signal. A further one, more than `SAME_SIGNAL_S` later, kills this process
+    and its children."""
     if not _signal_state.number:
         _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
     elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
@@ -39,7 +40,8 @@ def _store_signal(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def signals_as_flags() -> Iterator[None]:
-    """Store signals as flags in this block, for `raise_if_signalled`. Raises Stopped for one not yet reported."""
+    """Store signals as flags in this block, for `raise_if_signalled`. At its end, raises Stopped for one that was
+    not reported. Inside another such block it changes nothing."""
     if _signal_state.is_active:
         yield
         return

@@ -161,7 +161,9 @@ class Project:
 
 
 def find_project(target: Path | None, current_folder: Path) -> Project:
-    """The project of `target` (folder or manifest), else `current_folder`, else the bundled. UsageError: none."""
+    """The project of `target` (folder or manifest), else `current_folder`, else the bundled. Sessions of a target
+    that ships or that `loop` made are stored with the checkout or the current folder, others with their target.
+    Raises UsageError if `target` has no manifest."""
     is_in_checkout = _is_in_checkout(current_folder)
     sessions_parent = PACKAGE.parent if is_in_checkout else current_folder.absolute()
     default_sessions = _sessions_folder(sessions_parent)
@@ -180,7 +182,8 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
 
 
 def require_named_target(target: Path | None, current_folder: Path, verb: str) -> None:
-    """Raise UsageError if no target is named or here: outside the checkout, the bundled one is no default."""
+    """Raise UsageError if no target is named or here, for commands that edit or search one: outside the checkout,
+    the bundled one is no default. `verb`: what the command does, for the message."""
     is_bundled = target is None and find_project(None, current_folder).bundled
     if is_bundled and not _is_in_checkout(current_folder):
         own_target = f"loop's own is --target {shipped(BUNDLED_TARGET)}"

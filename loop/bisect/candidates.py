@@ -24,7 +24,7 @@ from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository import reading
-from loop.repository.git import git, read_bytes
+from loop.repository.git import git, git_bytes
 from loop.repository.reading import changed_lines
 from loop.repository.worktree import MissingSubmodule, Worktree, require_repository
 from loop.workers.bench import Bench
@@ -216,7 +216,7 @@ class Builder:
                 if manifest in dict(line.uncommitted_files).values():  # Then git lacks the object.
                     content = (line.folder / MANIFEST).read_bytes()
                 else:
-                    content = read_bytes(line.top, "cat-file", "blob", manifest)
+                    content = git_bytes(line.top, "cat-file", "blob", manifest)
                 document = load_yaml(content.decode(errors="replace"))
                 target = parse(Target, replace(document, data=upgrade(Target, document.data)))
                 shared = target.model_dump(mode="json", include={"tuning", "devices"})

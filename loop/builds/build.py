@@ -91,7 +91,8 @@ def compiler_failure(completed: Completed, verb: str) -> BuildFailed:
 
 
 def first_error(log: str) -> str | None:
-    """The first error in a compiler's log, as `file:line:col: text`; None if there is none."""
+    """The first error in a compiler's log, as `file:line:col: text`; of a linker, or one of
+    another form, its line; None if there is none."""
     for line in log.splitlines():
         match = GCC_ERROR.match(line) or NVCC_ERROR.match(line)
         if match:
@@ -291,7 +292,8 @@ Buildable = CAbiVariant | PythonVariant
 
 
 def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
-    """The named variants that are built from the target's files; compiled ones for the GPU here."""
+    """The named variants that are built from the target's files, by name; compiled ones for the GPU here. Left
+    out: commands, and Python variants without a file of the target."""
     chosen: dict[str, Buildable] = {}
     for name in names:
         variant = bench.target.variants[name]
@@ -316,7 +318,8 @@ class ScannedSources:
 
 
 def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, ScannedSources]:
-    """Ask the compiler which files it would read (Python: see imports). BuildFailed if one is missing."""
+    """The files from which a variant would be built: of compiled code by its preprocessor, of Python by its
+    imports. Raises BuildFailed if the compiler, a source or a header is missing."""
     if isinstance(variant, PythonVariant):
         files = find_used_files([variant.module], folder)
         return ScannedSources(hash_files((folder / file for file in files), folder), (), files, files)
@@ -459,8 +462,9 @@ class FileChanged(Exception):
 def build(
     name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, Build]:
-    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler.
-    Raises BuildFailed with the first error's file and line."""
+    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler, in seconds. Builds
+    again, `MAX_TRIES` times at most, if a file changes meanwhile. Raises BuildFailed with the first error's file
+    and line."""
     if isinstance(variant, PythonVariant):
         return build_python(name, variant, folder, cache)
     if (cached := find_build(name, variant, folder, cache=cache, include=include)) is not None:

@@ -294,7 +294,8 @@ def _refuse_misfit(definition: Definition, workload: TraceWorkload, document: Do
 
 def _parse_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
     """Check a definition and parse its reference. `document`: the definition's, for complaints. Raises
-    DefinitionError for unknown types and inconsistent names."""
+    DefinitionError for unknown types, inconsistent names, and a reference without a `run` of these inputs or
+    without the generator that the definition names."""
     complaints = []
     for field, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
         for name, spec in specs.items():
@@ -435,7 +436,8 @@ def _unit_text(definition: Definition, solution: Solution, source: str, scalars:
 
 
 def build_recipe(solution: Solution, folder: str) -> dict[str, Any]:
-    """Compiler and flags; `folder`: the solution's, in the target. UsageError without torch headers."""
+    """The build recipe of a solution in C++ (g++) or CUDA (nvcc): torch's headers and libraries, and its own
+    options. `folder`: the solution's, in the target. Raises UsageError without torch headers."""
     spec = importlib.util.find_spec("torch")
     torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():

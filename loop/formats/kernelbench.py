@@ -45,7 +45,8 @@ def claims(path: Path) -> str | None:
 
 
 def load(path: Path, why: str) -> model.ForeignTask:
-    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
+    """Read one task; `why`: how it was recognised. Its hints name random values in `forward`, and a ModelNew in
+    the task's own file. Raises DefinitionError with the line."""
     module = python_text.read_module(path)
     _check_module(module)
     nodes = list(ast.walk(module.tree))
@@ -106,7 +107,8 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
 
 
 def _check_module(module: Module) -> None:
-    """Raise DefinitionError unless the file defines `Model`, `get_inputs` and `get_init_inputs`."""
+    """Raise DefinitionError unless the file defines `Model`, `get_inputs` and `get_init_inputs`. The two functions
+    have to work without arguments; `Model`, if it is a class there, needs a base and a `forward`."""
     for name in REQUIRED_NAMES:
         if not module.defines(name):
             kind = f"class {name}" if name == "Model" else f"def {name}()"

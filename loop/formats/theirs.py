@@ -137,7 +137,7 @@ def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[Evaluator
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
-    """`right` if the answer compiled and every trial agreed."""
+    """`right` if the answer compiled and every trial agreed, else `wrong`; `failed` if the result is no report."""
     _, _, result = results[-1]
     report = json.loads(result)
     if not isinstance(report, dict):
@@ -177,7 +177,8 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep
 
 
 def _read_gpumode(results: StepResults) -> Verdict:
-    """`right` if both runs wrote `check: pass`; each line of a result file is `key: value`."""
+    """`right` if both runs wrote `check: pass`; `failed` if one wrote no check, else `wrong`, with its first
+    error. Each line of a result file is `key: value`."""
     values_by_mode = {}
     for step, _, text in results:
         lines = (line.partition(": ") for line in text.splitlines() if ": " in line)

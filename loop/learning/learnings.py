@@ -35,7 +35,8 @@ def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
 
 
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
-    """Status and reason of a session, by its verdicts, then its steps; failed outranks aborted, then paused."""
+    """Status and reason of a session, by its verdicts, then its steps; failed outranks aborted, then paused. It is
+    `skipped` if no step had anything to do, `aborted` if none has ended."""
     for verdict in verdicts:
         name = verdict.variant
         if verdict.verdict in ("incorrect", "invalid"):

@@ -331,7 +331,8 @@ def _has_bisected(row: SessionRow) -> bool:
 
 
 def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """If the last session failed with an error: mend its most frequent failure. Nothing otherwise."""
+    """If the last session failed, and not by a wrong or slower variant: mend the one of its failures that occurred
+    in most sessions."""
     last_row = rows[-1] if rows else None
     if last_row is None or last_row.status != "failed" or not last_row.failures:
         return

@@ -35,7 +35,8 @@ class SessionUse:
     """Use of other machines that ran the session's jobs and have a price of their own."""
 
     def price_at(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
-        """A charge for each resource at the rate card's prices, or why it has no figure."""
+        """A charge for each resource at the rate card's prices, or why it has no figure. Of AI what agents
+        reported or the user stated counts; only if there is neither, the card's hourly rate."""
         rates = charged_rates(card, self.device, self.gpu)
         for rate in rates:
             yield _hourly_charge(rate, max(self.seconds, rate.minimum_s))

@@ -258,7 +258,8 @@ def measured_stop(
 
 
 def current_restart_s(finished: Sequence[Finished]) -> float | None:
-    """Seconds from start to first measurement in this session; None if a build came from the cache."""
+    """Seconds of environment, build, verification and measurement in this session; None if a build came from the
+    cache, or one of them has not passed."""
     passed = [step for step in latest_attempts(finished) if step.status == "passed"]
     for build_step in passed:
         output = read_output(build_step, BuildOutput)
@@ -298,7 +299,7 @@ def weigh_leaving(
 
 
 def gap_hours(rows: Iterable[SessionRow]) -> float | None:
-    """Median hours between a session's end and the next one's start; None without a gap."""
+    """Median hours between a session's end and the next one's start, of the latest; None if none was apart."""
     spans = [(row.started.timestamp(), row.seconds) for row in rows if row.started and row.seconds]
     latest_spans = sorted(spans)[-MOST_RESTARTS - 1 :]
     gaps_h = []
@@ -380,7 +381,8 @@ def check_stop_rules(
 
 
 def check_progress(rows: Sequence[SessionRow]) -> StopRule:
-    """Stop rule: two sessions with nothing newly correct and no new best ratio beyond noise."""
+    """Stop rule: the last two sessions brought nothing newly correct and no new best ratio beyond noise. Unknown
+    with less than three sessions, as they need one to compare with."""
     rule = f"{IDLE_SESSIONS} sessions without measurable progress"
     if len(rows) <= IDLE_SESSIONS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
@@ -419,7 +421,8 @@ def check_budget(rows: Sequence[SessionRow], budget_s: float | None, used_s: flo
 
 
 def check_correctness(rows: Sequence[SessionRow]) -> StopRule:
-    """Stop rule: a correct variant became incorrect after its files changed."""
+    """Stop rule: a variant that is incorrect in the last session was timed and correct in the one before that had
+    it, on other files. Unknown with less than two sessions."""
     rule = "a fix that worsens correctness"
     if len(rows) < 2:
         return StopRule(rule=rule, holds=None, why="there is no session to compare with")
@@ -444,7 +447,8 @@ class KeepTerms(Model):
 
 
 def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOutput]:
-    """Weigh keeping the GPU against stopping it, by measured restart and price; a gap if either is unknown."""
+    """Weigh keeping the GPU against stopping it, by measured restart and price. If either is unknown, the step has
+    nothing to do, and its output names that as not exercised."""
     yield from ()
     card, gpu, stop, usd_per_hour = context.task.card, next(iter(context.task.machine.gpus), None), None, 0.0
     rate = rate_for_gpu(card, gpu) if card else None

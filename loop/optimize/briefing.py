@@ -138,8 +138,8 @@ def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Workt
 
 
 def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
-    """The timing with most time to save, of the variants that may be edited, and all speeds of its variant; None
-    without any speed."""
+    """The timing with most time to save, of the main variants that may be edited (of others if there is none), and
+    all speeds of its variant against the baseline; None without any speed."""
     bench, variants = context.bench, context.bench.target.variants
     measured = SessionChanges(context.finished).measured_by_variant
     worst: dict[str, Measurement] = {}
@@ -431,7 +431,8 @@ class CampaignSpent:
 
 
 def sum_spending(context: Context) -> CampaignSpent:
-    """What the campaign has spent and gained so far."""
+    """What the campaign has spent and gained so far. Dollars: what AI is known to have cost, and the machine's
+    price for the time of all ended steps, with hosts."""
     changes, proposals = (
         SessionChanges(context.finished),
         read_proposals(workshop_of(context).briefs_folder.parent),

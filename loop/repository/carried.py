@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
-from loop.repository.git import OFFLINE, git, read_bytes
+from loop.repository.git import OFFLINE, git, git_bytes
 
 LOCK_ENDINGS = (".lock", ".tmp")
 GIT_ENTRIES = ("HEAD", "packed-refs", "index", "shallow", "info", "logs", "lfs", "objects", "refs", "reftable")
@@ -65,7 +65,7 @@ def _quoted(text: str) -> str:
 def _work_tree_files(root: Path) -> Iterator[str]:
     """Files that git does not ignore, nested repositories included; all files outside git."""
     try:
-        listed = read_bytes(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        listed = git_bytes(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except LoopError:
         yield from _files_below(root, root)
         return

@@ -37,11 +37,11 @@ REPOSITORY_VARIABLES = (
 
 
 def git(folder: Path, *arguments: str, **options: Any) -> str:
-    """Run git in `folder` and return its output as text. Options and errors: see `read_bytes`."""
-    return read_bytes(folder, *arguments, **options).decode(errors="surrogateescape")
+    """Run git in `folder` and return its output as text. Options and errors: see `git_bytes`."""
+    return git_bytes(folder, *arguments, **options).decode(errors="surrogateescape")
 
 
-def read_bytes(
+def git_bytes(
     folder: Path,
     *arguments: str,
     index: Path | None = None,
@@ -71,7 +71,7 @@ def read_bytes(
 
 
 def author_variables(folder: Path) -> dict[str, str]:
-    """The user's name and address from git, as variables for a commit; empty if git knows none."""
+    """The user's name and address from git, as variables for a commit; empty, with a remark, if git knows none."""
     name, address = (
         os.environ.get(variable) or git(folder, "config", "--get", "--default=", setting).strip()
         for variable, setting in (("GIT_AUTHOR_NAME", "user.name"), ("GIT_AUTHOR_EMAIL", "user.email"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from loop.base.errors import LoopError, UsageError, WorkFailed, remove_escapes
 from loop.model.bisect import Candidate
 from loop.model.record import Revision
-from loop.repository.git import git, read_bytes
+from loop.repository.git import git, git_bytes
 
 MAX_CHANGED = 20
 UNCOMMITTED_MESSAGE = "The checkout as it stood, with its uncommitted changes"
@@ -84,7 +84,7 @@ def is_revertible(folder: Path, commit: str) -> bool:
     top = root_of(folder) or folder
     try:
         change = git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
-        read_bytes(top, "apply", "--check", "--index", "--reverse", "-", stdin=change)
+        git_bytes(top, "apply", "--check", "--index", "--reverse", "-", stdin=change)
     except LoopError:
         return False
     return True
@@ -203,12 +203,12 @@ def checkout_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
 def read_patch(folder: Path, older: str, *newer: str) -> str:
     """The patch text between two commits, or from one to the checkout, only for files below `folder`."""
     options = ("--no-ext-diff", "--no-textconv", "--no-color")
-    return read_bytes(folder, "diff", *options, older, *newer, "--", ".").decode(errors="replace")
+    return git_bytes(folder, "diff", *options, older, *newer, "--", ".").decode(errors="replace")
 
 
 def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
     """Commits that `git log` lists for the arguments `log_arguments`, oldest first."""
-    log = read_bytes(folder, "log", "-z", "--reverse", f"--format={LOG_FORMAT}", *log_arguments)
+    log = git_bytes(folder, "log", "-z", "--reverse", f"--format={LOG_FORMAT}", *log_arguments)
     words, size = log.decode(errors="replace").split("\0"), LOG_FORMAT.count("%x00") + 1
     for start in range(0, len(words) - 1, size):
         commit, tree, parents, author, date, subject = words[start : start + size]

@@ -16,7 +16,7 @@ from loop import __version__
 from loop.base.documents import sums
 from loop.base.documents.files import file_error
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
-from loop.repository.git import author_variables, git, read_bytes
+from loop.repository.git import author_variables, git, git_bytes
 from loop.repository.reading import UNCOMMITTED_MESSAGE, object_hashes, parse_numstat, root_of
 
 SUBMODULE_MODE = "160000"
@@ -100,7 +100,7 @@ class Worktree:
     def patch(self, base: str = "HEAD") -> bytes:
         """The patch from commit `base` to the current files, for `git apply` at the top folder."""
         self._register_new_files()
-        return read_bytes(self.root, "diff", *PATCH_OPTIONS, base, *EDIT_PATHS)
+        return git_bytes(self.root, "diff", *PATCH_OPTIONS, base, *EDIT_PATHS)
 
     def _register_new_files(self) -> None:
         """Make `git diff` show files that are not tracked yet, without adding their content."""

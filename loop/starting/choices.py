@@ -77,8 +77,8 @@ class Choices:
         attribute_names: Sequence[str] | None = None,
     ) -> None:
         """`likes`, `values`: path of a parameter (`x`, `config.eps`) to its `--like` option or its
-        `--set` value; `attribute_names`: numbers that a kernel or program takes: these alone become
-        attributes; None: any."""
+        `--set` value; `attribute_names`: numbers that a kernel takes: these alone become
+        attributes; None: any, for a Python function."""
         self.likes, self.values, self.attribute_names = likes, values, attribute_names
         self.by_path: dict[str, list[Choice]] = {}
         """Path of a parameter to its choices, the likeliest first."""
@@ -313,7 +313,9 @@ def parameters(function: Any) -> list[Parameter]:
 
 
 def kind_of(annotation: Any) -> tuple[str, Any]:
-    """Parse an annotation: its kind (empty: unknown), and of `class` the class."""
+    """The kind of an annotation, and of `class` the class. Kinds: `tensor`, `bool`, `int`, `float`, `str`;
+    `tensors` and `ints` for lists or tuples of them, `other` for other ones; `class`; empty if it tells
+    nothing."""
     arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return kind_of(next(argument for argument in arguments if argument is not type(None)))

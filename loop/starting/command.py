@@ -1,4 +1,4 @@
-"""`loop init`: make a first target from a PyTorch function or module, a kernel or a program.
+"""`loop init`: make a first target from a PyTorch function or module, or a kernel.
 
 `loop` copies the user's files and the local files that they import or include. It calls the function in a
 separate process to learn its inputs and outputs. It runs no other code of the user.
@@ -31,7 +31,7 @@ class MadeTarget(Printed):
     target: str
     files: tuple[str, ...]
     edit: str = ""
-    """The file to edit: a copy of the user's kernel, or the function to replace. Empty for a program."""
+    """The file to edit: a copy of the user's kernel, or the function to replace."""
     notes: tuple[str, ...] = ()
     """Facts that were guessed, left at their default or not found."""
     next: tuple[str, ...]
@@ -49,7 +49,8 @@ class MadeTarget(Printed):
 
 
 def init(request: InitRequest) -> MadeTarget:
-    """Write a target, ready to verify and measure. Raises UsageError if options are missing."""
+    """Write a target, ready to verify and measure. Raises UsageError if the folder has files, options are missing,
+    or the function does not run."""
     folder = request.folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         hint = request.command_line(folder=folder / "target")

@@ -154,7 +154,8 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is
 
 
 def _float32_error(trial: Trial, sizes: Dims, drawn: str) -> float:
-    """Largest error of float32 results, relative to 1 + |float64 result|; errors not finite count as 0."""
+    """Largest error of float32 results, relative to 1 + |float64 result|; errors not finite count as 0.
+    Raises what the function raises."""
     exact_results, largest = trial.run(sizes, drawn=drawn, as_float64=True).results, 0.0
     for name, result in trial.run(sizes, drawn=drawn).results.items():
         exact = exact_results.get(name)

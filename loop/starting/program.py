@@ -39,8 +39,9 @@ MODULE_ROLES = ("reference", "mine", "inputs")
 
 
 def find_subject(options: InitOptions, function: str, choices: Choices) -> Subject:
-    """Find the user's function, and collect the choices of its arguments. `function`: the target's
-    name for it. Raises UsageError."""
+    """Import the user's function, class or method (`Scaler.apply`), and add its parameters to `choices`. Of a
+    module `forward` is called, of another class the method or `__call__`. `function`: the target's name for it.
+    Raises UsageError if there is no such thing."""
     module, name = options.module, options.name
     member: Any
     try:

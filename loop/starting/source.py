@@ -96,7 +96,8 @@ class EntryWriter:
     """Parameter to its `--set` value, for parameters that the reference does not take."""
 
     def with_dtypes(self, likes: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
-        """The inputs, those without element type with that of the parameter of equal name, else by order."""
+        """The inputs; one without element type gets that of the C parameter of equal name, else in the same place.
+        It stays empty for float32, the workload's type."""
         dtype_by_name = {pointer.name: pointer.dtype or "" for pointer in self.function.pointers}
         const_dtypes = [pointer.dtype or "" for pointer in self.function.pointers if pointer.is_const]
         dtype_by_order = dict(zip(likes, const_dtypes or dtype_by_name.values(), strict=False))

@@ -107,7 +107,8 @@ def names_error(line: str) -> bool:
 
 
 def normalise_line(line: str) -> str:
-    """Normal form of a line: everything that differs between machines or runs is replaced."""
+    """Normal form of a line, `MAX_FINGERPRINT` characters at most: what differs between machines or runs is
+    replaced, what stands before the error is cut. Lack of memory has one form, whoever reports it."""
     text = remove_escapes(line[:MAX_LINE])
     if OUT_OF_MEMORY.search(text):
         return "CUDA out of memory" if "cuda" in text.lower() else "out of memory"

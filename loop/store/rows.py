@@ -146,7 +146,8 @@ def _fields_of_record(record: SessionRecord) -> dict[str, object]:
 
 
 def verdict_fields(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The row's fields from its verdicts: `ratios`, `inconclusive`, `regressed`, `incorrect`."""
+    """The row's fields from its verdicts: `ratios` (variant to the geometric mean of its ratios to the baseline),
+    and the variants that are `inconclusive`, `regressed` (slower than the known good) or `incorrect`."""
     ratios: dict[str, list[float]] = {}
     for verdict in verdicts:
         if verdict.ratio is not None and verdict.against == "baseline":

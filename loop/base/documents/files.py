@@ -118,7 +118,7 @@ def to_plain(value: Any) -> Any:
 
 
 def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
-    """SHA-256 (hex) of one content, or of several contents in order."""
+    """SHA-256 (hex) of one content, or of several in order, each with its length."""
     import hashlib
 
     def as_bytes(part: str | bytes) -> bytes:

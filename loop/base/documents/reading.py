@@ -366,7 +366,8 @@ def _make_complaints(
 
 
 def _place_of_mistake(data: Any, mistake: Any) -> Place:
-    """Keys and indices in a pydantic error's `loc`, which also names union branches: ("run", "tuple", 0)."""
+    """Keys and indices of a pydantic error's place in `data`. Its `loc` also names union branches, which are left
+    out: ("run", 0) of ("run", "tuple", 0). Of a missing field: the place of what lacks it."""
     place: list[str | int] = []
     # Of a missing field, the last part is its name.
     for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:

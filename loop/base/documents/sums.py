@@ -59,7 +59,8 @@ def append_sealed(path: Path, text: str) -> None:
 
 
 def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
-    """Read lines of `append_sealed` as models; leave out damaged ones, with a remark on stderr. Raises OSError."""
+    """Read lines of `append_sealed` as models; leave out damaged ones and a last one without end, with a remark on
+    stderr. Raises OSError."""
     *lines, partial_line = read_regular(path).split(b"\n")
     if not lines and not partial_line:
         remark_once(f"{path}: damaged: empty, what it held is lost")
