@@ -31,7 +31,6 @@ from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_te
 from loop.jobs.remote import LOOP_FOLDER, HostEntry, Unreachable, retry_unreachable
 from loop.jobs.ssh import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.learning.next_plan import sessions_needed
-from loop.jobs.remote_jobs import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.library import trust
 from loop.library.hosted import HOSTS_FILE, read_terms
 from loop.library.rates import rates
