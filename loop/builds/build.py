@@ -181,12 +181,17 @@ def _imported_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((f"{prefix}{alias.name}", node.level) for alias in node.names)
 
 
+def _parse(content: bytes) -> ast.Module:
+    """Syntax tree of Python code, without the warnings on it. Raises as `ast.parse`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(content)
+
+
 def _parse_file(path: Path) -> ast.Module:
     """Syntax tree of a file; empty if the file cannot be parsed."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(path.read_bytes())
+        return _parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
 
@@ -218,9 +223,7 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
 def _require_python(file: str, content: bytes) -> None:
     """Raise BuildFailed, with the line, for a file that Python cannot parse."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(content)
+        _parse(content)
     except SyntaxError as error:
         line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
         raise BuildFailed(line, "mend the line named above", f"{line}\n{error.text or ''}") from error
@@ -462,9 +465,8 @@ class FileChanged(Exception):
 def build(
     name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, Build]:
-    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler, in seconds. Builds
-    again, `MAX_TRIES` times at most, if a file changes meanwhile. Raises BuildFailed with the first error's file
-    and line."""
+    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler, in seconds. Tries
+    again if a file changes meanwhile. Raises BuildFailed with the first error's file and line."""
     if isinstance(variant, PythonVariant):
         return build_python(name, variant, folder, cache)
     if (cached := find_build(name, variant, folder, cache=cache, include=include)) is not None:

@@ -120,11 +120,9 @@ def files_in_flags(variant: CAbiVariant, folder: Path) -> list[str]:
     return [*options, *(word for word in words if word and (folder / word).is_file())]
 
 
-def shadowing_paths(
-    variant: CAbiVariant, files: Iterable[str], include: Path, libraries: Iterable[str]
-) -> set[str]:
+def shadowing_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loaded: Iterable[str]) -> set[str]:
     """Paths where a new file would shadow a file that the build read: each name in each search
-    folder. `files`: headers and sources. `libraries`: those that the loader takes."""
+    folder. `files`: headers and sources. `loaded`: libraries that the loader takes."""
     flags, files_read = variant.build.flags, list(files)
     header_folders = [os.path.dirname(source) for source in variant.sources]
     header_folders += [*_flag_values(flags, HEADER_FLAGS), str(include)]
@@ -139,7 +137,7 @@ def shadowing_paths(
     words = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag)]
     run_folders = [word for word in words if "/" in word]
     for folder in (*run_folders, *_folders_in("LD_LIBRARY_PATH")):
-        paths |= {os.path.join(folder, os.path.basename(name)) for name in libraries}
+        paths |= {os.path.join(folder, os.path.basename(name)) for name in loaded}
     return paths
 
 

@@ -232,23 +232,18 @@ def what_runs(project: Project) -> Iterator[str]:
             yield f"{word}: Python {function.python}"
     yield from (f"property: Python {name}" for name in target.properties)
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
-    yield from _component_lines(target)
+    for name, component in target.components.items():
+        called = filter(None, (component.reference, component.plain, component.inputs, component.form))
+        python = ", ".join(function.python for function in called)
+        flags_text = f", built with {' '.join(component.flags)}" if component.flags else ""
+        for compiled in component.variants:
+            symbol = component.entry_in(compiled)
+            yield f"component {name}: calls {symbol} of {compiled}{flags_text}; Python {python}"
     if folder := project.definitions_folder("patterns"):
         yield from _command_lines(read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml")))
     if folder := project.definitions_folder("templates"):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             yield f"template {path.relative_to(folder)}: content {content_hash(path.read_bytes())}"
-
-
-def _component_lines(target: Target) -> Iterator[str]:
-    """One line per component and variant: the exported function and the Python functions that its check calls."""
-    for name, component in target.components.items():
-        functions = filter(None, (component.reference, component.plain, component.inputs, component.form))
-        python = ", ".join(function.python for function in functions)
-        flags_text = f", built with {' '.join(component.flags)}" if component.flags else ""
-        for variant in component.variants:
-            symbol = component.entry_in(variant)
-            yield f"component {name}: calls {symbol} of {variant}{flags_text}; Python {python}"
 
 
 def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:

@@ -129,13 +129,19 @@ class Prices(Printed):
 
 
 def show_costs(target: Path | None) -> Ledger:
-    """Each session's cost, the sums, the measured savings, and resources without a figure."""
+    """Each session's cost, the sums, the measured savings, and resources without a figure. A session that never
+    closed is charged for the steps in its journal."""
     this_project = find_project(target, Path.cwd())
     entries = index.entries(this_project.sessions)
     card, rows = rates(this_project), []
     for row in (entry.row for entry in entries if entry.row is not None):
-        is_open = row.status is None and not row.recorded
-        rows.append(_charge_open_session(row, card) if is_open else row)
+        if row.status is None and not row.recorded:
+            seconds = sum(run.seconds for run in row.runs)
+            use = SessionUse(seconds=seconds, device=row.device, gpu=row.environment.gpu, hosts=row.hosts)
+            bill = make_bill(use, card.with_waiting_person(row.attended))
+            fields = {"charges": bill.charges, "unmeasured": bill.unmeasured, "usd": bill.usd}
+            row = row.model_copy(update={**fields, "seconds": seconds, "notes": (NEVER_CLOSED,)})
+        rows.append(row)
     return make_ledger(rows, {entry.folder: entry.problem for entry in entries if entry.problem})
 
 
@@ -154,15 +160,6 @@ def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
         notes=tuple(cost_notes(rows)),
         damaged=damaged,
     )
-
-
-def _charge_open_session(session: SessionRow, card: RateCard) -> SessionRow:
-    """The row of a session that never closed, with charges for the steps in its journal."""
-    seconds = sum(run.seconds for run in session.runs)
-    use = SessionUse(seconds=seconds, device=session.device, gpu=session.environment.gpu, hosts=session.hosts)
-    bill = make_bill(use, card.with_waiting_person(session.attended))
-    fields = {"charges": bill.charges, "unmeasured": bill.unmeasured, "usd": bill.usd}
-    return session.model_copy(update={**fields, "seconds": seconds, "notes": (NEVER_CLOSED,)})
 
 
 def sum_costs(name: str, sessions: Sequence[SessionRow]) -> Costs:

@@ -23,6 +23,7 @@ from loop.model.base import Model
 from loop.model.campaign import Campaign, Proposal
 from loop.model.change import Brief, BriefOutput, Standing, TriedChange, hosts_of, kept_gains
 from loop.model.measurement import Measurement
+from loop.model.output import outputs_by_run
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
 from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_beforehand
@@ -113,28 +114,20 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     yield Tick("preparing the worktree")
     tree = session_worktree(context, workshop)
     if tree is None:
-        tree = yield from _create_worktree(context, focus.variant)
+        tree = worktree.make_from_checkout(context.task.folder, workshop.worktree)
+        error = yield from compiler_errors(context, focus.variant, tree)  # Of the unchanged variant.
+        if error:
+            tree.remove()
+            message = f"{focus.variant} cannot be edited in a worktree: {error.splitlines()[0]}"
+            hint = "what it is built from has to be in git or beside its sources: no submodules, no ignored headers"
+            raise WorkFailed(message, hint)
+        tree.note_owner(workshop.briefs_folder.parent)
     brief = yield from _write_brief(context, focus, standings, tree, arguments)
     if context.task.campaign.is_unattended:
         return (yield from offer_candidate(context, brief, tree, arguments.gain))
     result = _accept_edit(context, brief, tree)
     error = "" if result.paused else (yield from compiler_errors(context, brief.variant, tree))
     return _pause(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else result
-
-
-def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Worktree]:
-    """Create the session's worktree. Raises WorkFailed if the unchanged variant does not compile there."""
-    workshop = workshop_of(context)
-    tree = worktree.make_from_checkout(context.task.folder, workshop.worktree)
-    error = yield from compiler_errors(context, name, tree)
-    if error:
-        tree.remove()
-        raise WorkFailed(
-            f"{name} cannot be edited in a worktree: {error.splitlines()[0]}",
-            hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
-        )
-    tree.note_owner(workshop.briefs_folder.parent)
-    return tree
 
 
 def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
@@ -479,9 +472,10 @@ def offer_candidate(
     ordered, not_faster, jobs = yield from compare_beforehand(context, tree, unjudged, least_gain)
     # With jobs, a conflicting edit has already lost to the kept one, so it does not replace it.
     first_base = "" if terms.executor else changes.first_base
+    digests = {past.digest for _, past in outputs_by_run(context.finished, BriefOutput) if past.digest}
     edit = None
     for candidate in ordered:
-        proposal = apply_proposal(tree, candidate, changes.judged_patch_hashes, first_base)
+        proposal = apply_proposal(tree, candidate, digests, first_base)
         unreported[proposal.number] = proposal
         if proposal.ended == "edited":
             edit = save_edit(workshop, brief, tree)

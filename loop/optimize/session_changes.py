@@ -63,11 +63,6 @@ class SessionChanges:
         return tuple(latest[number] for number in sorted(latest))
 
     @property
-    def judged_patch_hashes(self) -> set[str]:
-        """Hashes of the patches judged so far, the current one included."""
-        return {brief.digest for _, brief in outputs_by_run(self.finished, BriefOutput) if brief.digest}
-
-    @property
     def count_since_last_kept(self) -> int:
         """Number of candidates that were judged or refused since the last kept change."""
         count = 0

@@ -271,16 +271,16 @@ def _other_attributes(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
             candidates = [not value]
         elif isinstance(value, int):
             candidates = [value + 1, value * 2, value // 2, value - 1, 0, 1]
-        effective: list[tuple[Scalar, Outcome]] = []
+        effective: list[tuple[bool, Scalar, Outcome]] = []  # Whether it changes shapes, value and results.
         for candidate in candidates:
             with suppress(Exception):
                 outcome = trial.run(sizes, attributes={name: candidate})
                 has_all_outputs = outcome.outputs.keys() == usual.outputs.keys()
                 if has_all_outputs and outcome.is_finite and not usual.equals(outcome):
-                    effective.append((candidate, outcome))
+                    shapes = [(usual.outputs[key].shape, tensor.shape) for key, tensor in outcome.outputs.items()]
+                    effective.append((any(a != b for a, b in shapes), candidate, outcome))
         if effective:
-            effective.sort(key=lambda entry: entry[1].shapes != usual.shapes)
-            candidate, outcome = effective[0]
+            _, candidate, outcome = min(effective, key=lambda entry: entry[0])
             trial.outcomes.append((sizes, outcome))
             yield {**sizes, name: candidate}
         else:

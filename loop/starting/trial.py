@@ -149,11 +149,6 @@ class Outcome:
         return self.outputs | {f"#{number}": tensor for number, tensor in self.changed.items()}
 
     @property
-    def shapes(self) -> list[torch.Size]:
-        """Shapes of the outputs."""
-        return [tensor.shape for tensor in self.outputs.values()]
-
-    @property
     def is_finite(self) -> bool:
         """Whether no result holds NaN or infinity."""
         return all(bool(tensor.isfinite().all()) for tensor in self.results.values())
