@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Literal, TypeVar
@@ -87,7 +86,6 @@ class EvaluatorStep:
     """The file for the evaluator's result."""
 
 
-RunCommand = Callable[..., Generator[Tick, None, Completed]]
 StepResults = list[tuple[EvaluatorStep, Completed, str]]
 """Each step that ran, its ended process and the text of its result file; the last may have failed."""
 
@@ -338,11 +336,11 @@ def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, st
 NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
-def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
-    """Let the task's own evaluator judge an answer, in a temporary folder. The verdict is `not available` without
-    the GPU or the checkout that it needs, and `tampered` if the answer changed its files. Raises UsageError if
-    the named checkout is no folder."""
-    checkout = request.evaluator
+def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
+    """Let the evaluator of the task's format judge an answer, in a temporary folder. The verdict is `not
+    available` without the GPU or the checkout that it needs, and `tampered` if the answer changed its files.
+    Raises UsageError if the named checkout is no folder."""
+    checkout, evaluator = request.evaluator, EVALUATORS[request.task.format]
     if checkout is not None and not checkout.is_dir():
         raise UsageError(f"{checkout}: no checkout of its evaluator there", hint=EVALUATOR_HINT)
     if evaluator.needs_cuda(request.task) and not request.has_gpu:
@@ -359,8 +357,7 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
         steps = evaluator.make_steps(request, folder)
         watched += [*request.task.files, *sorted(folder.rglob("*"))]
         digests = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
-        run_command = partial(run, cwd=folder, env=environment, note="their evaluator")
-        verdict = yield from _run_steps(evaluator, steps, run_command, request.limit_s)
+        verdict = yield from _run_steps(request, steps, folder, environment)
         changed = []  # By the answer: then the verdict is not trusted.
         for path, digest in digests.items():
             if not path.is_file() or content_hash(path.read_bytes()) != digest:
@@ -375,13 +372,17 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
 
 
 def _run_steps(
-    evaluator: Evaluator, steps: list[EvaluatorStep], run_command: RunCommand, limit_s: float
+    request: ForeignAnswer, steps: list[EvaluatorStep], folder: Path, environment: Mapping[str, str]
 ) -> Generator[Tick, None, Verdict]:
-    """Run the evaluator's steps in order until one fails; returns the verdict, read from their results."""
+    """Run the steps in `folder`, in order until one fails; returns the verdict, read from their results. Without
+    any result it is `not available` if a package is missing, else `failed`."""
     results: StepResults = []
     used_s = 0.0
     for step in steps:
-        completed = yield from run_command(step.command, limit_s=max(limit_s - used_s, 0.0))
+        limit_s = max(request.limit_s - used_s, 0.0)
+        completed = yield from run(
+            step.command, limit_s=limit_s, cwd=folder, env=environment, note="their evaluator"
+        )
         used_s += completed.seconds
         result = step.result.read_text(errors="replace") if step.result.is_file() else ""
         results.append((step, completed, result))
@@ -392,7 +393,7 @@ def _run_steps(
         verdict = Verdict(status="failed", why=f"its evaluator was {completed.ending}", result=result or None)
     elif result:
         try:
-            verdict = evaluator.read_verdict(results)
+            verdict = EVALUATORS[request.task.format].read_verdict(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
     elif packages := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):

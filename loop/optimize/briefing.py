@@ -119,8 +119,8 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
         if error:
             tree.remove()
             message = f"{focus.variant} cannot be edited in a worktree: {error.splitlines()[0]}"
-            hint = "what it is built from has to be in git or beside its sources: no submodules, no ignored headers"
-            raise WorkFailed(message, hint)
+            needs = "what it is built from has to be in git or beside its sources"
+            raise WorkFailed(message, f"{needs}: no submodules, no ignored headers")
         tree.note_owner(workshop.briefs_folder.parent)
     brief = yield from _write_brief(context, focus, standings, tree, arguments)
     if context.task.campaign.is_unattended:

@@ -12,7 +12,6 @@ from loop.base.stats import speedup_text
 from loop.formats.model import ForeignTask
 from loop.formats.table import find_origin
 from loop.formats.theirs import (
-    EVALUATORS,
     LIMIT_S,
     ForeignAnswer,
     Verdict,
@@ -109,7 +108,7 @@ def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Gen
     evaluator_input = ForeignAnswer(
         task, answer.absolute(), checkout, python, bool(detect_gpus().usable), terms.limit_s, terms.cases
     )
-    return (yield from run_evaluator(evaluator_input, EVALUATORS[task.format]))
+    return (yield from run_evaluator(evaluator_input))
 
 
 def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> VerdictPair:

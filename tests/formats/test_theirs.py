@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.formats import table
-from loop.formats.theirs import EVALUATORS, ForeignAnswer, Verdict, run_evaluator
+from loop.formats.theirs import ForeignAnswer, Verdict, run_evaluator
 from tests.formats import tasks
 
 EVALUATOR = """import os
@@ -85,7 +85,7 @@ def gpumode(tmp_path: Path) -> ForeignAnswer:
 
 
 def ask(asked: ForeignAnswer) -> Verdict:
-    verdict: Verdict = run_to_end(run_evaluator(asked, EVALUATORS[asked.task.format]))
+    verdict: Verdict = run_to_end(run_evaluator(asked))
     return verdict
 
 
