@@ -11,8 +11,8 @@ from pydantic import Field
 
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError, UsageError
-from loop.formats import model, python_text
-from loop.formats.python_text import Module, file_error, read_json, read_lines
+from loop.formats import model
+from loop.formats.model import Module, file_error, read_json, read_lines
 from loop.model.base import Count
 from loop.model.dtypes import FLOATS
 
@@ -257,7 +257,7 @@ def _make_task(
         cases.append(model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
     specs = (*definition.inputs.values(), *definition.outputs.values())
     signature = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
-    needs_cuda = python_text.uses_cuda([module]) or "triton" in module.imported_packages
+    needs_cuda = model.uses_cuda([module]) or "triton" in module.imported_packages
     return model.ForeignTask(
         format=dialect,
         why=why,
@@ -316,7 +316,7 @@ def _parse_reference(dialect: str, definition: Definition, document: Document, f
     if complaints:
         raise DefinitionError(complaints)
     try:
-        module = python_text.read_module(file, definition.reference)
+        module = model.read_module(file, definition.reference)
     except DefinitionError as error:
         got = f"{error.complaints[0].got} on its line {error.complaints[0].line}"
         raise DefinitionError([complain(document, ("reference",), "Python", got)]) from error
@@ -598,7 +598,7 @@ def _answer_variant(
     }
     texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(**values)
     python_files = [source.content for source in solution.sources if source.path.endswith(".py")]
-    modules = [python_text.read_module(path, content) for content in python_files]
+    modules = [model.read_module(path, content) for content in python_files]
     own_modules = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
     fields = model.variant_fields(task, f"{name}_answer.py", "run", f"the solution {path.name}")
     return fields | model.device_fields(path, modules, own_modules), texts
@@ -645,6 +645,6 @@ def _read_solution(definition: Definition, path: Path) -> Solution:
     content = next(source.content for source in solution.sources if source.path == file)
     if solution.languages & set(COMPILED_LANGUAGES):
         return solution
-    if not python_text.read_module(path, content).defines(function):
+    if not model.read_module(path, content).defines(function):
         raise file_error(path, f"{file} with a function {function}", "no such function")
     return solution

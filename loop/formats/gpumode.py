@@ -11,8 +11,8 @@ from pydantic import Field
 
 from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import Complaint, DefinitionError, UsageError
-from loop.formats import model, python_text
-from loop.formats.python_text import Module, file_error
+from loop.formats import model
+from loop.formats.model import Module, file_error
 from loop.model.base import Model
 
 NAME = "gpumode"
@@ -119,7 +119,7 @@ def load(path: Path, why: str) -> model.ForeignTask:
     document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
     files = _find_files(folder, manifest, document)
-    modules = {name: python_text.read_module(file) for name, file in files.items() if file.suffix == ".py"}
+    modules = {name: model.read_module(file) for name, file in files.items() if file.suffix == ".py"}
     task = GpuModeTask(manifest, document, files, modules)
     is_python = manifest.lang == "py"
     if is_python:
@@ -159,7 +159,7 @@ def load(path: Path, why: str) -> model.ForeignTask:
         ),
         imports=tuple(package for package in packages if package not in own_modules),
         made_for=manifest.gpus,
-        devices=("cuda",) if not is_python or python_text.uses_cuda(judging) else ("cpu", "cuda"),
+        devices=("cuda",) if not is_python or model.uses_cuda(judging) else ("cpu", "cuda"),
         gpus=gpus,
         own_contract=task.has_own_contract,
     )
@@ -266,7 +266,7 @@ custom_kernel = foreign.allocate_buffers(foreign.import_function(HERE / "{file}"
 
 def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
     """Make a target of the task and answers (name to file). UsageError for no reference or unfit cases."""
-    reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
+    reference = model.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.find_function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
     kinds: dict[str, str] = {}  # Parameter to its kind.

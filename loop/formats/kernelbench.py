@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from loop.base.errors import DefinitionError
-from loop.formats import model, python_text
-from loop.formats.python_text import Module, file_error
+from loop.formats import model
+from loop.formats.model import Module, file_error
 
 NAME = "kernelbench"
 ENTRY, TASK = "ModelNew", "task.py"
@@ -35,9 +35,9 @@ def claims(path: Path) -> str | None:
     if path.suffix != ".py" or not path.is_file():
         return None
     try:
-        module = python_text.read_module(path)
+        module = model.read_module(path)
     except DefinitionError:
-        text = path.read_bytes().decode(errors="replace") if path.stat().st_size <= python_text.MOST_BYTES else ""
+        text = path.read_bytes().decode(errors="replace") if path.stat().st_size <= model.MOST_BYTES else ""
         names = [name for name in REQUIRED_NAMES if f"def {name}(" in text or f"class {name}(" in text]
     else:
         names = [name for name in REQUIRED_NAMES if module.defines(name)]
@@ -47,7 +47,7 @@ def claims(path: Path) -> str | None:
 def load(path: Path, why: str) -> model.ForeignTask:
     """Read one task; `why`: how it was recognised. Its hints name random values in `forward`, and a ModelNew in
     the task's own file. Raises DefinitionError with the line."""
-    module = python_text.read_module(path)
+    module = model.read_module(path)
     _check_module(module)
     nodes = list(ast.walk(module.tree))
     random_lines, hints = set[int](), list[str]()
@@ -77,7 +77,7 @@ def load(path: Path, why: str) -> model.ForeignTask:
         judging=JUDGING,
         timing=TIMING,
         imports=module.imported_packages,
-        devices=("cuda",) if python_text.uses_cuda([module]) else ("cpu", "cuda"),
+        devices=("cuda",) if model.uses_cuda([module]) else ("cpu", "cuda"),
         downloads=any(getattr(node, "attr", "") == "from_pretrained" for node in nodes),
         hints=tuple(hints),
     )
@@ -87,7 +87,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     """Make a target of the task: classes created after seeding, with inputs from `get_inputs`."""
     reference_variant = model.variant_fields(task, TASK, "Model", "the task's own Model", "example")
     # BatchNorm in training updates its statistics in each call, so the module's state may change.
-    nodes = ast.walk(python_text.read_module(task.path).tree)
+    nodes = ast.walk(model.read_module(task.path).tree)
     node_names = [getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes]
     state = "free" if any(STATEFUL_LAYER in name for name in node_names) else "fixed"
     fields = {

@@ -20,10 +20,9 @@ from typing import Any, Literal, TypeVar
 from loop.base.documents import content_hash
 from loop.base.errors import UsageError
 from loop.base.processes import Completed, Tick, run
-from loop.formats import flashinfer, gpumode, kernelbench, python_text
+from loop.formats import flashinfer, gpumode, kernelbench, model
 from loop.formats.flashinfer import Definition
-from loop.formats.model import ForeignTask
-from loop.formats.python_text import read_json
+from loop.formats.model import ForeignTask, read_json
 from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import FLOATS
@@ -128,7 +127,7 @@ COLLECT_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     """The step that runs KERNELBENCH_DRIVER on the answer; it writes `result.json` in `folder`."""
     result = folder / "result.json"
-    packages = python_text.read_module(request.answer).imported_packages
+    packages = model.read_module(request.answer).imported_packages
     backend = "triton" if "triton" in packages else "cuda"
     files = (str(request.task.path), str(request.answer), str(result))
     return [EvaluatorStep((request.python, "-c", KERNELBENCH_DRIVER, *files, backend), result)]
@@ -201,7 +200,7 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     evaluator = files.get(program)
     if task.devices == ("cuda",) or evaluator is None:
         return True
-    tree: Any = python_text.read_module(evaluator).tree
+    tree: Any = model.read_module(evaluator).tree
     return any(getattr(node, "attr", "") == "cuda" for node in ast.walk(tree))
 
 

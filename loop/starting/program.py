@@ -23,7 +23,7 @@ from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.calls import torch_side
 from loop.calls.own_modules import describe_error
-from loop.formats.python_text import read_text
+from loop.formats.model import read_text
 from loop.starting.choices import Choice, Choices
 from loop.starting.facts import Sizes, check_results, gather_facts
 from loop.starting.manifest import manifest

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.formats.python_text import read_text
+from loop.formats.model import read_text
 from loop.starting.c_text import CALL, DIRECTIVE, STREAM, CFunction, CParameter, functions, without_comments
 from loop.starting.model import TensorSpec
 
