@@ -46,8 +46,7 @@ class Preset:
     """Its configuration files, relative to the home folder."""
 
 
-PLACEHOLDERS = ("brief", "json", "workdir", "answer", "usd")
-"""Names that a command may use in braces."""
+PLACEHOLDERS = ("brief", "json", "workdir", "answer", "usd")  # Names that a command may use in braces.
 PRESETS: dict[str, Preset] = {
     "claude": Preset(
         command="claude -p --output-format stream-json --verbose --permission-mode acceptEdits"
@@ -144,14 +143,10 @@ def proposer_path() -> list[str]:
 
 ANSWER_FILE = "loop-answer.json"
 """A file that a proposer may write at the top of its worktree: `{"idea": "...", "done": true}`."""
-CACHE_FOLDER = ".git/loop-cache"
-"""Build cache of a candidate's checks, in its worktree; the gate never uses it."""
-LAST_CHARACTERS = 4000
-"""Characters at the end of a failed program's output in which a refusal is looked for."""
-END_LIMIT_S = 3.0
-"""Seconds between SIGTERM and SIGKILL."""
-LONGEST_ANSWER = 1 << 16
-"""Most characters of an answer file that are read."""
+CACHE_FOLDER = ".git/loop-cache"  # Build cache of a candidate's checks, in its worktree; the gate never uses it.
+LAST_CHARACTERS = 4000  # Characters at the end of a failed program's output in which a refusal is looked for.
+END_LIMIT_S = 3.0  # Seconds between SIGTERM and SIGKILL.
+LONGEST_ANSWER = 1 << 16  # Most characters of an answer file that are read.
 PASSED_VARIABLES = ("LOOP_STATE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
 """Environment variables for `loop kernels check`, to find this session's folders."""
 

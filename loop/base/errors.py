@@ -202,8 +202,7 @@ def remove_escapes(text: str) -> str:
     return _UNPRINTABLE.sub(replacement, text)
 
 
-PRINTED_REMARKS: set[str] = set()
-"""Texts that `remark_once` has printed in this process."""
+PRINTED_REMARKS: set[str] = set()  # Texts that `remark_once` has printed in this process.
 
 
 def remark_once(text: str) -> None:

@@ -20,8 +20,7 @@ from loop.base.documents.reading import clip, did_you_mean, quote
 from loop.base.errors import UsageError
 
 MAX_LENGTH = 1000
-MAX_LISTED = 4
-"""A message shows at most this many items of a list."""
+MAX_LISTED = 4  # A message shows at most this many items of a list.
 ARITHMETIC_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -13,8 +13,7 @@ from types import FrameType, SimpleNamespace
 from loop.base.errors import ExitCode, Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SAME_SIGNAL_S = 1.0
-"""Seconds in which a second signal counts as the first: terminal and parent may both send one."""
+SAME_SIGNAL_S = 1.0  # Seconds in which a second signal counts as the first: terminal and parent may both send one.
 
 _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
 """`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: whether

@@ -14,8 +14,7 @@ from typing import IO
 from loop.base.documents.files import file_error
 from loop.base.errors import ErrorCode, UsageError
 
-DEFAULT_WAIT_S = 0.2
-"""Default wait in seconds. `is_locked` holds a lock for less than this time."""
+DEFAULT_WAIT_S = 0.2  # Default wait in seconds. `is_locked` holds a lock for less than this time.
 
 
 class LockHeld(UsageError):

@@ -64,10 +64,8 @@ def private_folder(name: str) -> Path:
 PACKAGE = Path(__file__).resolve().parents[1]
 BUNDLED_TARGET = "kernels/attention"
 MANIFEST = "target.yaml"
-WORKTREES = "worktrees"
-"""Subfolder of the state folder: worktrees in which sessions edit targets."""
-JOBS = "jobs"
-"""Subfolder of the state folder: jobs with their files."""
+WORKTREES = "worktrees"  # Subfolder of the state folder: worktrees in which sessions edit targets.
+JOBS = "jobs"  # Subfolder of the state folder: jobs with their files.
 
 
 def shipped(name: str) -> Path:

@@ -26,16 +26,13 @@ def speedup_text(value: float, decimals: int = 2) -> str:
     return f"{plain_ratio(value, decimals)}x"
 
 
-CONFIDENCE = 0.99
-"""Confidence of every interval in a report."""
+CONFIDENCE = 0.99  # Confidence of every interval in a report.
 CLIP_DEVIATIONS = 3.0
 """Standard deviations from the median at which values are clipped: 3 in 1,000 of normal values."""
 NEVER_OUTLIER = 0.002
 """A log ratio this close to the median (0.2 %) is no outlier: a coarse clock makes many equal."""
-MIN_VALUES = 5
-"""Minimum number of values for outlier detection."""
-MIN_SHARE_WITHIN = 0.7
-"""Minimum share of values within the clip; otherwise no value counts as an outlier."""
+MIN_VALUES = 5  # Minimum number of values for outlier detection.
+MIN_SHARE_WITHIN = 0.7  # Minimum share of values within the clip; otherwise no value counts as an outlier.
 
 
 def sum_if_all_known(summands: Sequence[float | None]) -> float | None:

@@ -48,8 +48,7 @@ HINT_BY_MESSAGE = {
     "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
 }
 """Compiler message to its remedy, for errors that no source line causes."""
-MAX_ERROR_TEXT = 1000
-"""Most characters of a compiler's error in a message; the log has the rest."""
+MAX_ERROR_TEXT = 1000  # Most characters of a compiler's error in a message; the log has the rest.
 
 
 class BuildFailed(Exception):
@@ -105,10 +104,8 @@ def first_error(log: str) -> str | None:
     return next((line.strip() for line in log.splitlines() if "error:" in line), None)
 
 
-COPIES = "sources"
-"""Subfolder of a build with the copy of a Python variant's files."""
-MAX_COPIED_BYTES = 16 << 20
-"""Largest file in bytes that is copied."""
+COPIES = "sources"  # Subfolder of a build with the copy of a Python variant's files.
+MAX_COPIED_BYTES = 16 << 20  # Largest file in bytes that is copied.
 QUOTED_TEXT = re.compile(r'"([^"\n]{1,255})"')
 """Quoted text in a non-Python file, which may name another file: `#include "tile.cuh"`."""
 
@@ -285,8 +282,7 @@ def has_same_statements(first: Path, second: Path) -> bool:
 
 
 SCAN_LIMIT_S = 60.0
-MAX_TRIES = 3
-"""Attempts at a build whose files change while it runs."""
+MAX_TRIES = 3  # Attempts at a build whose files change while it runs.
 FRAMEWORK_HEADER = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 LOCATING_VARIABLES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
 """Variables that are no part of a build id: they only locate files, which are hashed anyway."""

@@ -29,8 +29,7 @@ COMPILER_VARIABLES = (
     "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
 )  # fmt: skip
 """Environment variables that can change a compiler's output."""
-ENGLISH_MESSAGES = {"LC_ALL": "C"}
-"""Environment for tools whose messages `loop` parses."""
+ENGLISH_MESSAGES = {"LC_ALL": "C"}  # Environment for tools whose messages `loop` parses.
 HEADER_FLAGS, LIBRARY_FLAGS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",)
 """Flags that name search folders for headers and for libraries."""
 LIMIT_S = 60.0
@@ -195,8 +194,7 @@ def read_dependency_lists(folder: Path) -> list[str]:
 
 
 LIBRARY, RECORD, LOG = "kernel.so", "build.json", "log.txt"
-MAX_BUILDS = 256
-"""Newest builds of a recipe among which `loop` looks for the current files."""
+MAX_BUILDS = 256  # Newest builds of a recipe among which `loop` looks for the current files.
 
 
 class BuildRecord(Model):

@@ -167,8 +167,7 @@ TIMING_BY_FORMAT = {
         **UNCHECKED,
     ),
 }
-Workload = tuple[TraceWorkload, Document, Path]
-"""A workload, its document and its file."""
+Workload = tuple[TraceWorkload, Document, Path]  # A workload, its document and its file.
 
 
 def claims_sol(path: Path) -> str | None:
@@ -540,8 +539,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     return model.TargetDraft(fields, {}, texts)
 
 
-Entries = Sequence[Mapping[str, Any]]
-"""Workloads of target.yaml: each maps axes and scalars to values."""
+Entries = Sequence[Mapping[str, Any]]  # Workloads of target.yaml: each maps axes and scalars to values.
 
 
 def _json_literal(value: Any) -> str:

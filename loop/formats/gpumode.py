@@ -235,10 +235,8 @@ def _read_tolerance(call: ast.Call) -> dict[str, float | None]:
 
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """Element type to tolerance, if the task has its own checker instead of a tolerance."""
-LEAST_SEEDS = 10_000
-"""Smallest range of seeds, so that an answer cannot know a fresh one in advance."""
-TESTS = "tests"
-"""Name of the workload set that is only checked; its cases are mostly small."""
+LEAST_SEEDS = 10_000  # Smallest range of seeds, so that an answer cannot know a fresh one in advance.
+TESTS = "tests"  # Name of the workload set that is only checked; its cases are mostly small.
 PARAMETER_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "flag"), (int, "size"), (float, "number"), ((str, list, tuple), "text"),
 )  # fmt: skip

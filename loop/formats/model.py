@@ -22,8 +22,7 @@ from loop.model.dtypes import ITEM_SIZES
 
 T = TypeVar("T", bound=Model)
 MOST_BYTES = 4 << 20
-ELEMENT_TYPES = frozenset((*ITEM_SIZES, "float4_e2m1", "float4_e2m1fn_x2"))
-"""Element types that tasks may name."""
+ELEMENT_TYPES = frozenset((*ITEM_SIZES, "float4_e2m1", "float4_e2m1fn_x2"))  # Element types that tasks may name.
 REFERENCE_VARIANT = "theirs"
 """Name of the variant that stands for a task's own reference, if there are no answers."""
 Obstacle = Literal["cuda", "several GPUs", "dependency", "file", "download", "contract"]
@@ -295,10 +294,8 @@ def find_hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
 
 
 WORKLOAD_NAME = re.compile(r"[A-Za-z]\w{0,63}")
-GPU_PACKAGES = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")
-"""Packages that run only on a GPU."""
-ANSWERS = "answers"
-"""Folder of a target that holds links to answers."""
+GPU_PACKAGES = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")  # Packages that run only on a GPU.
+ANSWERS = "answers"  # Folder of a target that holds links to answers.
 
 
 @dataclass(frozen=True)

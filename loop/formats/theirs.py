@@ -30,8 +30,7 @@ from loop.model.output import GateVerdict
 
 LIMIT_S = 600.0
 EVALUATOR_HINT = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
-KEPT_LINES = 20
-"""Last lines of an evaluator's output that are kept if it gave no result."""
+KEPT_LINES = 20  # Last lines of an evaluator's output that are kept if it gave no result.
 Status = Literal["right", "wrong", "failed", "tampered", "not available"]
 
 

@@ -17,8 +17,7 @@ from loop.report.markdown import drop_empty_columns
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""The page names each session by a letter."""
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # The page names each session by a letter.
 UNKNOWN = "?"
 MOVED_WORDS = {"higher": "higher", "lower": "lower", "within": "overlap"}
 

@@ -24,15 +24,13 @@ from loop.store.rows import wrong_builds
 from loop.store.sessions import list_sessions
 
 ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and every output was right"
-Rejections = Mapping[str, int]
-"""Variant to the number of its changes that were rejected since the last kept one."""
+Rejections = Mapping[str, int]  # Variant to the number of its changes that were rejected since the last kept one.
 MOST_REJECTIONS = 2  # Rejected changes of a variant in a row, after which `optimize` is no longer proposed.
 MOST_REPEATS = 2  # Sessions on the same files after which an inconclusive measurement is not repeated.
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 """Plans that do more than verify; a failure in one is verified again with `baseline`."""
 
-Sources = tuple[str, str]
-"""Build id, and hash of the files that are not compiled: what a check was about."""
+Sources = tuple[str, str]  # Build id, and hash of the files that are not compiled: what a check was about.
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from loop.model.money import AiUse, Basis, Bill, Charge, Gains, Rate, RateCard, 
 from loop.model.output import read_output
 from loop.model.record import Finished, SessionHead
 
-STALE_DAYS = 30
-"""Age in days above which a price is reported as old."""
+STALE_DAYS = 30  # Age in days above which a price is reported as old.
 MARKET_PRICED = ("gpu", "ai")
 """Resources with a market price, which goes out of date; an engineer's hour is an assumption."""
 NO_AI_COST = "no agent reported its cost, no amount was stated (--ai-usd)"

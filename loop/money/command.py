@@ -24,10 +24,8 @@ from loop.report.format import RESOURCE_NAMES
 from loop.report.screen import Screen
 from loop.store import index
 
-MOST_SHOWN = 30
-"""Most sessions in the printed table of costs; totals cover all sessions."""
-SUM_DECIMALS = 9
-"""Decimals to which sums are rounded, so that sums of cents are exact."""
+MOST_SHOWN = 30  # Most sessions in the printed table of costs; totals cover all sessions.
+SUM_DECIMALS = 9  # Decimals to which sums are rounded, so that sums of cents are exact.
 NEVER_CLOSED = "sessions that never closed are charged for the steps that their journals hold"
 
 

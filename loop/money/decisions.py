@@ -27,10 +27,8 @@ Waiting = Literal["nobody", "agent", "engineer"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 ENVIRONMENT_PATTERN = "environment-validation"
-JUDGING_STEPS = ("verify", "measure")
-"""Ids of the steps that a first good measurement needs, in any pattern."""
-MOST_RESTARTS = 10
-"""Number of latest restarts that count; older ones say little about today's machine."""
+JUDGING_STEPS = ("verify", "measure")  # Ids of the steps that a first good measurement needs, in any pattern.
+MOST_RESTARTS = 10  # Number of latest restarts that count; older ones say little about today's machine.
 
 
 class StopCost(Model):
@@ -309,12 +307,9 @@ def gap_hours(rows: Iterable[SessionRow]) -> float | None:
     return median(gaps_h) if gaps_h else None
 
 
-OVERRUN_FACTOR = 1.5
-"""Factor over the budget beyond which the assumptions of a session's plan were wrong."""
-IDLE_SESSIONS = 2
-"""Sessions in a row without measurable progress that meet the stop rule."""
-NOISE_MARGIN = 0.02
-"""Growth of a ratio below which it counts as unchanged: `same` needs an interval within 2 %."""
+OVERRUN_FACTOR = 1.5  # Factor over the budget beyond which the assumptions of a session's plan were wrong.
+IDLE_SESSIONS = 2  # Sessions in a row without measurable progress that meet the stop rule.
+NOISE_MARGIN = 0.02  # Growth of a ratio below which it counts as unchanged: `same` needs an interval within 2 %.
 
 
 def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:

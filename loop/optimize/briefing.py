@@ -50,8 +50,7 @@ from loop.steps.context import Context, Result, RunningAction
 TEMPLATE = "brief.md.j2"
 MOST_ENDINGS, LONGEST_ENDING = 6, 300
 """Most candidates that could not be judged in a brief, and most characters of each."""
-MOST_TRIED = 12
-"""Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all."""
+MOST_TRIED = 12  # Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all.
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
@@ -268,10 +267,8 @@ def _pause(brief: Brief, message: str) -> Result[BriefOutput]:
     return Result(output, paused=True)
 
 
-MAX_ERROR_CHARACTERS = 4000
-"""Most characters of a compiler's errors that a proposer gets."""
-MAX_REPAIRS = 2
-"""How often a proposer may repair an edit that does not compile."""
+MAX_ERROR_CHARACTERS = 4000  # Most characters of a compiler's errors that a proposer gets.
+MAX_REPAIRS = 2  # How often a proposer may repair an edit that does not compile.
 
 
 def _run_proposers(

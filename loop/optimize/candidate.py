@@ -30,8 +30,7 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.timing import against_known_good
 from loop.timing.against_known_good import CompareOutput
 
-KEPT_PATCH = "kept.patch"
-"""All kept changes of a session as one patch, relative to the original checkout."""
+KEPT_PATCH = "kept.patch"  # All kept changes of a session as one patch, relative to the original checkout.
 Arguments = TypeVar("Arguments")
 GATE_STEPS = ("build", "verify", "properties", "sanitize", "measure")
 """Steps that a change has to pass before it is compared with the incumbent."""

@@ -52,12 +52,10 @@ from loop.timing.samples import MIN_ROUNDS, Terms, Timings
 from loop.timing.schedule import Untimed
 from loop.workers.bench import fit_workloads
 
-CHECK_NOTE_FILE = "loop-check.json"
-"""In `.git` of a candidate's worktree: what a check compares with."""
+CHECK_NOTE_FILE = "loop-check.json"  # In `.git` of a candidate's worktree: what a check compares with.
 LEAST_WORKLOADS, VERIFY_S = 6, 3.0
 """Workloads that a check verifies regardless of time, and seconds for the others."""
-CHECK_ROUNDS, CHECK_S = 5, 1.5
-"""Rounds of a check, each in new processes, and most seconds of timing."""
+CHECK_ROUNDS, CHECK_S = 5, 1.5  # Rounds of a check, each in new processes, and most seconds of timing.
 
 
 class CheckNote(Model):
@@ -188,8 +186,7 @@ def _estimate_speed(
 # A job has both targets. It compiles them, verifies changed variants, and times pairs on one locked device. The
 # step `change.compare` finds a job's result by its id: a hash of both targets, the terms and the session. Once
 # another candidate is kept, the incumbent differs, and so does the id.
-CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"
-"""The two folders of a job."""
+CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"  # The two folders of a job.
 
 
 def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOutput]:
@@ -340,8 +337,7 @@ def _copy_target(target: Path, place: Path) -> None:
 
 CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5
 """Rounds of the final measurement, each in fresh processes: if time allows, and however long it takes."""
-ROUNDS_SHARE = 0.9
-"""Share of the step's time for rounds."""
+ROUNDS_SHARE = 0.9  # Share of the step's time for rounds.
 
 
 def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOutput]:

@@ -70,8 +70,7 @@ def find_editable_files(context: Context, name: str) -> Generator[Tick, None, di
     return users_by_file
 
 
-MAX_FILE_BYTES = 16 << 20
-"""Largest file that is accepted."""
+MAX_FILE_BYTES = 16 << 20  # Largest file that is accepted.
 REPLACES_NOTE = "in place of a change kept meanwhile, with which it conflicts"
 NO_FILE_TEXT = f"no plain file of at most {MAX_FILE_BYTES >> 20} MiB"
 

@@ -26,8 +26,7 @@ from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section
 
-MOST_TRIALS = 12
-"""Points of a tuning search in the report; the journal has all."""
+MOST_TRIALS = 12  # Points of a tuning search in the report; the journal has all.
 SPEED_HEADS = (">Against the incumbent", ">Against the baseline")
 HEADS = (">Change", "Variant", "Files", "Outcome", *SPEED_HEADS, "Why")
 JUDGED_NOTE = (

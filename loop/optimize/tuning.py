@@ -51,8 +51,7 @@ from loop.timing.samples import Terms
 from loop.timing.schedule import Untimed
 from loop.workers.bench import Bench, Side
 
-GROUP_SIZE = 6
-"""Points that are timed next to the incumbent at the same time: each side has a process."""
+GROUP_SIZE = 6  # Points that are timed next to the incumbent at the same time: each side has a process.
 INCUMBENT = "incumbent"
 FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
 """Points that are timed again, three times as long; rounds of each in the first pass; most points

@@ -16,8 +16,7 @@ SENT_SETTINGS = re.compile(
     r"|extensions\.(objectformat|refstorage)|filter\..*|user\.(name|email)"
 )
 """Git settings to send: storage format and user. Others may contain passwords or addresses."""
-SESSION_BRANCHES = "refs/heads/loop/*"
-"""Branches that hold the kept changes of sessions."""
+SESSION_BRANCHES = "refs/heads/loop/*"  # Branches that hold the kept changes of sessions.
 VERIFY_OBJECTS = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "transfer.fsckObjects",

@@ -109,8 +109,7 @@ def holds_uncommitted(folder: Path, branch: str) -> bool:
 
 LOG_FORMAT = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
 """Log format: hash, tree, parents, author (mailmap), date, subject. NUL bytes separate the fields."""
-SHORT_HASH = 12
-"""Length of a hash in messages."""
+SHORT_HASH = 12  # Length of a hash in messages.
 
 
 def resolve_revision(folder: Path, revision: str) -> str:

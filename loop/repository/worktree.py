@@ -19,8 +19,7 @@ from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, 
 from loop.repository.git import author_variables, git, git_bytes
 from loop.repository.reading import UNCOMMITTED_MESSAGE, object_hashes, parse_numstat, root_of
 
-SUBMODULE_MODE = "160000"
-"""Mode of a submodule in a tree."""
+SUBMODULE_MODE = "160000"  # Mode of a submodule in a tree.
 
 
 class MissingSubmodule(WorkFailed):
@@ -69,8 +68,7 @@ EDIT_PATHS = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/
 """Paths that count as edits: all files that git does not ignore, without `__pycache__` and `sessions`."""
 OWNER_NOTE = "loop-session"
 """A file in git's private folder of a worktree: the session that uses it. Git deletes both together."""
-TRAILER = "Made-with"
-"""The trailer of every commit that loop makes."""
+TRAILER = "Made-with"  # The trailer of every commit that loop makes.
 STATE_HINT = "set LOOP_STATE to a folder that can be written"
 NOT_COPIED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
 """Files that a copy of a target outside git omits."""

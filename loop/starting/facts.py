@@ -21,8 +21,7 @@ from loop.starting.choices import Choices
 from loop.starting.model import Scalar, TensorSpec
 from loop.starting.trial import SEED, Dims, Outcome, Trial
 
-LONG_S, MOST_BYTES = 0.5, 16 << 20
-"""Limits of a timed call: seconds, size of an output."""
+LONG_S, MOST_BYTES = 0.5, 16 << 20  # Limits of a timed call: seconds, size of an output.
 MOST_EDGES, MOST_VARIED, MOST_SINGLE = 14, 6, 4
 """Most checked workloads with other sizes, attributes that get another value, values of a single size."""
 EDGES = ((3, 17, 5, 9), (1,), (33, 3), (65, 31, 7, 2), (5, 1), (1, 67), (2, 129, 3))

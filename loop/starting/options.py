@@ -20,8 +20,7 @@ from loop.starting.source import BUILD_BY_ENDING, FirstVariant, read_kernel
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
 SIZE = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 PATH = re.compile(rf"{WORKLOAD_NAME.pattern}(\.{WORKLOAD_NAME.pattern})*")
-GENERATOR_NAMES = ("seed", "device", "drawn")
-"""Names of a generator's own parameters, which no size may have."""
+GENERATOR_NAMES = ("seed", "device", "drawn")  # Names of a generator's own parameters, which no size may have.
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 
 

@@ -32,8 +32,7 @@ from loop.starting.options import InitOptions, read_options
 from loop.starting.source import FirstVariant, identifier
 from loop.starting.trial import Subject, Trial
 
-LIMIT_S, MOST_TRIES = 40.0, 1000
-"""Limits of the search: seconds, and combinations of choices."""
+LIMIT_S, MOST_TRIES = 40.0, 1000  # Limits of the search: seconds, and combinations of choices.
 MODULE_ROLES = ("reference", "mine", "inputs")
 """Python modules that a target may have: what is right, the variant, and the generator of inputs."""
 

@@ -16,8 +16,7 @@ ENTRY_PARAMETERS = (
     "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
 )
 SCRATCH_NAME = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
-SCRATCH = "scratch"
-"""In place of a tensor: memory that a function needs for itself."""
+SCRATCH = "scratch"  # In place of a tensor: memory that a function needs for itself.
 COUNT_NAME = re.compile(r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)")
 ENTRY_TEXT = """\
 /* Made by loop: gives `{name}` its tensors. Mend the call where loop guessed wrong. */

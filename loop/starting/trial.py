@@ -22,8 +22,7 @@ REFERENCE = "loop_starting_reference"
 CODES = (torch.int8, torch.uint8)
 """Types of quantised values."""
 SIZE = re.compile(r"<(\w+)\.(\d+)>")
-Dims = dict[str, int]
-"""Name of a dimension to its size."""
+Dims = dict[str, int]  # Name of a dimension to its size.
 HELPERS = {
     "_normal": '''
 def _normal(shape, drawn, draw, dtype):

@@ -31,8 +31,7 @@ CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")
 """Actions that compare the target's variants with the reference."""
 ANSWER_ACTIONS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
 """Actions that answer with a speed verdict, a commit or a decision. They may pass without an answer."""
-TIMING_ACTIONS = ("kernel.measure", "kernel.compare")
-"""Timing actions. They check outputs too."""
+TIMING_ACTIONS = ("kernel.measure", "kernel.compare")  # Timing actions. They check outputs too.
 
 
 def compute_row(path: Path) -> tuple[SessionRow | None, str]:

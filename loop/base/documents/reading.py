@@ -19,14 +19,10 @@ from loop.base.errors import Complaint, DefinitionError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-MAX_QUOTED = 60
-"""Maximum characters of a value in a message."""
-MAX_TEXT = 200
-"""Maximum characters of a path, or of `expected` or `got`, in a complaint."""
-Place = tuple[str | int, ...]
-"""Keys and indices that lead to a value."""
-Position = tuple[int, int]
-"""Line and column, from 1."""
+MAX_QUOTED = 60  # Maximum characters of a value in a message.
+MAX_TEXT = 200  # Maximum characters of a path, or of `expected` or `got`, in a complaint.
+Place = tuple[str | int, ...]  # Keys and indices that lead to a value.
+Position = tuple[int, int]  # Line and column, from 1.
 
 
 def clip(text: str, length: int = MAX_QUOTED) -> str:
