@@ -286,9 +286,7 @@ def _run_proposers(
     numbers, head = range(first_number, first_number + campaign.width), tree.head
     try:
         with kill_new_orphans():
-            runs = []
-            for number in numbers:
-                runs.append(_run_candidate(context, brief, tree, head, number, limit_s, usd))
+            runs = [_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers]
             yield from run_side_by_side(runs, len(numbers))
     finally:
         tree.revert(head)

@@ -127,9 +127,7 @@ class EntryWriter:
             for axis, dim in enumerate(tensor.dims):
                 sizes.setdefault(dim, f"loop_size(&{in_places[tensor.name]}, {axis})")
         numbers = {name: f"loop_attributes[{n}]" for n, name in enumerate(attributes)}
-        arguments = []
-        for parameter in parameters:
-            arguments.append(self._argument(parameter, places, sizes, numbers, inputs[0]))
+        arguments = [self._argument(parameter, places, sizes, numbers, inputs[0]) for parameter in parameters]
         call = f"{self.function.call_name}({', '.join(arguments)})"
         lines = []
         for tensor in inputs:
