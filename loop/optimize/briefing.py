@@ -26,16 +26,8 @@ from loop.model.measurement import Measurement
 from loop.model.output import outputs_by_run
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
+from loop.optimize import edits
 from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_beforehand
-from loop.optimize.edits import (
-    AcceptedEdit,
-    apply_proposal,
-    brief_path,
-    find_editable_files,
-    may_change,
-    may_edit_variant,
-    save_edit,
-)
 from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
 from loop.profile import bottleneck
@@ -136,7 +128,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     measured = SessionChanges(context.finished).measured_by_variant
     worst: dict[str, Measurement] = {}
     for name, output in measured.items():
-        if name in variants and may_edit_variant(bench.target, bench.folder, name):
+        if name in variants and edits.may_edit_variant(bench.target, bench.folder, name):
             worst |= bottleneck.worst_measurements(output, [name])
     # Examples and baselines only if no main variant may be edited.
     main = [timing for name, timing in worst.items() if variants[name].role == "main"]
@@ -167,7 +159,7 @@ def _write_brief(
     """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved."""
     workshop, changes, name = workshop_of(context), SessionChanges(context.finished), focus.variant
     variant = build.buildable_variants(context.bench, [name])[name]
-    users_by_file = yield from find_editable_files(context, name)  # Other variants that use the file.
+    users_by_file = yield from edits.find_editable_files(context, name)  # Other variants that use the file.
     own_files = [file for file, users in users_by_file.items() if not users]
     for change in changes.judged_changes:
         # A file that a kept change added is not among these files, which are the original target's.
@@ -199,8 +191,8 @@ def _write_brief(
         decline=f"{workshop.resume_command} --decline",
     )
     workshop.briefs_folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(brief_path(workshop.briefs_folder, brief), render_brief(shipped("templates"), brief))
-    write_atomic(brief_path(workshop.briefs_folder, brief).with_suffix(".json"), to_json(brief))
+    write_atomic(edits.brief_path(workshop.briefs_folder, brief), render_brief(shipped("templates"), brief))
+    write_atomic(edits.brief_path(workshop.briefs_folder, brief).with_suffix(".json"), to_json(brief))
     return brief
 
 
@@ -243,17 +235,17 @@ def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[Brief
     """The edit in the worktree, if it may be judged; else a pause that says why not: nothing is edited, a file
     may not change, or an earlier session reverted this very edit."""
     workshop, lines_by_file, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
-    page = brief_path(workshop.briefs_folder, brief)
+    page = edits.brief_path(workshop.briefs_folder, brief)
     if not lines_by_file:
         return _pause(brief, f"one change to {brief.variant} is asked for: {page}")
     for file in lines_by_file:
-        if not may_change(file, brief.files, existing):
+        if not edits.may_change(file, brief.files, existing):
             why, others = f"{file} may not change", brief.shared.get(file, ())
             if others:
                 options = " ".join(f"--variant {name}" for name in (brief.variant, *others))
                 why += f": {', '.join(others)} read it too and are not judged here; {options} begins with all"
             return _pause(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
-    edit = save_edit(workshop, brief, tree)
+    edit = edits.save_edit(workshop, brief, tree)
     for reverted in brief.lost:
         if reverted.digest == edit.digest and not context.task.retries_lost_changes:
             why = f"{reverted.session}: {reverted.reason} (--again judges it anew)"
@@ -310,7 +302,7 @@ def _run_candidate(
         copy.note_owner(workshop.briefs_folder.parent)
         _prepare_checks(context, brief, copy)
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
-            text = brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
+            text = edits.brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(tree.root), str(copy.root)))
         while True:
             task = ProposerTask(
@@ -326,7 +318,7 @@ def _run_candidate(
             )
             runs.append((yield from run_proposer(task)))
             tree.revert(head)  # A proposer may have written to it.
-            edit = AcceptedEdit.of(brief, tree, copy)
+            edit = edits.AcceptedEdit.of(brief, tree, copy)
             refusal = ""
             if edit.files:
                 refusal = yield from compiler_errors(context, brief.variant, copy)
@@ -470,10 +462,10 @@ def offer_candidate(
     digests = {past.digest for _, past in outputs_by_run(context.finished, BriefOutput) if past.digest}
     edit = None
     for candidate in ordered:
-        proposal = apply_proposal(tree, candidate, digests, first_base)
+        proposal = edits.apply_proposal(tree, candidate, digests, first_base)
         unreported[proposal.number] = proposal
         if proposal.ended == "edited":
-            edit = save_edit(workshop, brief, tree)
+            edit = edits.save_edit(workshop, brief, tree)
             break
     texts = []
     for other in unreported.values():

@@ -7,15 +7,7 @@ from typing import Literal
 
 from loop.agents.proposing import sum_ai_use
 from loop.model.base import Model
-from loop.model.change import (
-    ON_CHANGE,
-    BriefOutput,
-    ConfirmOutput,
-    DecisionOutput,
-    JudgedOutput,
-    TriedPoint,
-    as_target_step,
-)
+from loop.model.change import ON_CHANGE, BriefOutput, ConfirmOutput, DecisionOutput, JudgedOutput, as_target_step
 from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, outputs_by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
@@ -51,7 +43,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         against_baseline = say.speedup_text(geometric_mean(ratios)) if ratios else "not timed"
         cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
         rows.append((*cells, against_incumbent, against_baseline, change.reason))
-    searches = [tuning_section(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
+    searches = [tuning_section(output) for output in outputs_of(records, BriefOutput) if output.trials]
     lines, kept = [*_campaign_lines(records)], [decision for _, decision in decisions if decision.kept]
     if kept and kept[-1].tried:
         last_kept, patch = kept[-1], Path(kept[-1].tried.patch).parent / "kept.patch"  # Of all kept changes.
@@ -98,9 +90,9 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
     return not is_edited or is_refused or is_reverted or has_failed
 
 
-def tuning_section(trials: Sequence[TriedPoint]) -> Section:
-    """A table of a tuning search: its points (each a choice of values), the fastest first."""
-    rows = []
+def tuning_section(search: BriefOutput) -> Section:
+    """A table of a tuning search: its points (each a choice of values), the fastest `MOST_TRIALS` first."""
+    trials, rows = search.trials, []
     for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
         ratios = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
         values = ", ".join(f"{name} {literal_text(value)}" for name, value in trial.values.items())
