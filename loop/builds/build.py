@@ -264,6 +264,7 @@ def has_same_statements(first: Path, second: Path) -> bool:
     """True if two folders of Python files differ only in comments, docstrings and spacing."""
 
     def normal_form(path: Path) -> object:
+        """The syntax tree of a Python file without docstrings; the bytes of any other file."""
         if path.suffix != ".py":
             return path.read_bytes()
         tree = _parse_file(path)
@@ -271,7 +272,7 @@ def has_same_statements(first: Path, second: Path) -> bool:
             if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 statement = node.body[0] if node.body else None
                 if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                    node.body.remove(statement)  # A docstring.
+                    node.body.remove(statement)
         return ast.dump(tree)
 
     forms = []

@@ -110,6 +110,7 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
     architecture = entry = function = ""
 
     def update_kernel(symbol: str, **fields: int) -> None:
+        """Set fields of a kernel or device function; nothing before the log names an architecture."""
         if architecture:
             key = (architecture, symbol)
             names = {"symbol": symbol, "name": symbol, "architecture": architecture}

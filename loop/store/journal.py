@@ -21,12 +21,13 @@ class Journal:
     """Appends events to one file. `append` returns only when the line is on disk."""
 
     def __init__(self, path: Path) -> None:
+        """Read the lines so far, and cut an unfinished last one. Raises LoopError if another one is damaged."""
         self.path = path
         checked_lines = list(_checked_lines(path))
         self._lines = [line for line, _ in checked_lines]
         self._last_checksum = checked_lines[-1][1] if checked_lines else ""
         try:
-            if path.exists():  # Cut an unfinished last line, left by a kill.
+            if path.exists():  # A kill may have left part of a line.
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             self._file = path.open("ab", buffering=0)
         except OSError as error:
