@@ -66,8 +66,7 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     names = (*task.variants, *task.emulated)
     by_name = yield from build_sides_by_name(context, names)
     ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
-    known_names = [name for name in ids if name in good]
-    changed = tuple(name for name in known_names if good[name].build_id != ids[name])
+    changed = tuple(name for name in ids if name in good and good[name].build_id != ids[name])
     message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
     simplest, is_right, hint = "", True, None
     if len(changed) > 1:
