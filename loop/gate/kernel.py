@@ -591,10 +591,8 @@ def verification_output(
         left_out += [f"{variant} on {text}" for text in texts]
     declined, tallies, unchecked = list[str](), list[str](), list[str]()
     for checks in sides:
-        unsupported = [check for check in checks.checks if check.status == "unsupported"]
-        layouts = dict.fromkeys(check.inputs for check in unsupported)
-        layouts.pop("contiguous", None)
-        if layouts:
+        unsupported = [check.inputs for check in checks.checks if check.status == "unsupported"]
+        if layouts := dict.fromkeys(layout for layout in unsupported if layout != "contiguous"):
             declined.append(f"{checks.variant} on {', '.join(layouts)} inputs: not supported")
         is_all_right = checks.count("right") == len(checks.checks)
         tally = f"right in {len(checks.checks)} checks" if is_all_right else checks.tally
