@@ -100,10 +100,17 @@ def config_folder() -> Path:
 
 
 def make_folder_variables_absolute() -> None:
-    """Make LOOP_CACHE, LOOP_STATE and LOOP_SESSIONS absolute, as child processes run elsewhere."""
-    for variable in ("LOOP_CACHE", "LOOP_STATE", "LOOP_SESSIONS"):
+    """Make the user's folders absolute, as child processes run elsewhere. UsageError: see `require_unicode`."""
+    for variable in ("LOOP_CACHE", "LOOP_STATE", "LOOP_SESSIONS", "TMPDIR", "HOME"):
         if os.environ.get(variable):
-            os.environ[variable] = str(Path(os.environ[variable]).absolute())
+            os.environ[variable] = str(require_unicode(Path(os.environ[variable]).absolute()))
+
+
+def require_unicode(folder: Path) -> Path:
+    """The folder, if records in JSON can hold its path. Raises UsageError for one that is not UTF-8."""
+    if os.fsencode(folder).decode(errors="ignore") != str(folder):
+        raise UsageError(f"{folder}: its path is not UTF-8 text, so no record can name it", hint="rename it")
+    return folder
 
 
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
@@ -169,7 +176,7 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
         if not (current_folder / MANIFEST).is_file():
             return Project(shipped(BUNDLED_TARGET), default_sessions, bundled=True)
         target = current_folder
-    folder = (target.parent if target.name == MANIFEST else target).absolute()
+    folder = require_unicode((target.parent if target.name == MANIFEST else target).absolute())
     if not (folder / MANIFEST).is_file():
         problem = f"no {MANIFEST} there" if folder.exists() else "no such file or folder"
         raise UsageError(f"{folder}: {problem}", hint="loop init makes one: loop init --help")

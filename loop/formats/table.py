@@ -14,6 +14,7 @@ from loop.formats import flashinfer, gpumode, kernelbench
 from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, TargetDraft, find_hindrances
 from loop.library import trust as origin
 from loop.machine.gpus import detect_gpus
+from loop.model.measurement import BASELINE
 from loop.report.screen import Screen, table_lines, terminal_columns
 
 
@@ -148,7 +149,7 @@ def _answer_names(files: Iterable[Path]) -> list[str]:
         if not path.is_file():
             raise UsageError(f"{path}: no such file", hint="an answer to a task of another format is a file")
         name = re.sub(r"[^a-z0-9_]+", "_", path.stem.lower()).strip("_")[:48]
-        name = name if name[:1].isalpha() else f"answer_{name}"
+        name = name if name[:1].isalpha() and name != BASELINE else f"answer_{name}"
         names.append(name if name not in names else f"{name}_{len(names)}")
     return names
 

@@ -13,6 +13,7 @@ from loop.base.expressions import ExpressionError
 from loop.base.places import Project
 from loop.library.definitions import ParsedFile, check_expression, read_file
 from loop.model.dtypes import is_floating
+from loop.model.measurement import BASELINE
 from loop.model.signature import ANY
 from loop.model.target import (
     TUNED,
@@ -189,6 +190,8 @@ class _ManifestChecker:
     def check_variant(self, place: Place, variant: Variant, folder: Path) -> None:
         """Check a variant: types, `takes`, `launch`, missing files, unknown `{placeholders}`."""
         target = self.target
+        if place[-1] == BASELINE:
+            self.complain(place, "another name", BASELINE, "the target's own baseline has this name", key=True)
         if "dtypes" in variant.model_fields_set:
             for index, dtype in enumerate(variant.dtypes):
                 self.check_tolerances([dtype], (*place, "dtypes", index))

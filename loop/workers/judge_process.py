@@ -265,4 +265,6 @@ class JudgeProcess:
             if isinstance(request, CheckEnvironment):
                 raise WorkFailed(str(refusal), hint="see `loop doctor`") from refusal
             failure = Unjudged if refusal.cause == "raised" else WorkFailed
-            raise failure(str(refusal), hint="look at that function of the target's") from refusal
+            # Errors of the target's functions name their workload; others, as for want of memory, do not.
+            message = f"{note}: {refusal}" if refusal.reply.code else str(refusal)
+            raise failure(message, hint="look at that function of the target's") from refusal

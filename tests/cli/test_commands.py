@@ -75,12 +75,20 @@ def test_a_pattern_that_cannot_be_read_is_named_with_its_place(tmp_path: Path, k
 CALL = "import sys; from loop.cli import main; sys.argv[1:] = sys.argv[2:]; main()"
 
 
-def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
-    """It is no bug: somebody has removed what a shell still stands in."""
-    words = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -c "$@"'
-    called = ["sh", "-c", words, sys.executable, CALL, "loop", "kernels", "list"]
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("mkdir gone && cd gone && rmdir ../gone &&", "the folder in which this was called is gone"),
+        ('mkdir "$0" && cd "$0" && touch target.yaml &&', "its path is not UTF-8 text"),
+        *((f"{variable}=$0", "its path is not UTF-8 text") for variable in ("LOOP_SESSIONS", "TMPDIR", "HOME")),
+    ],
+)
+def test_a_folder_that_is_gone_or_no_text_is_said(words: str, expected: str, tmp_path: Path) -> None:
+    """It is no bug: somebody has removed what a shell still stands in, or a name is bytes, which no JSON holds."""
+    command = f'{words} exec "$1" -c "$2" loop kernels list'
+    called = ["sh", "-c", command, tmp_path / "b\udcff", sys.executable, CALL]
     ended = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "the folder in which this was called is gone" in ended.stderr
+    assert expected in ended.stderr
     assert 2 == ended.returncode
 
 

@@ -72,6 +72,12 @@ def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: s
     assert WHY in raised.value.message
 
 
+def test_a_size_that_no_memory_holds_is_named(bench: Bench) -> None:
+    first = expand_sets(bench.target, ["some"], "float32", 0)[0]
+    with pytest.raises(Unjudged, match=f"^reference of {first.name}: ValueError: "):
+        run_to_end(bench.prepare_answer(first.model_copy(update={"sizes": {"N": 10**20, "M": 3}})))
+
+
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
     """With the names, and what would pass; attributes that no workload changes are among it."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value

@@ -60,6 +60,10 @@ SIGNATURE = {"inputs": {"ids": "N", "table": "V D"}, "outputs": {"rows": "N D"}}
             {"modules": {}, "variants": {"c": {"kind": "command", "device": "cpu", "run": ["x"]}}},
             "variants.c.kind: expected a variant in Python: with `modules` functions are classes, got command",
         ),
+        (
+            {"variants": {"baseline": {"kind": "command", "device": "cpu", "run": ["x"]}}},
+            "variants.baseline: expected another name, got baseline (the target's own baseline has this name)",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_said_at_its_line(
