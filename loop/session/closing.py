@@ -265,9 +265,11 @@ def report(
         return ExitCode.OK
     if output.is_dir():
         raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
-    figure_folder = folder_for_temporary(output)
-    if os.path.realpath(output) == os.path.realpath(folder.report):  # Writes the report's checksums, too.
+    figure_folder, destination = folder_for_temporary(output), Path(os.path.realpath(output))
+    if destination == folder.report.resolve():  # Writes the report's checksums, too.
         folder.write_report(text, figures)
+    elif output.exists() and any((parent / sessions.HEAD).is_file() for parent in destination.parents):
+        raise UsageError(f"{output}: is a file of a session", hint="name another file")
     else:
         write_atomic(output, text)
         if figure_folder is not None:

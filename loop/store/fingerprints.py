@@ -63,12 +63,6 @@ def _replace_path(match: re.Match[str]) -> str:
     return name if STABLE_FILE.fullmatch(name) and not TEMPORARY_NAME.search(name) else "PATH"
 
 
-def _replace_hash(match: re.Match[str]) -> str:
-    """`HASH` for a match that mixes letters and digits; other matches stay unchanged."""
-    letters = set(map(str.isalpha, match[0]))
-    return "HASH" if len(letters) == 2 else match[0]
-
-
 def _replace_number(match: re.Match[str]) -> str:
     """`N` for a number, with a final `.` or `,`. Behind `exit`, `code` and the like it stays: it says what
     failed."""
@@ -83,7 +77,7 @@ REPLACEMENTS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T -]\d\d:?\d\d:?\d\d(?:\.\d+)?Z?)?"), "N"),
     (re.compile(r"[^\s:;,()<>=|]*/[^\s:;,()<>=|]*"), _replace_path),
     (TEMPORARY_NAME, "TEMPORARY_NAME"),
-    (re.compile(r"\b[0-9a-f]{7,64}\b"), _replace_hash),
+    (re.compile(r"\b(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}\b"), "HASH"),
     (re.compile(r"\b[A-Z][a-z]?=?\d+(?: [A-Z][a-z]?=?\d+)+"), "SHAPE"),
     (re.compile(r"(?<![\w.])(exit |status |code |error |signal )?[-+]?\d[\d.,]*(?:e[-+]?\d+)?"), _replace_number),
     (re.compile(r"\bN(?:[ ,x/:-]{1,3}N\b)+"), "N"),

@@ -88,8 +88,10 @@ def test_json_is_what_its_schema_says(name: str, project: Path, root: Path) -> N
 
 
 def test_what_cannot_be_written_is_said(project: Path, root: Path, tmp_path: Path) -> None:
-    """A folder, a path below a file."""
-    make_session(root, "passed")
+    """A folder, a path below a file, a record: it would be lost."""
+    record = make_session(root, "passed").path / "record.json"
+    with pytest.raises(LoopError, match=r"record\.json: is a file of a session"):
+        told("md", project, record)
     with pytest.raises(LoopError, match="is a folder") as error:
         told("md", project, tmp_path)
     assert "--output" in (error.value.hint or "")
