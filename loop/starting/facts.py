@@ -125,9 +125,9 @@ def check_results(trial: Trial, sizes: Dims, folder: str) -> None:
 
 
 def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is_cuda: bool) -> Facts:
-    """The facts for target.yaml, from a few dozen calls. `base`: sizes that run. `choices`: all choices. `is_cuda`:
-    whether the variant is a CUDA kernel. Adds a note on each choice that was made, and on each guess, to
-    `trial.notes`."""
+    """The facts for target.yaml, from a few dozen calls. `base`: sizes that run. `choices`: all choices.
+    `is_cuda`: whether the variant is a CUDA kernel. Adds a note on each choice that was made, and on each
+    guess, to `trial.notes`."""
     notes = trial.notes
     notes += choices.notes
     for path, choice in trial.choices.items():  # Note each choice among several.
