@@ -11,9 +11,7 @@ from loop.model.causes import Cause
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype
 
 MAX_RANK = 8
-NUMBERED: tuple[Dtype, ...] = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "int8")
-NUMBERED += ("int16", "bool", "float8_e4m3fn", "float8_e5m2")
-DTYPE_NUMBERS: dict[str, int] = {name: number for number, name in enumerate(NUMBERED, 1)}
+DTYPE_NUMBERS = {name: number for number, name in enumerate(ITEM_SIZES, 1)}
 """Element type to its number in loop_kernel.h."""
 POISON = 0xFF
 """A byte that, repeated, is NaN in every floating-point type."""
@@ -344,10 +342,3 @@ def place_outputs(outputs: Sequence[TensorFile], path: str) -> tuple[TensorFile,
         parts.append(output.replace(path=path, offset=begin))
         end = begin + output.nbytes
     return TensorFile("outputs", path, (end,), "uint8"), tuple(parts)
-
-
-def attribute_number(choices: tuple[str, ...], value: Value) -> float | None:
-    """An attribute as a double for C: a choice becomes its index in `choices`, None stays None."""
-    if isinstance(value, str):
-        return float(choices.index(value))
-    return None if value is None else float(value)

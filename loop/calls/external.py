@@ -71,11 +71,9 @@ class ExternalCall(Prepared):
             description["parts"] = list(map(describe_file, call.separate_outputs, self.output_paths))
         description_path = path.with_suffix(".call.json")
         description_path.write_text(json.dumps(description))
-        tensors = (*call.inputs, *call.separate_outputs)
-        paths = map(str, [*self.input_paths, *self.output_paths])
-        path_by_tensor = dict(zip((tensor.name for tensor in tensors), paths, strict=True))
-        # Placeholder to its text: sizes by dimension, attributes and element type; true is 1.
-        placeholder_values = dict[str, str]()
+        names = [tensor.name for tensor in (*call.inputs, *call.separate_outputs)]
+        # Placeholder to its text: paths by tensor, sizes by dimension, attributes and element type; true is 1.
+        placeholder_values = dict(zip(names, map(str, [*self.input_paths, *self.output_paths]), strict=True))
         for tensor in (*call.inputs, *call.outputs):
             dimensions = self.variant.terms.shapes.get(tensor.name, "").split()
             placeholder_values |= zip(dimensions, map(str, tensor.shape), strict=False)
@@ -84,7 +82,6 @@ class ExternalCall(Prepared):
             placeholder_values[name] = "" if number is None else str(number)
         placeholder_values["dtype"] = call.dtype
         self.environment = {"LOOP_CALL": str(description_path)}
-        placeholder_values = {**path_by_tensor, **placeholder_values}
         self.command = []
         for word in self.variant.terms.run:  # An unknown placeholder stays as it is.
             self.command.append(PLACEHOLDER.sub(lambda match: placeholder_values.get(match[1], match[0]), word))

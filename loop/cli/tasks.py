@@ -33,7 +33,7 @@ from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing import theirs as evaluating
-from loop.workers.judge_process import run_untimed
+from loop.workers.program import run_untimed
 
 ROUNDS = 6
 """Rounds of timed calls. One output per round is judged: half of them wrong are missed once in 64 times."""

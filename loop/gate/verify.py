@@ -20,9 +20,8 @@ from loop.model.target import Target, Workload
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
 from loop.workers.judge_messages import Compare, Finding
-from loop.workers.judge_process import Unjudged
 from loop.workers.messages import CallRange, Compute, Computed
-from loop.workers.program import FORGED, Refusal, WorkerLost
+from loop.workers.program import FORGED, Refusal, Unjudged, WorkerLost
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
 FIRST_CALLS = 2

@@ -237,9 +237,9 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
             low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
             change_low, change_high = speed.interval
             workloads[speed.workload] = low * change_low, ratio * speed.ratio, high * change_high
-        products = {"ratio": total.ratio * change.gain, "workloads": workloads, "changes": total.changes + 1}
-        latest_fields = {"branch": decision.branch, "patch": change.patch}
-        total_by_key[change.variant, tuning] = total.model_copy(update={**products, **latest_fields})
+        update = {"ratio": total.ratio * change.gain, "workloads": workloads, "changes": total.changes + 1}
+        update |= {"branch": decision.branch, "patch": change.patch}  # Of the latest change.
+        total_by_key[change.variant, tuning] = total.model_copy(update=update)
     for output in outputs_of(records, ConfirmOutput):
         for confirmed in output.confirmed:
             key = confirmed.variant, None  # Changes that are no tuning.

@@ -234,11 +234,10 @@ class SessionHead(SessionFacts):
         options += [*self.host_options, "--seed", str(self.seed)]
         return shlex.join(["loop", "run", "session", plan.name, *options])
 
-    def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
-        """The command that verifies a variant, on all workloads or one (`B=1 S=65`). `seed` None: the head's."""
+    def verify_command(self, variant: str, workload: str, seed: int) -> str:
+        """The command that verifies a variant with a seed, on one workload (`B=1 S=65`); empty: on all."""
         options = ["--workloads", workload] if workload else []
-        options += [*self.target_options, "--device", self.device]
-        options += ["--seed", str(self.seed if seed is None else seed)]
+        options += [*self.target_options, "--device", self.device, "--seed", str(seed)]
         return shlex.join(["loop", "kernels", "verify", variant, *options])
 
     @property

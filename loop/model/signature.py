@@ -82,6 +82,12 @@ class Attribute(Model):
             return isinstance(value, str)
         return isinstance(value, int | float) and not isinstance(value, bool)
 
+    def as_number(self, value: bool | int | float | str | None) -> float | None:
+        """A value as C gets it, a double: a choice becomes its index; None stays None."""
+        if isinstance(value, str):
+            return float(self.choices.index(value))
+        return None if value is None else float(value)
+
     @property
     def default_value(self) -> bool | int | float | str | None:
         """The default value. Without a stated one: False for a flag, the first word for a choice."""
@@ -151,9 +157,14 @@ class Signature(Model):
         return bool(self.inputs) and len(self.outputs) == 1 and ANY not in shapes and not self.updates
 
     @property
+    def has_unknown_outputs(self) -> bool:
+        """Whether only the reference knows the outputs or their shapes."""
+        return not self.outputs or ANY in self.outputs.values()
+
+    @property
     def output_dimensions(self) -> str:
-        """Dimensions of the only output. Valid only if `is_plain`."""
-        return next(iter(self.outputs.values()))
+        """Dimensions of the only output; empty if there are several, or none is named."""
+        return next(iter(self.outputs.values())) if len(self.outputs) == 1 else ""
 
 
 class Generator(PythonFunction):

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from loop.base.processes import Tick
-from loop.calls.call import Call, attribute_number
+from loop.calls.call import Call
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.model.base import Model
 from loop.model.causes import Cause
@@ -19,8 +19,8 @@ from loop.model.signature import OUTPUT, Signature
 from loop.model.target import Target, Workload
 from loop.model.workloads import count_operations, is_supported
 from loop.workers.bench import Bench, KeptWorker, Side
-from loop.workers.judge_process import Unjudged
 from loop.workers.messages import Compute, Computed
+from loop.workers.program import Unjudged
 
 Causes = tuple[Cause, ...]
 WRONG_CAUSES: Causes = ("elements", "loose tolerance", "NaN", "plain error", "not written")
@@ -156,7 +156,7 @@ def _attribute_controls(signature: Signature) -> Iterator[Control]:
         if attribute.kind == "number":
             yield Control(f"wrong {name}", "wrong_number", terms={"attribute": name})
             continue
-        number = attribute_number(attribute.choices, default)
+        number = attribute.as_number(default)
         yield Control(
             f"drops {name}",
             "set_attribute",

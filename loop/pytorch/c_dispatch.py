@@ -392,9 +392,8 @@ def bridge_works() -> bool:
 
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
-    """Convert a contract to the C structure that the bridge reads. A `dtype` of -1: no fixed type. `from_`,
-    `twin`: first input that has a dimension; its size there is the dimension's, for all tensors. `only`: the
-    type of a call whose inputs do not show it."""
+    """Convert a contract to the C structure that the bridge reads. `dtype` -1: no fixed type. `from_`, `twin`:
+    first input that has a dimension, and so its size. `only`: the type of calls whose inputs show none."""
     numbers, signature, sources = type_numbers(), contract.signature, contract.dimension_sources
     input_names, only_type = list(signature.inputs), contract.assumed_dtype
     operator = TorchOperator(

@@ -19,7 +19,7 @@ from loop.model.target import Target
 from loop.report.screen import Screen
 from loop.starting.model import InitAnswer, InitRequest
 from loop.starting.options import read_options
-from loop.workers.judge_process import run_untimed
+from loop.workers.program import run_untimed
 
 PROGRAM = "loop.starting.program"
 TRIAL_LIMIT_S = 180.0  # Time limit of the process that tries a function.

@@ -16,7 +16,7 @@ from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, MemoryProbe, Pair, Timings
 from loop.timing.verdicts import invalid_verdict
 from loop.workers.bench import Bench
-from loop.workers.judge_process import CallWay
+from loop.workers.program import CallWay
 
 EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
 """An empty call may be this much faster than measured, if the clock has risen (CPU, GPU). An H200

@@ -24,7 +24,7 @@ from loop.model.dtypes import Device
 from loop.model.measurement import BASELINE, Check, Segment
 from loop.model.verdict import Against
 from loop.workers.bench import Side
-from loop.workers.judge_process import CallWay, Floors
+from loop.workers.program import CallWay, Floors
 
 EMPTY_CALL_NAMES: dict[CallWay, str] = {"c_abi": "C", "python": "Python", "kernel": "kernel in a CUDA graph"}
 """Calls that do nothing, by the way they are called."""

@@ -20,9 +20,8 @@ from loop.calls.invocation import DelayReader
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing.samples import CLEAN_WAIT_SHARE, MemoryProbe, is_disturbed
 from loop.workers.bench import Side
-from loop.workers.judge_process import Orders
 from loop.workers.messages import StageCall, Unstage
-from loop.workers.program import Worker
+from loop.workers.program import Orders, Worker
 
 SEGMENT_S, GPU_SEGMENT_S = 4e-3, 1.5e-3
 """Length of a segment. More rounds help more than longer segments: on a CPU 10 ms would narrow an

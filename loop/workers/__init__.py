@@ -5,11 +5,11 @@ worker process loads one variant. A compiled variant needs no torch, so its work
 
 Begin with `bench`: it starts workers, keeps the judge, and turns workloads into calls (`workload_call`).
 `messages` lists the requests and replies of workers, `judge_messages` those of the judge. A reply that cannot be
-parsed means that a candidate wrote to the pipe: the check is *tampered*. Tensors travel in files; those of timed
+parsed means that a candidate wrote to the socket: the check is *tampered*. Tensors travel in files; those of timed
 calls travel in shared memory.
 
 In the judge, `target_functions` calls the target's functions, `truth` bounds the error of an output, `suspects`
 explains wrong outputs, `blind_spots` names what the inputs cannot show, and `relations` checks properties. In the
 worker, `checking` makes the calls of one check: the same values with different bytes in the guard zones.
-`judge_process` sends orders to workers and times them. A worker that crashes or hangs fails one check only.
+`program` starts both, sends orders to workers and times them. A worker that crashes or hangs fails one check only.
 """

@@ -25,11 +25,10 @@ from loop.model.measurement import BASELINE, Build, DeviceReading, InputWeakness
 from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import is_supported
-from loop.workers import judge_messages, judge_process, program, workload_call
-from loop.workers.judge_process import Floors, JudgeProcess, Unjudged
+from loop.workers import judge_messages, program, workload_call
 from loop.workers.messages import Load, Request
 from loop.workers.nursery import Nursery
-from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, Floors, JudgeProcess, Refusal, Unjudged, Worker, WorkerLost
 
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
@@ -154,9 +153,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """The process that forks workers with torch already imported; made if there is none."""
         if self._nursery is None:
             cores = program.choose_cores(self.threads) if self.device == "cpu" else ""
-            self._nursery = Nursery(
-                {**program.inherited_environment(), **program.thread_environment(self.threads, cores)}
-            )
+            environment = program.thread_environment(self.threads, cores)
+            self._nursery = Nursery({**program.inherited_environment(), **environment})
         return self._nursery
 
     def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
@@ -175,7 +173,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Measure the times of empty calls, once; if `is_repeated`, again to keep the minimum."""
         if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
-                floors = yield from judge_process.measure_floors(worker, self.device)
+                floors = yield from program.measure_floors(worker, self.device)
             self._floors = self._floors.minimum_with(floors) if self._floors else floors
         return self._floors
 
@@ -183,18 +181,18 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels now: third
         quartile; 0.0 without GPU. On a shared GPU or busy host it is several times larger."""
         with Worker(self.threads) as worker, contextlib.suppress(Refusal):
-            timings = yield from judge_process.time_empty_orders(worker, START_LIMIT_S, "kernel")
+            timings = yield from program.time_empty_orders(worker, START_LIMIT_S, "kernel")
             return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
         return 0.0
 
     def make_call(
-        self, workload: Workload, output_owner: str, *, with_windows: bool = False, layout: Layout = "contiguous"
+        self, workload: Workload, owner: str, *, with_windows: bool = False, layout: Layout = "contiguous"
     ) -> Call:
         """Make the call of a workload, with files in the scratch folder. If only the judge knows its tensors, it
-        lacks them before `prepare_answer`. `output_owner`: name of the side, used for its output file.
+        lacks them before `prepare_answer`. `owner`: name of the side, used for its output file.
         `with_windows`: give input files room for more windows, so that each timed call reads other values."""
-        call = self._answer_request(workload, output_owner, with_windows=with_windows, layout=layout).call
-        if self.target.generator is None and not workload_call.has_unknown_outputs(self.target.signature):
+        call = self._answer_request(workload, owner, with_windows=with_windows, layout=layout).call
+        if self.target.generator is None and not self.target.signature.has_unknown_outputs:
             return call
         answered = self._judge.find_answered(self._target_request, call.key)
         if answered is None:
@@ -211,33 +209,23 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             terms: Terms = workload_call.make_function_terms(self.target, self.target.baseline.python)
             return Side(BASELINE, terms, get_args(Dtype), deterministic=False, build_id=None)
         variant = self.emulated_variants([name])[name] if emulated else self.target.variants[name]
+        library, build_id = (build.library, build.build_id) if build else ("", "")
         environment = {}
         if isinstance(variant, PythonVariant):
             name_of_function = f"{variant.module}:{variant.function}"
             function = workload_call.make_function_terms(self.target, name_of_function)
-            folder = build.library if build else ""
-            terms = function.replace(passes_outputs=variant.passing == "passed", folder=folder)
-            if build:
-                for cache in JIT_CACHE_VARIABLES:
-                    environment[cache] = str(self.scratch / build.build_id / cache)
+            terms = function.replace(passes_outputs=variant.passing == "passed", folder=library)
+            for cache in JIT_CACHE_VARIABLES if build_id else ():
+                environment[cache] = str(self.scratch / build_id / cache)
         elif isinstance(variant, CAbiVariant):
-            library, build_id = (build.library, build.build_id) if build else ("", "")
             terms = LibraryTerms(variant.device, variant.entry, library, build_id)
             if emulated and self.sanitize:
                 environment = program.sanitizer_environment(variant.build.compiler)
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
-        return Side(
-            name,
-            terms,
-            variant.dtypes,
-            variant.deterministic,
-            build.build_id if build else None,
-            variant.takes,
-            environment=environment,
-            emulated=emulated,
-        )
+        side = Side(name, terms, variant.dtypes, variant.deterministic, build_id or None, variant.takes)
+        return replace(side, environment=environment, emulated=emulated)
 
     def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:
         """Start a worker and ask it to load `side`. The caller still has to receive the reply.
@@ -283,27 +271,22 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     def _answer_request(
         self,
         workload: Workload,
-        output_owner: str = "judge",
+        owner: str = "judge",
         *,
         with_windows: bool = False,
         layout: Layout = "contiguous",
     ) -> judge_messages.PrepareAnswer:
-        """The request for a workload's answer; its call writes to the `output_owner`'s file."""
-        target, secret = self.target, self._secret
-        call = workload_call.make_call(
-            target, workload, str(self.scratch), workload_call.alphanumeric(output_owner), layout
-        )
-        return workload_call.make_answer_request(
-            target, workload, call, secret, self.device, with_windows=with_windows
-        )
+        """The request for a workload's answer; its call writes to the `owner`'s file."""
+        call = workload_call.make_call(self.target, workload, str(self.scratch), owner, layout)
+        terms = self.target, workload, call, self._secret, self.device
+        return workload_call.make_answer_request(*terms, with_windows=with_windows)
 
     def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
         """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
         new seeds, the judge also tests which inputs the reference reads; None: skip that."""
         reseeded_pair = workload_call.reseed_twice(small_workload) if small_workload else ()
-        requests = tuple(map(self._answer_request, reseeded_pair))
-        request, note = judge_messages.FindBlindSpots(requests), "what the inputs can show"
-        weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, note)
+        request = judge_messages.FindBlindSpots(tuple(map(self._answer_request, reseeded_pair)))
+        weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, "what the inputs can show")
         for workload in reseeded_pair:
             self._remove_files(workload)
         return weaknesses

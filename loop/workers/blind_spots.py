@@ -56,10 +56,8 @@ class DrawnInputs:
 
     def summarise(self) -> InputWeaknesses:
         """The inputs that never differ between calls, have a single value, or are never negative."""
-        compared, moving = set[str](), set[str]()
-        for (name, _), digests in self.digest_by_call.items():
-            compared |= {name} if len(digests) > 1 else set()
-            moving |= {name} if len(set(digests.values())) > 1 else set()
+        compared = {name for (name, _), digests in self.digest_by_call.items() if len(digests) > 1}
+        moving = {name for (name, _), digests in self.digest_by_call.items() if len(set(digests.values())) > 1}
         names = dict.fromkeys(name for name, _ in self.digest_by_call)
         fixed = [name for name in names if name in compared - moving]
         varied = [name for name in names if name in self.varied_inputs]

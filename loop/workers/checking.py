@@ -94,7 +94,8 @@ class CallCheck:
                 self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
                 self._call_in_enclosures()
-                self.stray_writes = self.prepared.describe_allocation_strays()  # Around tensors of its own.
+                if not self.stray_writes:  # Around tensors that it allocated itself.
+                    self.stray_writes = self.prepared.describe_allocation_strays()
         return self
 
     def _repeat_with_guards(self) -> None:

@@ -67,11 +67,9 @@ def allocate_buffers(function: Function) -> Function:
                 dtype = torch.float64 if is_exact and item.dtype.is_floating_point else item.dtype
                 items[n] = torch.empty(item.shape, dtype=dtype, device=device)
         result = function(tuple(items), *other_arguments)
-        if is_exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
-            return result
-        for buffer in buffers:
-            if buffer.shape == tuple(result.shape):
-                return result.to(buffer.dtype) if buffer.dtype.is_floating_point else result
+        if not is_exact and isinstance(result, Tensor) and result.dtype == torch.float64:
+            types = [buffer.dtype for buffer in buffers if buffer.shape == tuple(result.shape)]
+            return result.to(types[0]) if types and types[0].is_floating_point else result
         return result
 
     return call_with_buffers

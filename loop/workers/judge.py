@@ -24,7 +24,7 @@ from loop.workers.messages import Answers, Request
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import Inputs, TargetFunctions, choose_reference_device
 from loop.workers.truth import IMPLAUSIBLE_SHARE, MAX_SLACK, Truth, would_pass_zeros
-from loop.workers.workload_call import find_updated_input, has_unknown_outputs, only_output_dimensions
+from loop.workers.workload_call import find_updated_input
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
 """Number of random changes of inputs, their relative size (two float64 roundings), and how many
@@ -62,8 +62,6 @@ class Judge:
         self.plain = self.functions.plain
         target = terms.target
         self.signature = target.signature
-        self.has_unknown_outputs = has_unknown_outputs(self.signature)
-        """Whether only the reference determines which outputs there are."""
         self.tolerance_by_dtype: dict[str, Tolerance] = dict(target.tolerance.items())
         self.checker_decides = target.checker is not None and target.checker.alone
         """Whether the task's own checker decides without a comparison by tolerance."""
@@ -112,7 +110,7 @@ class Judge:
             function_name = "`plain`" if self.plain else "the reference"
             unjudged_reasons = [truth.explain_unjudged(output, function_name) for output in floating]
             passes_zeros = bool(floating) and all(map(self.would_pass_zeros, answer.truths))
-        has_new_call = self.has_unknown_outputs or self.functions.generator is not None
+        has_new_call = self.signature.has_unknown_outputs or self.functions.generator is not None
         return judge_messages.PreparedAnswer(
             call=answer.inputs.call if has_new_call else None,
             notes=(*inputs.notes, *answer.notes),
@@ -134,13 +132,13 @@ class Judge:
         own_type_outputs, raw_result = None, None
         run_reference = partial(self.functions.compute_outputs, "reference", tensors)
         has_other_types = call.structure or call.several_outputs or not is_floating(call.output.dtype)
-        if self.has_unknown_outputs or has_other_types:  # Other types than the call's.
+        if self.signature.has_unknown_outputs or has_other_types:  # Other types than the call's.
             own_type_outputs, raw_result = run_reference(call, exact=False)
         # `rounded_outputs` show what rounding loses: `plain`, else the reference in its own types.
         rounded_outputs = own_type_outputs or {}
         if self.plain is not None:
             rounded_outputs, _ = self.functions.compute_outputs("plain", tensors, call, exact=False)
-        if self.has_unknown_outputs and own_type_outputs is not None:
+        if self.signature.has_unknown_outputs and own_type_outputs is not None:
             call = self._with_output_files(call, own_type_outputs)
         exact_outputs, notes = self._run_in_float64(call, tensors, own_type_outputs)
         tolerances = [self._tolerance_of(call, file) for file in call.outputs]
@@ -152,7 +150,7 @@ class Judge:
         columns = exact_outputs.items(), call.outputs, tolerances
         for (name, output), file, tolerance in zip(*columns, strict=True):
             reference = self._to_canonical_form(output.double(), call)
-            dimension_names = self.signature.outputs.get(file.name, only_output_dimensions(self.signature)).split()
+            dimension_names = self.signature.outputs.get(file.name, self.signature.output_dimensions).split()
             if len(dimension_names) != reference.dim() or "..." in dimension_names:
                 dimension_names = [f"axis_{n}" for n in range(reference.dim())]
             rounded = None
@@ -321,9 +319,9 @@ class Judge:
         a run of the reference in the call's own types, which replaces a missing `plain`."""
         inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
-        if self.functions.has_plain_signature(call) and sizes and not self.has_unknown_outputs:
+        if self.functions.has_plain_signature(call) and sizes and not self.signature.has_unknown_outputs:
             # Terms an element may sum: over dimensions missing in the output, or along one of its own.
-            output_names = only_output_dimensions(self.signature).split()
+            output_names = self.signature.output_dimensions.split()
             summed_sizes = [size for name, size in sizes.items() if name not in output_names]
             summed_terms = max([math.prod(summed_sizes), *(sizes[name] for name in output_names)])
         else:

@@ -99,13 +99,12 @@ class Nursery:
         """Fork a program and return its pid. Raises ConnectionError if the nursery has died. `order`: module,
         arguments, folder and environment. `handles`: file descriptors it inherits, standard ones first."""
         self.warm_up()
-        if self._control is None:
-            raise ConnectionError("the nursery is lost")
         message, pid = json.dumps({"owner": os.getpid(), **order}), 0
-        with contextlib.suppress(OSError):
-            self._control.settimeout(FORK_LIMIT_S)
-            socket.send_fds(self._control, [message.encode()], list(handles))
-            pid = int(self._control.recv(64) or b"0")  # Empty if it has died, 0 if it failed.
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                self._control.settimeout(FORK_LIMIT_S)
+                socket.send_fds(self._control, [message.encode()], list(handles))
+                pid = int(self._control.recv(64) or b"0")  # Empty if it has died, 0 if it failed.
         if not pid:
             self._is_unusable = True
             self.close()

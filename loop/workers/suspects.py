@@ -17,7 +17,6 @@ from loop.calls import torch_side
 from loop.calls.call import Call, Refused
 from loop.model.signature import PythonFunction, Signature
 from loop.workers.blind_spots import EXAMPLE_PREFIX, alternative_values
-from loop.workers.workload_call import has_unknown_outputs, only_output_dimensions
 
 ALLOWANCE_FACTOR = 4.0
 """The distance to a suspect's answer may be this many times the allowed error."""
@@ -172,8 +171,8 @@ def suspects_of_call(
         for axis, dimension in enumerate(dimensions if len(dimensions) == tensor.dim() else ()):
             axes_of_dimension.setdefault(dimension, []).append((position, axis))
             size_of_dimension.setdefault(dimension, tensor.shape[axis])
-    output_dimensions = only_output_dimensions(signature).split()
-    if has_unknown_outputs(signature):
+    output_dimensions = signature.output_dimensions.split()
+    if signature.has_unknown_outputs:
         output_dimensions = [f"axis_{axis}" for axis in range(right_output.dim())]
     if has_plain_signature:
         for i, j in itertools.combinations(range(len(names)), 2):

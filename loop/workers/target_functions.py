@@ -374,16 +374,11 @@ class TargetFunctions:
 
 
 def draw_inputs(
-    generator: Any,
-    arguments: Mapping[str, Any],
-    seed: int,
-    input_passing: str,
-    device: str,
-    dtype: str = "float32",
+    generator: Any, arguments: Mapping[str, Any], seed: int, passing: str, device: str, dtype: str = "float32"
 ) -> SplitStructure:
     """Seed all random generators, call the input generator and split its result into tensors and
     a structure of (positional arguments, keywords). `arguments`: the generator's keywords, which win
-    over `seed`, `device` and `dtype`, passed only if it has them. `input_passing`: how the reference takes
+    over `seed`, `device` and `dtype`, passed only if it has them. `passing`: how the reference takes
     the result: `positional`, `keywords` or `one` (one object). Raises Refused if it does not fit."""
     values = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
@@ -391,9 +386,9 @@ def draw_inputs(
     seed_all(seed)
     value = generator(**keywords | dict(arguments))
     type_name = type(value).__name__
-    if input_passing == "one":
+    if passing == "one":
         return split_structure(((value,), {}))
-    if input_passing == "keywords":
+    if passing == "keywords":
         if not isinstance(value, dict):
             raise Refused(f"the generator gives a {type_name}: expected a dict of keywords")
         return split_structure(((), value))
@@ -402,13 +397,13 @@ def draw_inputs(
     return split_structure((tuple(value), {}))
 
 
-def rebuild_inputs(skeleton: bytes, tensors: Sequence[Tensor], input_passing: str) -> Any:
+def rebuild_inputs(skeleton: bytes, tensors: Sequence[Tensor], passing: str) -> Any:
     """Rebuild the generator's original result around these tensors. `skeleton`: the pickled
-    structure without its tensors. `input_passing`: what it was: `one` object, `keywords`, or a list."""
+    structure without its tensors. `passing`: what it was: `one` object, `keywords`, or a list."""
     positional, keywords = rebuild_structure(skeleton, tensors)
-    if input_passing == "one":
+    if passing == "one":
         return positional[0]
-    return keywords if input_passing == "keywords" else list(positional)
+    return keywords if passing == "keywords" else list(positional)
 
 
 def run_check(check: Callable[[], Any]) -> str:

@@ -8,6 +8,7 @@ import mmap
 import os
 import random
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -97,28 +98,27 @@ class WorkerProgram:
     def load(self, request: messages.Load) -> None:
         """Load a variant, after importing what it needs and sealing the functions that time it."""
         terms = request.variant
-        library_class: type[Compiled] = Compiled
-        loaded: Loaded
+        load_variant: Callable[[], Loaded]
         if isinstance(terms, FunctionTerms):
-            from loop.calls import torch_call, torch_side  # Imported so that they are sealed.
+            from loop.calls import torch_call, torch_side
 
             torch_side.use_threads(request.threads)
             if request.device == "cuda":
                 torch_call.require_device()
-        elif isinstance(terms, LibraryTerms) and terms.device == "cuda":
-            from loop.calls.cuda.stage import DeviceLibrary
-
-            library_class = DeviceLibrary
-        self.seal = Seal()
-        if isinstance(terms, LibraryTerms):
-            loaded = library_class(terms)
-        elif isinstance(terms, FunctionTerms):
             search_folder(request.folder)
-            loaded = torch_call.Importable(terms, request.device)
-        else:
+            load_variant = partial(torch_call.Importable, terms, request.device)
+        elif not isinstance(terms, LibraryTerms):
             from loop.calls.external import External
 
-            loaded = External(terms, request.folder)
+            load_variant = partial(External, terms, request.folder)
+        elif terms.device == "cuda":
+            from loop.calls.cuda.stage import DeviceLibrary
+
+            load_variant = partial(DeviceLibrary, terms)
+        else:
+            load_variant = partial(Compiled, terms)
+        self.seal = Seal()  # Of all that was imported until here.
+        loaded = load_variant()
         self.slowdown_share = request.slowdown_share
         self.candidates[""] = LoadedCandidate(loaded)
         if request.device == loaded.device == "cuda":
@@ -191,7 +191,7 @@ class WorkerProgram:
 
 
 def make_empty_stage(way: str) -> Stage:
-    """A stage whose calls do nothing, to measure the floors of each `judge_process.CallWay`. An
+    """A stage whose calls do nothing, to measure the floors of each `program.CallWay`. An
     empty `way`: a stage without calls, for the floor of an order."""
     if way == "c_abi":
         library = object.__new__(Compiled)

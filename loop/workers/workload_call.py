@@ -4,9 +4,9 @@ import hashlib
 import random
 from collections.abc import Mapping
 
-from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_number, place_outputs, window_step
+from loop.calls.call import Call, FunctionTerms, TensorFile, Value, place_outputs, window_step
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
-from loop.model.signature import ANY, Fill, Signature
+from loop.model.signature import Fill, Signature
 from loop.model.target import Target, Workload
 from loop.model.workloads import parse_scale
 from loop.workers.judge_messages import PrepareAnswer
@@ -22,11 +22,6 @@ SEEDS_PER_MODULE = 2
 module once, so a variant's cached weights stay valid while the inputs change."""
 UNCHECKED_SEED_OFFSET = 8_000
 """Added to a seed for inputs that no check uses."""
-
-
-def only_output_dimensions(signature: Signature) -> str:
-    """Dimensions of the only output; empty if there are several or the signature names none."""
-    return signature.output_dimensions if len(signature.outputs) == 1 else ""
 
 
 def make_answer_request(
@@ -55,10 +50,8 @@ def make_function_terms(target: Target, name: str) -> FunctionTerms:
     return FunctionTerms(name, is_class=True, arguments=arguments, may_change_state=modules.state == "free")
 
 
-def make_call(
-    target: Target, workload: Workload, folder: str, output_owner: str, layout: Layout = "contiguous"
-) -> Call:
-    """Make the call of a workload: its tensors as files in `folder`. `output_owner`: name of the
+def make_call(target: Target, workload: Workload, folder: str, owner: str, layout: Layout = "contiguous") -> Call:
+    """Make the call of a workload: its tensors as files in `folder`. `owner`: name of the
     side in the output file's name. If the target has a generator, the inputs are still unknown, and
     possibly the outputs. Layout `broadcast`: input values are constant along one axis."""
     is_broadcast = layout == "broadcast"
@@ -83,8 +76,8 @@ def make_call(
             is_ordinary = fill.kind in BROADCASTABLE_KINDS and fill.nan_along is None
             if axes and is_floating(file.dtype) and is_ordinary:
                 inputs[n] = file.replace(constant_axis=axes[-(workload.seed % 2)])
-    output_path, output_files = f"{stem}-{output_owner}-output.bin", []
-    if not has_unknown_outputs(signature):
+    output_path, output_files = f"{stem}-{alphanumeric(owner)}-output.bin", []
+    if not signature.has_unknown_outputs:
         for name, dimensions in signature.outputs.items():
             file = make_file(name, output_path, dimensions)
             output_files.append(file.replace(updated_input=find_updated_input(signature, name)))
@@ -115,15 +108,7 @@ def find_updated_input(signature: Signature, output_name: str) -> int:
 
 def attribute_numbers(signature: Signature, attributes: Mapping[str, Value]) -> tuple[float | None, ...]:
     """Attributes as C gets them, in the order of the signature."""
-    numbers = []
-    for name, attribute in signature.attributes.items():
-        numbers.append(attribute_number(attribute.choices, attributes[name]))
-    return tuple(numbers)
-
-
-def has_unknown_outputs(signature: Signature) -> bool:
-    """Whether only the reference knows the outputs or their shapes."""
-    return not signature.outputs or ANY in signature.outputs.values()
+    return tuple(attribute.as_number(attributes[name]) for name, attribute in signature.attributes.items())
 
 
 def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:

@@ -28,9 +28,7 @@ print("came back")
 """
 
 
-def access(
-    size: int, place: int | None, *, at: str = "end", shift: int = 0, do: str = "writes"
-) -> tuple[int, str]:
+def access(size: int, place: int | None, at: str = "end", shift: int = 0, do: str = "writes") -> tuple[int, str]:
     """Exit status and what was told of an access to a byte, from the tensor's first on; None: to nobody's."""
     words = json.dumps([size, shift, at == "end", place, do == "writes"])
     command = [sys.executable, "-c", PROGRAM, words]

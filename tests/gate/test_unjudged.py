@@ -19,7 +19,7 @@ from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
-from loop.workers.judge_process import Unjudged
+from loop.workers.program import Unjudged
 from tests.own_targets import write_own
 from tests.targets import compiled, importable, make_context, make_sides, open_bench, write_target
 

@@ -28,7 +28,6 @@ TARGET = read_file(FOLDER / "target.yaml", Target).value
 SMALL = 1 << 14
 """Scores that a test works out in float64."""
 Function = Callable[..., Tensor]
-REFERENCE: Function = eager
 
 
 def named() -> dict[str, Function]:
@@ -44,7 +43,7 @@ def cases() -> tuple[tuple[Workload, tuple[Tensor, ...], Tensor], ...]:
         sizes = workload.sizes
         if sizes["B"] * sizes["Hq"] * sizes["Sq"] * sizes["Sk"] <= SMALL:
             inputs = tuple(_inputs(workload))
-            made.append((workload, inputs, REFERENCE(*inputs, **workload.attributes)))
+            made.append((workload, inputs, eager(*inputs, **workload.attributes)))
     return tuple(made)
 
 

@@ -113,10 +113,8 @@ def test_a_gpu_that_is_not_the_listed_one_is_told_by_its_driver(driver: Any) -> 
     assert driver == facts_of_present_gpu(LISTED, "9.0", driver.name, driver)
     seen = DeviceOutput(ok=True, message="", capability="9.0", name=driver.name, facts=driver)
     latest = {"environment.device": seen}
-    context = SimpleNamespace(
-        latest_output=lambda action, kind: latest[action],
-        bench=SimpleNamespace(target=SimpleNamespace(devices=LISTED)),
-    )
+    bench = SimpleNamespace(target=SimpleNamespace(devices=LISTED))
+    context = SimpleNamespace(latest_output=lambda action, kind: latest[action], bench=bench)
     assert driver == gpu_at_hand(cast(Any, context))
 
 

@@ -87,8 +87,8 @@ def test_a_workload_keeps_its_seed_and_has_a_weight() -> None:
         ({"B": 1, "S": 4, "side": "up"}, "side: expected one of left, right, got 'up'"),
         (
             {"B": 1, "S": 4, "dtype": "half"},
-            "dtype: expected one of float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, "
-            "int8, int16, int32, int64, uint8, bool, got 'half'",
+            "dtype: expected one of float32, float16, bfloat16, float64, int32, int64, uint8, int8, "
+            "int16, bool, float8_e4m3fn, float8_e5m2, got 'half'",
         ),
     ],
 )

@@ -41,12 +41,10 @@ def make_inputs(
     return [tensor.to(dtype) for tensor in made]
 
 
-def exact(
-    inputs: Sequence[Tensor], causal: bool = False, alignment: str = "top_left", scale: float | None = None
-) -> Tensor:
+def exact(inputs: Sequence[Tensor], **attributes: Any) -> Tensor:
     """The reference in float64."""
-    q, k, v = (tensor.double() for tensor in inputs)
-    return eager(q, k, v, causal=causal, alignment=alignment, scale=scale)
+    given = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
+    return eager(*(tensor.double() for tensor in inputs), **given)  # type: ignore[no-any-return]
 
 
 def worst(found: Tensor, wanted: Tensor) -> float:

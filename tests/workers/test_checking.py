@@ -67,6 +67,8 @@ def test_an_output_is_held_against_what_stood_in_its_memory() -> None:
     assert (1, "", False) == (len(found.outputs), found.stray_reads, found.depends_on_prefill)
     found = check(lambda around, prefill: 2.0 if prefill is None else seed_of(prefill))
     assert (1, True) == (len(found.outputs), found.depends_on_prefill)
+    wrong = Made(lambda around, prefill: (prefill and wrong.outputs[1].write(4, b"x")) or 2.0)
+    assert CallCheck(wrong, random.Random(1)).run().stray_writes, "of the call after it, too"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,8 @@ def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     """Every value of its type; a refusal in place of any reply."""
     assert COMPUTED == read_reply(reply_line(COMPUTED).encode(), Computed)
     assert None is read_reply(reply_line(None).encode(), messages.Unstage.reply_type())
-    assert RefusalReply("no", "declined") == read_reply(
-        reply_line(RefusalReply("no", "declined")).encode(), Computed
-    )
+    refusal = RefusalReply("no", "declined")
+    assert refusal == read_reply(reply_line(refusal).encode(), Computed)
     observed = b'[{"name": "k", "us": 7.0, "registers": null}]'
     assert (Kernel("k", 7.0, None),) == read_reply(observed, Observe.reply_type())
 
@@ -67,12 +66,9 @@ def test_garbage_is_not_understood(kind: type) -> None:
             read_reply(line, kind)
 
 
-NORMAL = Fill()
-
-
 def drawn(seed: int, *shape: int, room: int = 0) -> Tensor:
     """One input."""
-    return make_tensor(NORMAL, seed, 0, TensorFile("x", "", shape, "float32", room))
+    return make_tensor(Fill(), seed, 0, TensorFile("x", "", shape, "float32", room))
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4), (1, 1), (2, 0), (4,), ()])
