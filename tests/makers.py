@@ -8,15 +8,26 @@ from typing import Any
 from loop.base.places import shipped
 from loop.gate.model import BuildOutput
 from loop.model.index import SessionRow
-from loop.model.measurement import Build, Check, Measurement, Mismatch, VariantChecks
+from loop.model.measurement import (
+    Build,
+    Check,
+    CompiledLibrary,
+    KernelLaunch,
+    KernelResources,
+    Measurement,
+    Mismatch,
+    NoSpeedVerdict,
+    Placement,
+    SpeedVerdict,
+    VariantChecks,
+    Verdict,
+)
 from loop.model.money import Bill, RateCard
 from loop.model.output import MeasureOutput, VerifyOutput
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan
 from loop.model.profile import DeviceFacts
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord
-from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement
 from loop.model.target import Workload
-from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.session.page import View, render_session
 
 NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)

@@ -19,9 +19,9 @@ from loop.gate.kernel import (
 )
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
+from loop.model.measurement import SpeedVerdict
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, PythonVariant, Workload
-from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import count_operations, format_entry, make_entry
 from loop.repository.worktree import require_repository
 from loop.steps.context import Context, NoArguments, Result, RunningAction

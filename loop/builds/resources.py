@@ -13,8 +13,7 @@ from pathlib import Path
 from loop.base.processes import output_of
 from loop.builds.build import has_same_statements
 from loop.builds.known_builds import LOG
-from loop.model.measurement import Build
-from loop.model.resources import KernelResources
+from loop.model.measurement import Build, KernelResources
 from loop.model.target import BuildRecipe
 
 LIMIT_S = 60.0

@@ -19,9 +19,8 @@ from loop.library.definitions import read_file
 from loop.machine.failures import Folders
 from loop.machine.machine import machine
 from loop.model.base import Printed
-from loop.model.debugging import DebugOutput, Explanation
 from loop.model.dtypes import Device
-from loop.model.output import ChecksOutput, outputs_of
+from loop.model.output import ChecksOutput, DebugOutput, Explanation, outputs_of
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, Step, TimeBudget
 from loop.model.record import Finished
 from loop.model.target import Target, Variant

@@ -36,8 +36,8 @@ from loop.library.hosted import HOSTS_FILE, read_terms
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
-from loop.model.jobs import JobRun
 from loop.model.money import HourPrices
+from loop.model.record import JobRun
 from loop.money import decisions
 from loop.report import format as say
 from loop.report.screen import Screen

@@ -14,10 +14,10 @@ from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.change import DecisionOutput, hosts_of
 from loop.model.index import SessionRow
+from loop.model.measurement import Verdict
 from loop.model.money import RateCard
 from loop.model.output import outputs_of
 from loop.model.record import RESUMABLE, latest_attempts
-from loop.model.verdict import Verdict
 from loop.report import format as say
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections

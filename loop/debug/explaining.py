@@ -14,14 +14,12 @@ from loop.debug.rules import Case, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.bisect import BisectOutput
-from loop.model.debugging import DebugOutput, Explanation, Smallest
 from loop.model.dtypes import Layout
 from loop.model.exported import Diagnosis
 from loop.model.measurement import Check, Span, VariantChecks
-from loop.model.output import VerifyOutput, outputs_of
+from loop.model.output import DebugOutput, Explanation, Smallest, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
-from loop.model.signature import Signature
-from loop.model.target import Scalar
+from loop.model.target import Scalar, Signature
 from loop.model.workloads import count_operations, is_supported
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 

@@ -11,12 +11,10 @@ from loop.base.processes import Tick
 from loop.calls.call import LibraryTerms
 from loop.gate.kernel import compile_all, variants_to_build
 from loop.gate.verify import Job, SideChecker, describe_fault, output_files, verify, workload_key
-from loop.model.debugging import ComponentChecks, DebugOutput, Outcome, Smallest
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
-from loop.model.output import ChecksOutput, outputs_of
-from loop.model.signature import Signature
-from loop.model.target import Component, Scalar, Workload
+from loop.model.output import ChecksOutput, ComponentChecks, DebugOutput, ProbeOutcome, Smallest, outputs_of
+from loop.model.target import Component, Scalar, Signature, Workload
 from loop.model.workloads import expand_sets, explain_unsupported, format_entry, make_entry, make_workload
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
@@ -98,7 +96,7 @@ class FailureProber:
         self.entry, self.seed = make_entry(self.signature, start), start.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
         start_key = (*workload_key(start), self.start_check.inputs)
-        self.outcomes: dict[tuple[str, int, Layout], Outcome] = {start_key: "fails"}
+        self.outcomes: dict[tuple[str, int, Layout], ProbeOutcome] = {start_key: "fails"}
         """Workload name, seed and layout to the gate's answer."""
         self.probe_count = 0
         in_session = [part for output in outputs_of(context.finished, ChecksOutput) for part in output.variants]
@@ -115,7 +113,7 @@ class FailureProber:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def classify(self, check: Check) -> Outcome:
+    def classify(self, check: Check) -> ProbeOutcome:
         """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
         kind = failure_kind(check)
         if not kind:
@@ -142,7 +140,7 @@ class FailureProber:
 
     def ask_gate(
         self, entry: Entry, inputs: Layout | None = None, seed_shift: int = 0
-    ) -> Generator[Tick, None, Outcome]:
+    ) -> Generator[Tick, None, ProbeOutcome]:
         """The gate's answer on a workload, cached. `inputs`: the layout; None: that of the failure.
         Raises BudgetSpent if the budget is used up."""
         workload, layout = self.build_workload(entry, seed_shift), inputs or self.start_check.inputs

@@ -3,8 +3,8 @@
 from loop.debug.probing import build_sides_by_name
 from loop.gate.kernel import distinct_workloads, planned_check_sets, workloads
 from loop.gate.verify import Job, verify
-from loop.model.debugging import EarlierTry, TurnOutput
 from loop.model.dtypes import Device
+from loop.model.output import EarlierTry, TurnOutput
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 

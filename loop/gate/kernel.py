@@ -27,12 +27,10 @@ from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
-from loop.model.jobs import JobRun
-from loop.model.measurement import BASELINE, Build, Check, InputWeaknesses, VariantChecks
+from loop.model.measurement import BASELINE, Against, Build, Check, InputWeaknesses, NoSpeedVerdict, VariantChecks
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.record import KnownGood, SessionHead
+from loop.model.record import JobRun, KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
-from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
 from loop.report import format as say
 from loop.repository.reading import changed_lines, export_commit

@@ -9,9 +9,8 @@ from loop.gate.kernel import build_selected, compile_all, planned_check_sets, us
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, output_files
 from loop.model.dtypes import Device
-from loop.model.measurement import PropertyCheck
+from loop.model.measurement import NoSpeedVerdict, PropertyCheck
 from loop.model.target import Workload
-from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.report import format as say
 from loop.steps.context import Context, Result, RunningAction

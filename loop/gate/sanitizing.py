@@ -13,12 +13,16 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick, run, run_side_by_side, run_to_end
 from loop.gate.kernel import build_selected, planned_check_sets, workloads
 from loop.machine.machine import cores
-from loop.model.measurement import Build
-from loop.model.output import VerifyOutput
-from loop.model.resources import short_name
-from loop.model.sanitizing import Kind, SanitizeOutput, SanitizerReport, SanitizerRun, SanitizerTool
+from loop.model.measurement import Build, NoSpeedVerdict, short_name
+from loop.model.output import (
+    SanitizeOutput,
+    SanitizerKind,
+    SanitizerReport,
+    SanitizerRun,
+    SanitizerTool,
+    VerifyOutput,
+)
 from loop.model.target import CAbiVariant, Workload
-from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import evaluate_work, format_entry, is_supported, make_entry, tensor_bytes
 from loop.report.format import listed_words
 from loop.steps.context import Context, Result, RunningAction
@@ -58,7 +62,7 @@ THREAD = re.compile(r"by thread (\([^)]*\)) in block (\([^)]*\))")
 EVIDENCE = re.compile(r"(?:at|and|by thread|(?:Write|Read) Thread)\b")
 """Start of a report line that names a place. A paragraph without one is a remark of the tool."""
 SEVERITY = re.compile(r"^(error|warning): *", re.IGNORECASE)
-KINDS: tuple[tuple[str, Kind], ...] = (
+KINDS: tuple[tuple[str, SanitizerKind], ...] = (
     (r"Race reported|hazard", "race"),
     (r"Barrier|Syncwarp|Deadlock", "barrier"),
     (r"Uninitialized", "uninitialised read"),

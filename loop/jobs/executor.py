@@ -25,7 +25,7 @@ from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
 from loop.jobs import folder as job_files
 from loop.jobs.folder import MOST_TRIES, JobFolder, content_hashes, detect_devices, group_devices, last_line
-from loop.model.jobs import State, Where
+from loop.model.record import State, Where
 from loop.report.screen import MESSAGES_VARIABLE
 
 COMMAND = (sys.executable, "-P", "-c", "from loop.cli import main; main()")

@@ -38,7 +38,7 @@ from loop.base.processes import process_name
 from loop.machine.gpus import detect_gpus
 from loop.machine.machine import installed_version, processor_identity
 from loop.model.base import Model
-from loop.model.jobs import JobRun, State, Where
+from loop.model.record import JobRun, State, Where
 
 TASK, SOURCES, RESULTS, MANIFEST = "job.json", "src", "out", "manifest.json"
 TRIES, RUNNER, HEARTBEAT, CANCEL, LOCK = "tries", "pid", "heartbeat", "cancel", "lock"

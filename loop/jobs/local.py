@@ -11,7 +11,7 @@ from loop.base.locks import locked
 from loop.jobs.executor import Slot, run_job
 from loop.jobs.folder import JobFolder, detect_devices, jobs_folder, read_text
 from loop.machine.gpus import VISIBLE_VARIABLE
-from loop.model.jobs import Where
+from loop.model.record import Where
 
 
 def check() -> None:

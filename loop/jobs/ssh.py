@@ -32,7 +32,7 @@ from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender, read_terms
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.base import Model
-from loop.model.jobs import State, Where
+from loop.model.record import State, Where
 from loop.store import journal
 from loop.store.sessions import HEAD
 

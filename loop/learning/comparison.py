@@ -11,7 +11,7 @@ from typing import Literal
 from loop.model.base import Model, Printed
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device
-from loop.model.verdict import SpeedVerdict, Verdict
+from loop.model.measurement import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.screen import Screen

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from loop.model.change import kept_runs, latest_target_attempts
-from loop.model.debugging import DebugOutput
-from loop.model.output import Output, VerifyOutput, outputs_of, read_output
+from loop.model.measurement import Verdict
+from loop.model.output import DebugOutput, Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, Status, latest_attempts
-from loop.model.verdict import Verdict
 from loop.report.markdown import one_line
 
 

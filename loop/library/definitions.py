@@ -11,8 +11,7 @@ from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
 from loop.model.base import Model
 from loop.model.plan import Pattern, Plan
-from loop.model.signature import OUTPUT
-from loop.model.target import Target
+from loop.model.target import OUTPUT, Target
 
 T = TypeVar("T", bound=Model, covariant=True)
 

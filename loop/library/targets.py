@@ -14,8 +14,8 @@ from loop.base.places import Project
 from loop.library.definitions import ParsedFile, check_expression, read_file
 from loop.model.dtypes import is_floating
 from loop.model.measurement import BASELINE
-from loop.model.signature import ANY
 from loop.model.target import (
+    ANY,
     TUNED,
     CAbiVariant,
     CommandVariant,

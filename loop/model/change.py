@@ -8,12 +8,11 @@ from pydantic import Field
 from loop.base.stats import plain_ratio, speedup_text
 from loop.model.base import Model
 from loop.model.campaign import Proposal
-from loop.model.jobs import HostUse, JobRun
+from loop.model.measurement import Interval, SpeedVerdict
 from loop.model.output import Output, VerifyOutput, outputs_by_run, outputs_of, read_output
 from loop.model.profile import Profile
-from loop.model.record import Finished, latest_attempts
+from loop.model.record import Finished, HostUse, JobRun, latest_attempts
 from loop.model.target import Values
-from loop.model.verdict import Interval, SpeedVerdict
 
 ON_CHANGE = "change."
 """Prefix of actions on a change. Actions on the target have the prefix `kernel.`"""

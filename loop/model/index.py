@@ -11,10 +11,9 @@ from loop.base.stats import speedup_text
 from loop.model.base import Model
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device
-from loop.model.jobs import HostUse
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
-from loop.model.record import Status
+from loop.model.record import HostUse, Status
 
 
 class Environment(Model):

@@ -1,4 +1,4 @@
-"""Results of the bench: builds, correctness checks and timings."""
+"""Results of the bench: verdicts, builds, correctness checks, timings, and resources of compiled kernels."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,55 @@ from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
 from loop.model.target import Workload
-from loop.model.verdict import Against, Interval
+
+Against = Literal["baseline", "known_good", "self"]
+Interval = tuple[float, float]
+TOO_WIDE = 10.0
+"""An interval with a larger high/low factor is noise, unless it lies far from 1."""
+
+
+def is_vague(interval: Interval) -> bool:
+    """Whether an interval of a ratio is too wide to use: high / low exceeds `TOO_WIDE`, and it does not show that
+    the candidate is at least twice as slow, or faster by more than this factor."""
+    low, high = interval
+    return high / low > TOO_WIDE and high >= 0.5 and low <= high / low
+
+
+class SpeedVerdict(Model):
+    """A verdict on the speed of a variant with right outputs."""
+
+    variant: str
+    workload: str
+    against: Against
+    reason: str
+    verdict: Literal["faster", "slower", "same", "inconclusive"]
+    ratio: Annotated[float, Field(gt=0)]
+    """Reference time / candidate time; above 1 the candidate is faster."""
+    interval: Interval
+    e_value: float | None = None
+    """Evidence of the sequential test. None against the baseline: too few processes for a test."""
+
+    @property
+    def vague(self) -> bool:
+        """Whether the interval is too wide for the ratio to be useful (see `is_vague`)."""
+        return is_vague(self.interval)
+
+
+class NoSpeedVerdict(Model):
+    """A verdict on a variant that is wrong or could not be timed. It has no ratio."""
+
+    variant: str
+    workload: str
+    against: Against
+    reason: str
+    verdict: Literal["incorrect", "invalid"]
+    cause: Cause = ""
+    ratio: None = None
+    interval: None = None
+
+
+Verdict = Annotated[SpeedVerdict | NoSpeedVerdict, Field(discriminator="verdict")]
+
 
 BASELINE = "baseline"
 """Name of the target's baseline as a side of a comparison."""
@@ -312,3 +360,102 @@ class PositiveControl(Model):
     e_value: float
     blocks: int
     reason: str
+
+
+Dim3 = tuple[int, int, int]
+
+
+class KernelResources(Model):
+    """Resources of one compiled kernel, reported by ptxas."""
+
+    symbol: str
+    name: str
+    """Demangled name with parameters; the mangled name if c++filt is missing."""
+    architecture: str
+    entry: bool = True
+    """True for a kernel; False for a device function that kernels call."""
+    registers: int | None = None
+    spill_stores: int = 0
+    """Bytes of registers spilled by store instructions in the code."""
+    spill_loads: int = 0
+    stack_bytes: int = 0
+    shared_bytes: int = 0
+
+    @property
+    def spill_bytes(self) -> int:
+        """Spilled bytes: those stored, or if none are stored, those loaded."""
+        return self.spill_stores or self.spill_loads
+
+    @property
+    def short_name(self) -> str:
+        """The kernel's name without return type and parameters."""
+        return short_name(self.name)
+
+
+def short_name(name: str) -> str:
+    """A demangled name without return type, parameters and namespace `(anonymous namespace)`."""
+    text, template_depth, begin = name.replace("(anonymous namespace)::", ""), 0, 0
+    for index, letter in enumerate(text):
+        template_depth += (letter == "<") - (letter == ">")
+        if template_depth == 0 and letter == " ":  # The end of the return type.
+            begin = index + 1
+        if template_depth == 0 and letter == "(":  # The begin of the parameters.
+            return text[begin:index]
+    return text[begin:]
+
+
+class KernelLaunch(Model):
+    """One kernel launch that a variant's host code made in a dry run."""
+
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    shared: Annotated[int, Field(ge=0)]
+    shared_static: Annotated[int, Field(ge=0)] = 0
+    """Bytes of static shared memory per block, as the emulator knows; the compiler reports them exactly."""
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+class WorkloadLaunches(Model):
+    """The launches of one call, found in a dry run."""
+
+    workload: Workload
+    status: Literal["told", "declined", "lost"]
+    """`told`: launches known; `declined`: error returned; `lost`: the process died, later calls too."""
+    launches: tuple[KernelLaunch, ...] = ()
+    why: str = ""
+
+
+class Placement(Model):
+    """Occupancy of one launch shape: how many such blocks fit on a multiprocessor."""
+
+    variant: str
+    kernel: str
+    symbol: str
+    blocks: int = Field(default=0, exclude=True)
+    """Blocks of the launch, in its whole grid."""
+    threads: int
+    shared_bytes: int
+    registers: int | None
+    resident: int
+    """Blocks resident on one multiprocessor at a time; 0 if the kernel cannot be launched."""
+    limited_by: str
+    workload: str
+    timed: bool = False
+
+
+class CompiledLibrary(Model):
+    """The compiler's report on one built library."""
+
+    variants: tuple[str, ...]
+    build_id: str
+    architecture: str
+    kernels: tuple[KernelResources, ...]
+    """Kernels for this architecture, and device functions that use the stack."""

@@ -1,16 +1,14 @@
-"""Results of actions: the common fields, results that several rooms read, and reading stored ones."""
+"""Results of actions: the common fields, reading stored ones, and results that several rooms read."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
 from loop.model.base import Model
 from loop.model.causes import Cause
-from loop.model.jobs import JobRun
-from loop.model.measurement import Measurement, SideSensors, VariantChecks
-from loop.model.record import Finished, latest_attempts
-from loop.model.verdict import Verdict
+from loop.model.measurement import Check, Measurement, SideSensors, VariantChecks, Verdict
+from loop.model.record import Finished, JobRun, latest_attempts
 
 
 class Output(Model):
@@ -153,3 +151,177 @@ class CommandOutput(Output):
     code: int = 0
     seconds: float = 0.0
     output: str = ""
+
+
+SanitizerTool = Literal["memcheck", "racecheck", "synccheck", "initcheck"]
+SanitizerKind = Literal["invalid access", "race", "barrier", "uninitialised read", "heap", "fault"]
+
+
+class SanitizerReport(Model):
+    """One finding of a compute-sanitizer tool."""
+
+    kind: SanitizerKind
+    severity: Literal["error", "warning"] = "error"
+    """A warning may be intended code, so it does not fail the variant."""
+    words: str
+    """The first line of the tool's report, without the severity."""
+    kernel: str = ""
+    """The kernel's name without parameters; or an inlined function, if the tool names only that."""
+    places: tuple[str, ...] = ()
+    """`file:line`, then its callers, innermost first; empty for code without line information."""
+    thread: str = ""
+    block: str = ""
+
+
+class SanitizerRun(Model):
+    """The run of one variant under one sanitizer tool."""
+
+    variant: str
+    build_id: str
+    tool: SanitizerTool
+    status: Literal["clean", "found", "unknown"]
+    workloads: tuple[str, ...]
+    seconds: Annotated[float, Field(ge=0)]
+    reports: tuple[SanitizerReport, ...] = ()
+    total: int = 0
+    workload: str = ""
+    why: str = ""
+
+    @property
+    def first_error(self) -> SanitizerReport | None:
+        """The first finding with severity `error`; None if there is none."""
+        return next((report for report in self.reports if report.severity == "error"), None)
+
+    @property
+    def summary_text(self) -> str:
+        """`small has a race in a_kernel at small.cuh:99, on B1 S64 float16: words (91 more)`; `small is clean`."""
+        error = self.first_error
+        if error is None:
+            return f"{self.variant} is {self.status}"
+        workload = self.workload or f"one of {len(self.workloads)} workloads"
+        count = f" ({self.total - 1} more)" if self.total > 1 else ""
+        article = "an" if error.kind[0] in "aeiou" else "a"
+        finding = f"{article} {error.kind}{f' in {error.kernel}' if error.kernel else ''}"
+        finding += f" at {', called at '.join(error.places)}" if error.places else ""
+        finding += f", thread {error.thread} of block {error.block}" if error.thread else ""
+        return f"{self.variant} has {finding}, on {workload}: {error.words}{count}"
+
+
+class SanitizeOutput(Output):
+    """Result of `kernel.sanitize`: compiled CUDA variants under the tools of compute-sanitizer."""
+
+    actions = ("kernel.sanitize",)
+
+    runs: tuple[SanitizerRun, ...] = ()
+    clean: tuple[str, ...] = ()
+    """Variants that all tools checked without an error."""
+    found: tuple[str, ...] = ()
+    version: str = ""
+
+
+ProbeOutcome = Literal["fails", "passes", "other"]
+"""Result of a probe: `fails` with the failure under study, `passes`, or `other` (a different failure)."""
+
+
+class ComponentChecks(Model):
+    """Checks of one component of a variant, run alone."""
+
+    component: str
+    variant: str
+    title: str
+    checks: VariantChecks
+
+    @property
+    def outcome(self) -> str:
+        """`is right by itself`, or status and message of its first failure."""
+        first = self.checks.first_failure
+        return f"is {first.status}: {first.message}" if first else "is right by itself"
+
+
+class Smallest(Model):
+    """The smallest workload found on which a variant fails."""
+
+    variant: str
+    check: Check
+    began: str
+    words: str
+    """The workload for a command line: `B=1 S=65 D=64`; empty if it failed only at times, or after others."""
+    seed: int
+    probes: int
+    minimal: bool
+    """True if no dimension can be reduced by one; False if the time budget ended the search."""
+    note: str = ""
+    """A special finding, such as a failure that does not occur every time."""
+
+
+class EarlierTry(Model):
+    """A build of a variant that an earlier session verified."""
+
+    session: str
+    variant: str
+    build_id: str | None
+    ground: str
+    hypothesis: str
+    right: bool
+    message: str
+    smallest: str = ""
+
+
+class Explanation(Model):
+    """Why and where one variant is wrong, as far as debugging found out."""
+
+    variant: str
+    cause: str
+    """The defect: a data race, state kept between calls, a known fault; empty if unknown."""
+    as_if: tuple[str, ...]
+    """Known faults that each explain the wrong outputs."""
+    rule: str
+    """Condition for wrong workloads; empty if no rule predicted new workloads correctly."""
+    held: int
+    """Number of new workloads in a row that the rule predicted correctly."""
+    where: str
+    """Which elements are wrong, in words; empty if there is no output."""
+    workload: str
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """(label, text) pairs: cause, rule, where. Pairs without a text are left out."""
+        rule, cause = "", self.cause
+        if self.rule:
+            rule = f"{self.rule} ({self.held} of {self.held} fresh workloads as foreseen)"
+        elif self.where and not cause:
+            cause = "not identified: no known fault and no rule fits"
+        pairs = ("Cause", cause), ("Rule", rule), ("Where", self.where)
+        return tuple((label, text) for label, text in pairs if text)
+
+    @property
+    def text(self) -> str:
+        return "; ".join(f"{label.lower()}: {text}" for label, text in self.lines)
+
+
+class DebugOutput(Output):
+    """Result of a debugging step on wrong variants."""
+
+    actions = ("debug.components", "debug.smallest", "debug.explain")
+
+    components: tuple[ComponentChecks, ...] = ()
+    wrong: tuple[str, ...] = ()
+    smallest: tuple[Smallest, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+
+
+class TurnOutput(Output):
+    """Earlier tries, and the variants that the current edit changes."""
+
+    actions = ("debug.hypotheses", "debug.scope")
+
+    hypothesis: str = ""
+    tries: tuple[EarlierTry, ...] = ()
+    repeated: tuple[str, ...] = ()
+    """Variants whose current build was already found wrong."""
+    changed: tuple[str, ...] = ()
+    """Compiled variants whose build differs from the known-good build."""
+    count: int = 0
+    simple: str = ""
+    """The first changed variant in the manifest, taken as the simplest; empty for fewer than two."""
+    simple_right: bool = True

@@ -11,8 +11,7 @@ from typing import Protocol
 
 from loop.base.expressions import Expression
 from loop.model.dtypes import ITEM_SIZES, Dtype, Layout
-from loop.model.signature import ANY, Signature
-from loop.model.target import Scalar, Target, Workload
+from loop.model.target import ANY, Scalar, Signature, Target, Workload
 
 VALUE_KINDS = ("normal", "wide", "constant")
 """Kinds of values that every target has. `normal*0.001` also works: standard deviation 0.001."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from loop.gate.model import BuildOutput
 from loop.machine.gpus import is_same_gpu_model
 from loop.model.dtypes import Device
-from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Basis, Bill, Charge, Gains, Rate, RateCard, Saving, Unmeasured
 from loop.model.output import read_output
-from loop.model.record import Finished, SessionHead
+from loop.model.record import Finished, HostUse, SessionHead
 
 STALE_DAYS = 30  # Age in days above which a price is reported as old.
 MARKET_PRICED = ("gpu", "ai")

@@ -17,10 +17,10 @@ from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.trust import read_origin
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange, as_target_step
+from loop.model.measurement import Verdict
 from loop.model.money import Gains
 from loop.model.output import Output, outputs_by_run
 from loop.model.record import Finished, latest_attempts
-from loop.model.verdict import Verdict
 from loop.optimize import comparisons
 from loop.optimize.briefing import GainTerms, sum_spending
 from loop.optimize.session_changes import ChangeAtHand, SessionChanges, change_at_hand, edited_context, workshop_of

@@ -32,12 +32,10 @@ from loop.library.definitions import read_file
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, ConfirmOutput, Outcome, jobs_of
-from loop.model.jobs import JobRun
-from loop.model.measurement import BASELINE, Build, Segment, VariantChecks
+from loop.model.measurement import BASELINE, Build, Segment, SpeedVerdict, VariantChecks, Verdict
 from loop.model.output import Output
-from loop.model.record import KnownGood
+from loop.model.record import JobRun, KnownGood
 from loop.model.target import Target
-from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import count_operations, is_supported
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
 from loop.report import format as say

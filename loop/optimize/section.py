@@ -8,11 +8,11 @@ from typing import Literal
 from loop.agents.proposing import sum_ai_use
 from loop.model.base import Model
 from loop.model.change import ON_CHANGE, BriefOutput, ConfirmOutput, DecisionOutput, JudgedOutput, as_target_step
+from loop.model.measurement import SpeedVerdict
 from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, outputs_by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.target import literal_text
-from loop.model.verdict import SpeedVerdict
 from loop.optimize.session_changes import SessionChanges
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from loop.base.expressions import Expression, ExpressionError
-from loop.model.measurement import Measurement
+from loop.model.measurement import Measurement, SpeedVerdict
 from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, DeviceProfile, Fact, Profile, SeverityRule, TreeRule
-from loop.model.verdict import SpeedVerdict
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 SUFFICIENT_RATIO = 1.5

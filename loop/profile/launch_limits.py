@@ -11,8 +11,8 @@ from loop.gate.model import DeviceOutput
 from loop.machine.gpus import facts_of_present_gpu
 from loop.machine.machine import vector_lanes
 from loop.model.dtypes import Device
+from loop.model.measurement import KernelLaunch, Placement
 from loop.model.profile import DeviceFacts, Occupancy
-from loop.model.resources import KernelLaunch, Placement
 from loop.model.target import Launch, Variant, Workload
 from loop.model.workloads import expand_sets, is_supported
 from loop.profile.model import ParallelismOutput, ResourcesOutput

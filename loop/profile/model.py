@@ -3,9 +3,9 @@
 from typing import Literal
 
 from loop.model.base import Model
+from loop.model.measurement import CompiledLibrary, Placement
 from loop.model.output import Output
 from loop.model.profile import Occupancy, Profile
-from loop.model.resources import CompiledLibrary, Placement
 
 
 class ProfileOutput(Output):

@@ -19,8 +19,8 @@ from loop.builds.build import first_error
 from loop.builds.known_builds import ENGLISH_MESSAGES
 from loop.machine.machine import compiler_version
 from loop.model.dtypes import Dtype
+from loop.model.measurement import short_name
 from loop.model.profile import DeviceProfile, KernelRun
-from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.report import format as say
 from loop.steps.context import Context

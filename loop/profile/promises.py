@@ -12,7 +12,7 @@ from loop.builds.known_builds import ENGLISH_MESSAGES
 from loop.builds.resources import BINUTILS, read_defined_names
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
-from loop.model.resources import short_name
+from loop.model.measurement import short_name
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
 from loop.profile.model import MissingInstance, PromisesOutput, RefusedSource
 from loop.profile.resource_actions import variant_names

@@ -12,9 +12,8 @@ from loop.builds import build
 from loop.builds.resources import REPORT_HINT, demangle_symbols, is_nvcc, read_report, requests_report
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
-from loop.model.measurement import Build
-from loop.model.profile import DeviceFacts, Occupancy
-from loop.model.resources import (
+from loop.model.measurement import (
+    Build,
     CompiledLibrary,
     KernelLaunch,
     KernelResources,
@@ -22,6 +21,7 @@ from loop.model.resources import (
     WorkloadLaunches,
     short_name,
 )
+from loop.model.profile import DeviceFacts, Occupancy
 from loop.model.target import CAbiVariant, ResourceBudget, Workload
 from loop.model.workloads import expand_sets, is_supported
 from loop.profile.launch_limits import gpu_at_hand, largest_occupancies, launch_residency

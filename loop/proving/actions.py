@@ -7,12 +7,10 @@ from time import monotonic
 from loop.base.stats import plain_ratio, speedup_text
 from loop.gate.kernel import build_selected, unjudged_workload_names
 from loop.gate.model import PropertiesOutput
-from loop.model.measurement import NullControl
-from loop.model.output import MeasureOutput, outputs_of
+from loop.model.measurement import NullControl, SpeedVerdict, Verdict
+from loop.model.output import MeasureOutput, SanitizeOutput, outputs_of
 from loop.model.record import Finished
-from loop.model.sanitizing import SanitizeOutput
 from loop.model.target import PythonVariant, Target, Workload
-from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import expand_sets, is_supported
 from loop.proving import prove
 from loop.proving.prove import ZEROS_CONTROL, GateOutput, Proof

@@ -15,8 +15,7 @@ from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import FLOATS, Dtype, Layout
 from loop.model.output import Output
-from loop.model.signature import OUTPUT, Signature
-from loop.model.target import Target, Workload
+from loop.model.target import OUTPUT, Signature, Target, Workload
 from loop.model.workloads import count_operations, is_supported
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.messages import Compute, Computed

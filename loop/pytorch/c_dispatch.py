@@ -28,8 +28,7 @@ from loop.calls.call import DTYPE_NUMBERS, MAX_RANK, LibraryTerms, Refused
 from loop.calls.library import Compiled, check_build_id
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build
-from loop.model.signature import OUTPUT, Attribute, Signature
-from loop.model.target import BuildRecipe, CAbiVariant, Target
+from loop.model.target import OUTPUT, Attribute, BuildRecipe, CAbiVariant, Signature, Target
 
 BUILD_LIMIT_S = 1800.0
 """Seconds for a build: nvcc may need minutes for many instances. The result is cached."""

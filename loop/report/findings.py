@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean
 
 from loop.model.change import latest_target_attempts
-from loop.model.measurement import Check, Measurement, VariantChecks
+from loop.model.measurement import Check, Measurement, SpeedVerdict, VariantChecks, Verdict
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
-from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures.roofline import Roof
 from loop.report.markdown import drop_empty_columns

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from loop.base.stats import significant as significant
 from loop.base.stats import speedup_text as speedup_text
 from loop.model.change import KeptChange
+from loop.model.measurement import Interval
 from loop.model.money import Bill
-from loop.model.verdict import Interval
 
 
 def latency(us: float) -> str:

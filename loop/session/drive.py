@@ -19,10 +19,9 @@ from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.cloud.clouds import CHOICES, Watch
 from loop.machine.failures import find_machine_failure
 from loop.model.change import hosts_of
-from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Bill, RateCard
 from loop.model.plan import ResolvedPlan
-from loop.model.record import Finished, Line, SessionHead, Started, Status, StepTick
+from loop.model.record import Finished, HostUse, Line, SessionHead, Started, Status, StepTick
 from loop.money.bill import SessionUse, make_bill
 from loop.report import format as say
 from loop.report.screen import Screen

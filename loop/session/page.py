@@ -21,10 +21,10 @@ from loop.jobs.folder import group_devices
 from loop.learning.prediction import prediction_table
 from loop.model.change import jobs_of, kept_gains
 from loop.model.exported import Diagnosis
+from loop.model.measurement import Against, SpeedVerdict
 from loop.model.output import CommandOutput, MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.model.verdict import Against, SpeedVerdict
 from loop.money import section as spending
 from loop.optimize import section as changes
 from loop.optimize import section as changing

@@ -4,11 +4,9 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from loop.model.debugging import DebugOutput
-from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
+from loop.model.measurement import SpeedVerdict
+from loop.model.output import DebugOutput, MeasureOutput, Output, SanitizeOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
-from loop.model.sanitizing import SanitizeOutput
-from loop.model.verdict import SpeedVerdict
 from loop.profile.model import ResourcesOutput
 from loop.profile.resource_actions import kernel_rows, summary_lines
 from loop.proving.prove import GateOutput

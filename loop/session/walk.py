@@ -19,11 +19,10 @@ from loop.base.expressions import Expression, ExpressionError
 from loop.base.processes import HEARTBEAT_S, Tick
 from loop.gate.verify import FIRST_CALLS
 from loop.machine.failures import Folders, FolderWatch, find_machine_failure
-from loop.model.measurement import Segment
+from loop.model.measurement import NoSpeedVerdict, Segment
 from loop.model.output import Output, read_output
 from loop.model.plan import Pattern, ResolvedPlan, Step
 from loop.model.record import Finished, SessionHead, Started, Status
-from loop.model.verdict import NoSpeedVerdict
 from loop.session.objective import is_stop_reached, judge_objective
 from loop.steps.context import Context, Result
 

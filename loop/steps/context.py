@@ -12,11 +12,10 @@ from loop.cloud.clouds import Watch
 from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.change import ON_CHANGE, PastSearch, TriedChange
-from loop.model.debugging import EarlierTry
 from loop.model.index import SessionRow
 from loop.model.measurement import Segment
 from loop.model.money import RateCard
-from loop.model.output import Output, OutputType, read_output
+from loop.model.output import EarlierTry, Output, OutputType, read_output
 from loop.model.plan import Pattern, Plan, Step
 from loop.model.record import Finished, KnownGood, Machine
 from loop.report.sections import Section

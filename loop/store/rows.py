@@ -11,12 +11,10 @@ from loop.model.bisect import BisectOutput
 from loop.model.change import DecisionOutput, hosts_of, kept_gains
 from loop.model.history import RecordedSession
 from loop.model.index import Environment, Judgement, PatternRun, SessionRow, StepRun
-from loop.model.measurement import PropertyCheck
+from loop.model.measurement import PropertyCheck, Verdict
 from loop.model.money import Charge, Resource, Unmeasured
-from loop.model.output import Output, VerifyOutput, outputs_of, read_output
+from loop.model.output import Output, SanitizeOutput, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
-from loop.model.sanitizing import SanitizeOutput
-from loop.model.verdict import Verdict
 from loop.store import journal
 from loop.store.fingerprints import collect_failures
 from loop.store.sessions import RECORDED, SessionFolder, describe_lost_lines, read_stored

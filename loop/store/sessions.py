@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
-from loop.model.debugging import DebugOutput, EarlierTry
 from loop.model.history import RecordedSession
 from loop.model.measurement import VariantChecks
-from loop.model.output import VerifyOutput, outputs_of
+from loop.model.output import DebugOutput, EarlierTry, VerifyOutput, outputs_of
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 

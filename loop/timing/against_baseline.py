@@ -12,10 +12,17 @@ from pydantic import Field
 from loop.base.stats import speedup_text
 from loop.gate.kernel import describe_untaken_workloads, workloads
 from loop.model.base import Model
-from loop.model.measurement import BASELINE, DeviceReading, Segment, SideSensors
+from loop.model.measurement import (
+    BASELINE,
+    DeviceReading,
+    NoSpeedVerdict,
+    Segment,
+    SideSensors,
+    SpeedVerdict,
+    Verdict,
+)
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
-from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import schedule

@@ -16,11 +16,10 @@ from loop.base.stats import speedup_text, winsorise
 from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.measurement import Build, Measurement, NullControl, PositiveControl
+from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, SpeedVerdict, Verdict
 from loop.model.output import Output
 from loop.model.record import KnownGood
 from loop.model.target import Workload
-from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import count_operations, is_supported
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule, verdicts

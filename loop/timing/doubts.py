@@ -8,9 +8,8 @@ from loop.base.processes import Tick
 from loop.gate.kernel import failure_verdict
 from loop.machine.gpus import detect_gpus
 from loop.model.dtypes import Dtype
-from loop.model.measurement import BASELINE, Check, Measurement, Segment
+from loop.model.measurement import BASELINE, Against, Check, Measurement, NoSpeedVerdict, Segment
 from loop.model.profile import DeviceFacts
-from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import count_operations, evaluate_work, tensor_bytes
 from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, MemoryProbe, Pair, Timings

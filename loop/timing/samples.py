@@ -21,8 +21,7 @@ from statistics import median
 from typing import NamedTuple
 
 from loop.model.dtypes import Device
-from loop.model.measurement import BASELINE, Check, Segment
-from loop.model.verdict import Against
+from loop.model.measurement import BASELINE, Against, Check, Segment
 from loop.workers.bench import Side
 from loop.workers.program import CallWay, Floors
 

@@ -51,9 +51,8 @@ from loop.base.stats import (
     winsorise,
 )
 from loop.model.causes import Cause
-from loop.model.measurement import Measurement
+from loop.model.measurement import Against, Measurement, NoSpeedVerdict, SpeedVerdict, is_vague
 from loop.model.target import Target, Workload
-from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict, is_vague
 from loop.model.workloads import evaluate_work
 from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios

@@ -11,7 +11,7 @@ from torch import Tensor
 from loop.calls.call import Call, Refused, Value
 from loop.calls.torch_side import bytes_of, make_instance, same_bits
 from loop.model.measurement import InputWeaknesses
-from loop.model.signature import Attribute
+from loop.model.target import Attribute
 from loop.workers.judge_messages import FindBlindSpots
 from loop.workers.target_functions import Inputs, TargetFunctions
 

@@ -16,7 +16,7 @@ from loop.calls.call import Call, Refused, TensorFile, place_outputs
 from loop.calls.callee import check_result
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
-from loop.model.signature import Tolerance
+from loop.model.target import Tolerance
 from loop.workers import judge_messages, suspects, truth
 from loop.workers.blind_spots import DrawnInputs, find_blind_spots
 from loop.workers.judge_messages import Finding

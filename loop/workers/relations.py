@@ -16,7 +16,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call, Refused
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import TORCH_DTYPES
-from loop.model.signature import Signature, Tolerance
+from loop.model.target import Signature, Tolerance
 from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
 from loop.workers.truth import largest_magnitude
 from loop.workers.workload_call import attribute_numbers

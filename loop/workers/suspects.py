@@ -15,7 +15,7 @@ from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.call import Call, Refused
-from loop.model.signature import PythonFunction, Signature
+from loop.model.target import PythonFunction, Signature
 from loop.workers.blind_spots import EXAMPLE_PREFIX, alternative_values
 
 ALLOWANCE_FACTOR = 4.0

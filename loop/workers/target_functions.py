@@ -20,7 +20,7 @@ from loop.calls.callee import Callee, SplitStructure, rebuild_structure, split_s
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
-from loop.model.signature import Fill
+from loop.model.target import Fill
 from loop.workers.judge_messages import PrepareAnswer, SetTarget
 from loop.workers.workload_call import input_fills
 

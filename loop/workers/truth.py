@@ -11,7 +11,7 @@ from torch import Tensor
 from loop.calls.call import TensorFile
 from loop.model.dtypes import is_floating
 from loop.model.measurement import Mismatch, Span
-from loop.model.signature import Tolerance
+from loop.model.target import Tolerance
 from loop.workers.judge_messages import Finding
 
 MIN_EXPONENT, MAX_EXPONENT = -500, 500

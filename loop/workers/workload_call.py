@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from loop.calls.call import Call, FunctionTerms, TensorFile, Value, place_outputs, window_step
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
-from loop.model.signature import Fill, Signature
-from loop.model.target import Target, Workload
+from loop.model.target import Fill, Signature, Target, Workload
 from loop.model.workloads import parse_scale
 from loop.workers.judge_messages import PrepareAnswer
 

@@ -9,8 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.model.debugging import DebugOutput
-from loop.model.output import outputs_of
+from loop.model.output import DebugOutput, outputs_of
 from loop.store.sessions import list_sessions
 from tests.bench.rig import Rig
 from tests.conftest import ROOT

@@ -26,7 +26,7 @@ from loop.base.processes import run_to_end
 from loop.base.stats import ratio_interval, winsorise
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
-from loop.model.verdict import SpeedVerdict
+from loop.model.measurement import SpeedVerdict
 from loop.optimize.comparisons import decide_on_change
 from loop.timing import samples, verdicts
 from loop.timing.against_known_good import is_hopeful

@@ -20,7 +20,7 @@ from loop.jobs.remote import Host, HostEntry, Unreachable
 from loop.jobs.ssh import PollResult, RemoteJobs, SentJob, tree_in_use_error
 from loop.model import change
 from loop.model.campaign import Campaign
-from loop.model.jobs import JobRun
+from loop.model.record import JobRun
 from loop.optimize import briefing
 from loop.report.screen import Screen
 

@@ -11,8 +11,7 @@ from loop.actions import ACTIONS
 from loop.base.processes import run_to_end
 from loop.library.definitions import read_file
 from loop.machine.machine import cores
-from loop.model.debugging import DebugOutput, Explanation
-from loop.model.output import outputs_of
+from loop.model.output import DebugOutput, Explanation, outputs_of
 from loop.model.record import Finished
 from loop.model.target import Target
 from loop.steps.context import Context

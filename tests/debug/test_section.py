@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from loop.debug.explaining import describe_common_location, describe_location, make_diagnoses
-from loop.model.debugging import ComponentChecks, DebugOutput, Explanation, Smallest
 from loop.model.measurement import Check, Span, VariantChecks
+from loop.model.output import ComponentChecks, DebugOutput, Explanation, Smallest
 from loop.model.record import Finished
-from loop.model.signature import Signature
+from loop.model.target import Signature
 from tests.makers import make_check, make_finished, make_record, make_report, make_session_head, make_verify
 
 HEAD = make_session_head()

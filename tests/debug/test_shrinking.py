@@ -8,8 +8,7 @@ import pytest
 
 from loop.base.processes import Tick, run_to_end
 from loop.debug.probing import Entry, shrink
-from loop.model.signature import Signature
-from loop.model.target import Scalar
+from loop.model.target import Scalar, Signature
 from tests.projects import FUNCTIONS, KERNEL, TARGET, loop, make_project
 
 SIGNATURE = Signature.model_validate(

@@ -13,8 +13,7 @@ from loop.actions import ACTIONS
 from loop.base.errors import LoopError
 from loop.base.processes import run_to_end
 from loop.debug.rules import MIN_PREDICTIONS
-from loop.model.debugging import DebugOutput, EarlierTry, Explanation, TurnOutput
-from loop.model.output import Output
+from loop.model.output import DebugOutput, EarlierTry, Explanation, Output, TurnOutput
 from loop.model.record import Finished, KnownGood
 from loop.steps.context import Context
 from loop.workers.bench import Bench

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.model.signature import Checker, Generator, Modules, Signature, Tolerance
-from loop.model.target import Target
+from loop.model.target import Checker, Generator, Modules, Signature, Target, Tolerance
 from tests.conftest import ROOT
 from tests.docs import shell
 

@@ -9,8 +9,8 @@ import pytest
 from loop.actions import ACTIONS
 from loop.base.processes import run_to_end
 from loop.gate.sanitizing import FOUND_EXIT, TOOLS, SanitizeTerms, choose_small_workloads
+from loop.model.output import SanitizeOutput
 from loop.model.record import Finished
-from loop.model.sanitizing import SanitizeOutput
 from loop.model.target import Workload
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool

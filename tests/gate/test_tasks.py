@@ -14,7 +14,7 @@ from loop.gate.model import PropertiesOutput
 from loop.gate.properties import properties
 from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
-from loop.model.signature import Generator, PythonFunction
+from loop.model.target import Generator, PythonFunction
 from loop.model.workloads import expand_sets
 from loop.steps.reused_results import ResultLifetime
 from loop.timing.samples import Terms

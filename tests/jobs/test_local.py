@@ -14,7 +14,7 @@ from loop.jobs import executor, local
 from loop.jobs.executor import Executor
 from loop.jobs.folder import MOST_TRIES, JobFolder
 from loop.jobs.local import LocalSlot
-from loop.model.jobs import Where
+from loop.model.record import Where
 from tests.jobs.small import Make, make
 
 __all__ = ["make"]

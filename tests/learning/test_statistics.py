@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from loop.learning.comparison import ComparedSession, SessionComparison, compare, sections
 from loop.learning.prediction import FACTOR_BY_FACT, PatternStatistics, compute_statistics
 from loop.model.index import Environment, PatternRun, SessionRow
-from loop.model.verdict import Verdict
+from loop.model.measurement import Verdict
 from tests.makers import NOON, make_pattern, make_row
 
 HERE = ("AMD EPYC", None, None, None, "2.4.1", "g++ 12")

@@ -8,8 +8,7 @@ import pytest
 
 from loop.gate.model import DeviceOutput
 from loop.machine.gpus import facts_of_present_gpu, is_same_gpu_model
-from loop.model.measurement import Check, Fault, Layout, VariantChecks
-from loop.model.resources import short_name
+from loop.model.measurement import Check, Fault, Layout, VariantChecks, short_name
 from loop.model.target import Instances
 from loop.profile.launch_limits import gpu_at_hand
 from tests.makers import make_check, make_device, make_session_head

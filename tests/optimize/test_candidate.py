@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
+from loop.model.measurement import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.model.record import Finished
-from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.optimize.candidate import sum_gains
 from loop.optimize.comparisons import decide_on_change
 from loop.timing.against_known_good import CompareOutput

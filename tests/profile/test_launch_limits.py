@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
+from loop.model.measurement import KernelLaunch, Placement, WorkloadLaunches
 from loop.model.profile import DeviceFacts
-from loop.model.resources import KernelLaunch, Placement, WorkloadLaunches
 from loop.model.workloads import expand_sets
 from loop.profile.launch_limits import count_resident_blocks, launch_residency
 from loop.profile.resource_actions import KernelFindings, ask_for_launches

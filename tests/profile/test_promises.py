@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.model.resources import CompiledLibrary
+from loop.model.measurement import CompiledLibrary
 from loop.model.target import ResourceBudget
 from loop.profile.model import PromisesOutput
 from loop.profile.promises import instances, must_not_compile

@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
+from loop.model.measurement import KernelResources
 from loop.model.profile import FACTS, DeviceProfile, KernelRun, Occupancy, Profile
 from loop.model.record import Finished
-from loop.model.resources import KernelResources
 from loop.profile.model import ParallelismOutput, ProfileOutput, ResourcesOutput
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.session.test_report_page import HOSTILE, report, rows, section

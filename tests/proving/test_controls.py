@@ -13,7 +13,7 @@ from loop.gate.kernel import build_selected
 from loop.mistakes import functions
 from loop.mistakes.functions import through_function
 from loop.mistakes.table import mistake_of
-from loop.model.signature import Signature
+from loop.model.target import Signature
 from loop.proving import actions
 from loop.proving import prove as table
 from loop.proving.actions import ProofTerms, prove_gate

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.model.bisect import BisectAnswer, BisectOutput, Candidate, Probe
-from loop.model.measurement import SideSensors
+from loop.model.measurement import SideSensors, Verdict
 from loop.model.money import Bill, Charge, Saving, Unmeasured
 from loop.model.plan import Pattern, PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import Closed, Event, Finished, Line, Opened, SessionHead, SessionRecord, Started
-from loop.model.verdict import Verdict
 from loop.timing.against_known_good import CompareOutput
 from tests.makers import (
     NOON,

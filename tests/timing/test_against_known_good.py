@@ -9,11 +9,10 @@ import pytest
 
 from loop.base.processes import Tick, run_to_end
 from loop.calls.call import LibraryTerms
-from loop.model.measurement import Build, Segment, VariantChecks
+from loop.model.measurement import Build, Segment, SpeedVerdict, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.record import KnownGood
 from loop.model.target import Workload
-from loop.model.verdict import SpeedVerdict
 from loop.steps.context import Result
 from loop.timing import schedule, verdicts
 from loop.timing.against_known_good import (

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from loop.base.stats import CONFIDENCE, t_quantile
-from loop.model.measurement import DeviceReading, Measurement, Segment
-from loop.model.verdict import Against
+from loop.model.measurement import Against, DeviceReading, Measurement, Segment
 from loop.timing.against_baseline import sensed_clocks
 from loop.timing.samples import Pair, Timings, log_ratios
 from loop.timing.verdicts import by_interval, confidence, measure_pair

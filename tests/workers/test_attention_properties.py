@@ -15,8 +15,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call
 from loop.library.definitions import read_file
 from loop.model.dtypes import Dtype
-from loop.model.signature import Fill
-from loop.model.target import Target, Workload
+from loop.model.target import Fill, Target, Workload
 from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import make_tensor

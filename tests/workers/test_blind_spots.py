@@ -15,8 +15,7 @@ from loop.formats.table import write_as_target
 from loop.library import targets
 from loop.library.definitions import read_file
 from loop.model.measurement import InputWeaknesses
-from loop.model.signature import Attribute
-from loop.model.target import Target
+from loop.model.target import Attribute, Target
 from loop.model.workloads import expand_sets
 from loop.workers import judge, target_functions
 from loop.workers.blind_spots import alternative_values

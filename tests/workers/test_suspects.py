@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, TensorFile
-from loop.model.signature import Attribute, PythonFunction, Signature
+from loop.model.target import Attribute, PythonFunction, Signature
 from loop.workers import suspects
 from loop.workers.truth import mask_outside
 from tests.attention import eager

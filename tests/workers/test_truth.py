@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import TensorFile
-from loop.model.signature import Tolerance
+from loop.model.target import Tolerance
 from loop.workers.judge_messages import Finding
 from loop.workers.truth import (
     EXPECTED_EXTRA,

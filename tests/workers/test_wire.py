@@ -7,7 +7,7 @@ import pytest
 from torch import Tensor
 
 from loop.calls.call import TensorFile
-from loop.model.signature import Fill
+from loop.model.target import Fill
 from loop.workers import judge_messages, messages
 from loop.workers.messages import CallRange, Computed, Kernel, Observe, RefusalReply, reply_line
 from loop.workers.program import read_reply

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from loop.model.verdict import SpeedVerdict, Verdict
+from loop.model.measurement import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures import svg
 from loop.report.findings import speed_verdicts
