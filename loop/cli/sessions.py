@@ -28,7 +28,6 @@ from loop.steps.setting import read_setting
 from loop.store import index, sessions
 from loop.store.journal import finished_steps, open_step
 from loop.store.rows import compute_row
-from loop.store.sessions import LOCK, SessionFolder
 
 MOST_WAITING = 10  # Most waiting sessions that are listed, newest first.
 MOST_DAMAGED = 3  # Most damaged folders that are named; the others are counted.
@@ -58,7 +57,7 @@ class Running:
     """The session's cost so far; AI is added only at the session's end."""
 
     @classmethod
-    def read(cls, folder: SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
+    def read(cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
         """Read the present state of a running session. `card`: prices."""
         head, lines = folder.head(), folder.lines()
         step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
@@ -108,7 +107,7 @@ class WaitingSession:
     @classmethod
     def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
         """Read why a session waits, and its cost. Unreadable files become the reason. `root`: all sessions."""
-        folder, status = SessionFolder(root / row.id), row.status or "open"
+        folder, status = sessions.SessionFolder(root / row.id), row.status or "open"
         try:
             head, record, lines = folder.head(), folder.record(), folder.lines()
         except LoopError as error:
@@ -184,8 +183,9 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
     entries = index.entries(here.sessions)
     rows = [entry.row for entry in entries if entry.row is not None and not entry.row.recorded]
     unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
-    running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / LOCK)}
-    running = [Running.read(SessionFolder(here.sessions / name), card, now) for name in sorted(running_ids)]
+    running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / sessions.LOCK)}
+    folders = [sessions.SessionFolder(here.sessions / name) for name in sorted(running_ids)]
+    running = [Running.read(folder, card, now) for folder in folders]
     waiting = [row for row in unfinished if row.id not in running_ids]
     name, milestone, no_milestone = str(here.target), None, ""
     try:
@@ -274,7 +274,7 @@ def list_sessions(target: Path | None) -> SessionList:
         if row is None:
             lines.append(SessionLine(id=entry.folder, status="damaged", reason=entry.problem))
             continue
-        ending = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
+        ending = row.status or ("running" if is_locked(root / entry.folder / sessions.LOCK) else "open")
         results: dict[str, Any] = {}
         if row.status is not None or row.recorded:
             # The report of an imported session may state no cost.

@@ -57,9 +57,9 @@ class JobState(Printed):
 
 
 def read_state(job: JobFolder) -> JobState:
-    """The state of a job, from the files in its folder. Its result is what the command printed, once it has
-    ended."""
-    is_running, code = job.state in UNENDED_STATES, job.exit_code  # No code: it was killed.
+    """The state of a job, from the files in its folder. Its result is what the command printed as JSON, once it
+    has ended. One that has ended without an exit code was killed: it is `lost`."""
+    is_running, code = job.state in UNENDED_STATES, job.exit_code
     events = list[dict[str, Any]]()  # What the command printed as JSON; a session prints events.
     text = read_text(job.path / folders.STDOUT)
     for part in text.splitlines() if "--events" in job.task.words else [text]:

@@ -280,8 +280,7 @@ def report(
 
 
 def find_own_session(root: Path, name: str) -> SessionFolder:
-    """A session that loop ran, by id, prefix or `last`. Raises UsageError for an imported one, LoopError for
-    none."""
+    """A session that loop ran, by id, prefix or `last`. Raises UsageError for an imported one or none."""
     try:
         return sessions.find_session(root, name)
     except LoopError:

@@ -231,7 +231,7 @@ class Show:
             self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
 
     def _print_step_end(self, event: StepEnded) -> None:
-        """Print how a step ended, and its hint. Of steps skipped for one reason, only the first is printed."""
+        """Print how a step ended, and its hint; of a pattern's steps skipped for one reason, only the first."""
         record = event.finished
         skip_key = (record.pattern, record.skipped_because)
         if skip_key in self.printed_skips:

@@ -101,7 +101,8 @@ class ShownSession(Printed):
 
 
 def read_histories(name: str = SHIPPED_NAME) -> list[History]:
-    """Recorded histories: one file, or all shipped ones. Raises DefinitionError with every mistake."""
+    """Recorded histories: of the file `name`, or all that ship with loop (`history`). Raises DefinitionError with
+    every mistake, UsageError for no file."""
     path = Path(name)
     if path.is_file():
         return [read_file(path, History).value]
