@@ -14,7 +14,6 @@ from pathlib import Path
 from loop.actions import ACTIONS
 from loop.base.errors import UsageError
 from loop.bisect import section as bisecting
-from loop.bisect.section import blamed_lines, headline, search_answers
 from loop.debug.explaining import make_diagnoses
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.jobs.folder import group_devices
@@ -216,10 +215,10 @@ def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished])
         for checks in output.variants:
             if checks.first_failure and checks.variant not in diagnosed:
                 ranked.append((0, checks.variant, "First failure", checks.first_failure.message))
-    for variant, answer in search_answers(finished):
+    for variant, answer in bisecting.search_answers(finished):
         if variant not in diagnosed:
-            ranked.append((0, variant, "Regression", headline(answer)))
-            for rank, commit in enumerate(blamed_lines(answer), start=1):
+            ranked.append((0, variant, "Regression", bisecting.headline(answer)))
+            for rank, commit in enumerate(bisecting.blamed_lines(answer), start=1):
                 ranked.append((rank, variant, "Commit", commit))
     ranked.sort(key=lambda cause: cause[0])
     return [(variant, label, text) for _rank, variant, label, text in ranked]
