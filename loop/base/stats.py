@@ -114,24 +114,19 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
-    """Regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
+    """Regularised incomplete beta function I_x(a, b), by the first 200 terms of its continued fraction (DLMF
+    8.17.22): exact to a double for Student's t."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
+    if x > (a + 1) / (a + b + 2):  # There the fraction converges slowly, and that of the complement quickly.
         return 1 - incomplete_beta(b, a, 1 - x)
-    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-    log_factor = a * math.log(x) + b * math.log1p(-x) - log_beta
-    return math.exp(log_factor) / (a * _beta_fraction(a, b, x))
-
-
-def _beta_fraction(a: float, b: float, x: float) -> float:
-    """The first 200 terms of the continued fraction of `incomplete_beta`: exact to a double for Student's t."""
-    value = 1.0
+    fraction = 1.0
     for step in range(200, 0, -1):
         m, odd = divmod(step, 2)
         if odd:
             d = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         else:
             d = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        value = 1 + d / value
-    return value
+        fraction = 1 + d / fraction
+    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    return math.exp(a * math.log(x) + b * math.log1p(-x) - log_beta) / (a * fraction)

@@ -3,26 +3,19 @@
 from typing import Any
 
 from loop.model.index import SessionRow
-from loop.money.decisions import (
-    MachineOption,
-    Options,
-    check_correctness,
-    check_progress,
-    check_stop_rules,
-    weigh_option,
-    weigh_pivot,
-)
+from loop.money import decisions
+from loop.money.decisions import check_correctness, check_progress, check_stop_rules, weigh_option, weigh_pivot
 from tests.money.test_keep_or_stop import row
 
 
-def option(name: str = "go on", usd: tuple[float, float] = (150, 250), **fields: Any) -> MachineOption:
+def option(name: str = "go on", usd: tuple[float, float] = (150, 250), **fields: Any) -> decisions.MachineOption:
     """An option with neither probability nor value."""
-    return MachineOption(name=name, usd=usd, **fields)
+    return decisions.MachineOption(name=name, usd=usd, **fields)
 
 
-def of(*options: MachineOption, value_usd: float | None = None) -> Options:
+def of(*options: decisions.MachineOption, value_usd: float | None = None) -> decisions.Options:
     """These options."""
-    return Options(format=1, question="what next", options=options, value_usd=value_usd)
+    return decisions.Options(format=1, question="what next", options=options, value_usd=value_usd)
 
 
 def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None:
