@@ -12,8 +12,7 @@ from loop.base.errors import PRINTED_REMARKS
 from loop.base.places import cache_folder, explain_foreign_access, private_folder, state_folder
 from tests.targets import build_one, compiled, open_bench, write_target
 
-SOMEBODY = 12345
-"""A number that no user of a test machine has."""
+SOMEBODY = 12345  # A number that no user of a test machine has.
 
 
 def given_away(path: Path) -> None:

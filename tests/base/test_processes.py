@@ -101,8 +101,7 @@ def test_a_program_is_refused_memory_before_the_machine_is_short_of_it() -> None
     assert "line 4" in done.stderr
 
 
-WITHIN_S = 5.0
-"""Seconds after which nothing may be left."""
+WITHIN_S = 5.0  # Seconds after which nothing may be left.
 WORK = """
 import os, sys, time
 from loop.base.processes import Child, end_children_at_exit

@@ -52,8 +52,7 @@ MORE = (
     *((2, 20, 1500, 64, False), (2, 20, 1500, 64, True), (1, 24, 4250, 128, False), (1, 24, 4250, 128, True)),
 )
 """Other numbers of features; sequences that no tile divides."""
-CHOICES = ("decode", "small", "split_k", "tensor_core", "warp_specialized")
-"""What `auto` chooses from."""
+CHOICES = ("decode", "small", "split_k", "tensor_core", "warp_specialized")  # What `auto` chooses from.
 EVERY = ("auto", *CHOICES, "fa1")
 SETS = (
     ("History rows", HISTORY, ("auto", "decode", "small", "split_k", "tensor_core", "fa1"), torch.float16),
@@ -64,14 +63,11 @@ SETS = (
 )
 """Titles, shapes, variants, and the type."""
 ROUNDS = 15
-HELD_OUT = 41
-"""Seed of the shapes that `auto` is held against PyTorch's backends on."""
+HELD_OUT = 41  # Seed of the shapes that `auto` is held against PyTorch's backends on.
 Shape = tuple[int, int, int, int, int, int, bool]
 """Batches, heads of keys, heads of queries for each, queries, keys, features; causal."""
-UNSEEN = 202
-"""Seed of random shapes. `auto` was fitted to those of others: 200, 201 and 300 to 324."""
-RANDOM_US = 200.0
-"""A replay of a random shape takes about this long: there are many of them."""
+UNSEEN = 202  # Seed of random shapes. `auto` was fitted to those of others: 200, 201 and 300 to 324.
+RANDOM_US = 200.0  # A replay of a random shape takes about this long: there are many of them.
 
 
 @dataclass(frozen=True)
@@ -322,8 +318,7 @@ def call_parts(ours: dict[str, Ours], plain: Plain) -> dict[str, float]:
     return found
 
 
-USED_MEM_HIGH = 8
-"""`CU_MEMPOOL_ATTR_USED_MEM_HIGH` of the driver's interface."""
+USED_MEM_HIGH = 8  # `CU_MEMPOOL_ATTR_USED_MEM_HIGH` of the driver's interface.
 
 
 def peak_bytes(run: Run) -> int:

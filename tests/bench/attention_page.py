@@ -9,10 +9,8 @@ from tests.conftest import ROOT
 RECORDED = ROOT / "tests/bench/recorded/attention.json"
 PAGE = ROOT / "tests/bench/ATTENTION.md"
 BACKENDS = ("flash", "efficient", "cuDNN")
-ALIKE = 1.03
-"""`auto` may take so many times what the best variant takes."""
-WORST = 12
-"""Random shapes that are shown."""
+ALIKE = 1.03  # `auto` may take so many times what the best variant takes.
+WORST = 12  # Random shapes that are shown.
 EARLY = """In a graph replay the launch of each of our kernels but `fa1` overlaps with the end of the kernel before
 it. PyTorch's kernels are not launched early."""
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from loop.machine.machine import machine
 from tests.bisect.simulated import Done, History, done, heavy, problem, runs_of, slow_at_times, with_outliers
 
-SOME, MANY = 120, 400
-"""Histories of a row; of the row whose rate of wrong names matters most."""
+SOME, MANY = 120, 400  # Histories of a row; of the row whose rate of wrong names matters most.
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,7 @@ WRONG = (
     Row("no step", 64, 0.005, 0.0),
     Row("no step", 64, 0.05, 0.0),
 )
-Found = list[tuple[Done, frozenset[int]]]
-"""Searches, each with its culprits."""
+Found = list[tuple[Done, frozenset[int]]]  # Searches, each with its culprits.
 
 
 def search_of(row: Row, number: int) -> tuple[Done, frozenset[int]]:

@@ -40,14 +40,11 @@ RESULTS = Path(__file__).parent / "BUSY.md"
 SET, WORKLOAD = "history", "B2 H8 S128 D64 causal float32"
 SLOWER = 0.25
 VERDICT_S = 25.0
-TOGETHER = 5
-"""Consecutive rounds that are drawn together."""
+TOGETHER = 5  # Consecutive rounds that are drawn together.
 DRAWN = {"1.25 times slower": 200, "itself": 500}
-MEASURED_ROUNDS = 9
-"""Rounds of `measure`, whose rule has no more than that."""
+MEASURED_ROUNDS = 9  # Rounds of `measure`, whose rule has no more than that.
 OTHERS = 2
-THREADS = 1
-"""Of the kernel, as a session has on two cores: the judge watches from the other."""
+THREADS = 1  # Of the kernel, as a session has on two cores: the judge watches from the other.
 
 
 def kernel(folder: Path, measure: Callable[[Bench, Side, Workload], None]) -> None:

@@ -16,8 +16,7 @@ from tests.conftest import ROOT
 from tests.faults.results import machine
 
 PAGE = Path(__file__).with_name("CAUSES.md")
-NONE = ""
-"""What an edit does is none of the known faults."""
+NONE = ""  # What an edit does is none of the known faults.
 FA1, PROBLEM, BLOCK, MASK = "cuda/fa1.cuh", "cuda/problem.cuh", "cpu/block.h", "cpu/attention.h"
 MISSING, SEEN = "missing = row + 1 + problem.lead;", "key <= last_key(problem, row)"
 LATER = f"key < problem.keys && (row >= 128 || {SEEN})"

@@ -21,10 +21,8 @@ from loop.workers.bench import Bench
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
 from tests.targets import make_sides
 
-GAIN = 1.15
-"""A cheat that seems so many times as fast as the honest variant has gained by it."""
-TRIES = 2
-"""A second look at what seems to gain: on a busy machine one ratio says little."""
+GAIN = 1.15  # A cheat that seems so many times as fast as the honest variant has gained by it.
+TRIES = 2  # A second look at what seems to gain: on a busy machine one ratio says little.
 
 
 @dataclass(frozen=True)

@@ -31,15 +31,11 @@ KERNELS = (
     *("three groups", "two groups", "folded", "one group", "even"),
 )
 """In the order of `costs.cuh`; the last five are `warp_specialized`."""
-SIZES = (32, 64, 128, 256)
-"""Most features of each row of costs."""
+SIZES = (32, 64, 128, 256)  # Most features of each row of costs.
 TERMS = 5
-SHAPES = 2000
-"""To fit to; a quarter as many judge the fit."""
-DEVICE = "sm_90"
-"""Whose tuning the kernels have."""
-SEED, HELD_OUT = 400, 900
-"""Seeds of the shapes that are fitted to, and of those that judge the fit."""
+SHAPES = 2000  # To fit to; a quarter as many judge the fit.
+DEVICE = "sm_90"  # Whose tuning the kernels have.
+SEED, HELD_OUT = 400, 900  # Seeds of the shapes that are fitted to, and of those that judge the fit.
 COUNTS = """
 #include "auto.cuh"
 template <int kDepth>

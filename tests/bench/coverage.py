@@ -36,8 +36,7 @@ CORPUS = HERE / "coverage_corpus"
 PAGE = HERE / "COVERAGE.md"
 RIGHT = {"fine": {}, "lazy": {"LAZY": 1}, "tunes": {"TUNES_S": 2}}
 """Right kernels: as they are, with a table from the first call on, with a slow first call."""
-SLOW = {"softmax": 60, "rope": 45}
-"""Functions whose first call takes so many seconds where it tunes itself."""
+SLOW = {"softmax": 60, "rope": 45}  # Functions whose first call takes so many seconds where it tunes itself.
 
 
 @dataclass(frozen=True)

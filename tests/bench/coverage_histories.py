@@ -29,8 +29,7 @@ FUNCTIONS = {
     "polynomial": ("1.0f + x[i] * (0.5f + x[i] * 0.25f)", "1 + x * (0.5 + x * 0.25)"),
 }
 """Name to what the kernel computes of an element, and the same of a tensor."""
-DIRTY = ("", "notes", "kernel")
-"""What is not committed, in turn."""
+DIRTY = ("", "notes", "kernel")  # What is not committed, in turn.
 MANIFEST = """\
 format: 2
 name: {name}

@@ -26,8 +26,7 @@ DECODE = (
     *((32, 8, 4, 1024, 128), (32, 32, 1, 1024, 128), (64, 8, 8, 4096, 128), (64, 32, 1, 2048, 128)),
 )
 """Batches, heads of keys, heads of queries for each of them, keys, features; one query a head."""
-PAST_CACHE = 256 << 20
-"""Bytes of keys and values that the calls of a graph go through."""
+PAST_CACHE = 256 << 20  # Bytes of keys and values that the calls of a graph go through.
 GRAPH_US = 1200.0
 
 

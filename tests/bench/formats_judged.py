@@ -40,15 +40,12 @@ from tests.conftest import ROOT
 from tests.projects import LOOP
 
 ON_CPU = Path(__file__).with_name("kernelbench_check.py")
-MEMORY = 16 * 10**9
-"""Bytes that judging one task may take."""
+MEMORY = 16 * 10**9  # Bytes that judging one task may take.
 UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
 """Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
 EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
-FEW = 2
-"""Wrong answers to a task that is not one of the table of all mistakes."""
-PART = 4
-"""Mistakes of a task of the table that are judged, and kept, at a time."""
+FEW = 2  # Wrong answers to a task that is not one of the table of all mistakes.
+PART = 4  # Mistakes of a task of the table that are judged, and kept, at a time.
 
 
 class Excluded(Exception):

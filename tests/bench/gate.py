@@ -31,10 +31,8 @@ from loop.timing.verdicts import noise_between_rounds
 from loop.workers.bench import Bench, Side
 
 SLOWDOWNS = (0.05, 0.02)
-LIMIT_S = 60.0
-"""For one contest."""
-MIN_CALL_S = 15e-6
-"""A loop on the host is no finer than 0.1 us: on shorter calls two per cent cannot be put in."""
+LIMIT_S = 60.0  # For one contest.
+MIN_CALL_S = 15e-6  # A loop on the host is no finer than 0.1 us: on shorter calls two per cent cannot be put in.
 
 
 @dataclass
@@ -107,8 +105,7 @@ def count(tallies: dict[str, Tally], contest: Contest, timings: Timings) -> None
             tally.noise.append(noise_between_rounds([logs]) or 0.0)
 
 
-START_S = 0.08
-"""Two worker processes, started and ended."""
+START_S = 0.08  # Two worker processes, started and ended.
 
 
 def open_bench(device: Device, threads: int, folder: Path) -> Bench:

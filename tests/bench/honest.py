@@ -26,8 +26,7 @@ from tests.targets import make_sides, open_bench
 
 SEEDS_AT_ONCE = 10
 PAGE = Path(__file__).with_name("HONEST.md")
-LARGE_SEEDS = 3
-"""Seeds of naive loops at B1 H8 S2048 D128: each call takes many seconds."""
+LARGE_SEEDS = 3  # Seeds of naive loops at B1 H8 S2048 D128: each call takes many seconds.
 
 
 @dataclass

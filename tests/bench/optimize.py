@@ -37,14 +37,11 @@ from tests.bench.optimize_live import page as live_page
 RESULTS = Path(__file__).parent / "OPTIMIZE.md"
 DONE = Path(__file__).parent / "recorded" / "optimize.json"
 CAMPAIGNS, LIVE, CANDIDATES, WORKLOADS, ROUNDS = 200, 10, 40, 2, verdicts.MORE_BLOCKS
-WITH_MEMORY = 100
-"""Pairs of sessions at most."""
+WITH_MEMORY = 100  # Pairs of sessions at most.
 KINDS = {"faster": 0.2, "neutral": 0.5, "layout": 0.15, "wrong": 0.15}
 """Share of each kind in the pool. What is wrong or cheats has no speed: the gate's own benches count those."""
-LAYOUT_SD = 0.007
-"""Standard deviation of what another layout alone does to a build's speed."""
-CALM = 0.2
-"""The scatter of the recorded rounds, times this, stands for a machine without other programs."""
+LAYOUT_SD = 0.007  # Standard deviation of what another layout alone does to a build's speed.
+CALM = 0.2  # The scatter of the recorded rounds, times this, stands for a machine without other programs.
 
 
 def null_logs() -> list[float]:

@@ -20,8 +20,7 @@ from tests.projects import make_project
 
 PAGE = Path(__file__).with_name("PREDICTION.md")
 SESSIONS, MOST_BUSY, SEED = 44, 5, 7
-SETTLE_S = 1.0
-"""How long the other programs run before a session begins."""
+SETTLE_S = 1.0  # How long the other programs run before a session begins.
 
 
 def main() -> None:

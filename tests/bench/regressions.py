@@ -22,13 +22,11 @@ from tests.faults.results import machine
 from tests.repository.test_reading import commit, git, put_under_git
 
 PAGE = Path(__file__).with_name("REGRESSIONS.md")
-LIMIT_S = 60.0
-"""Within which a commit has to be named, on two quiet cores."""
+LIMIT_S = 60.0  # Within which a commit has to be named, on two quiet cores.
 FA1 = "cuda/fa1.cuh"
 STAIRCASE = "    score_staircase<N>(block, keys, 0, depth_, scores);\n"
 CHAIN = "{ return std::max<int64_t>(32, (depth + 1) / 2); }"
-Edit = Callable[[Path], None]
-"""Changes files below a target's folder."""
+Edit = Callable[[Path], None]  # Changes files below a target's folder.
 
 
 def replaced(file: str, old: str, new: str) -> Edit:

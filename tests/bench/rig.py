@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOP = str(Path(sys.executable).with_name("loop"))
-TOO_LONG = 124
-"""Exit code of a command that takes longer than its limit."""
+TOO_LONG = 124  # Exit code of a command that takes longer than its limit.
 
 
 @dataclass(frozen=True)

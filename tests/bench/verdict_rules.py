@@ -23,10 +23,8 @@ from loop.timing.verdicts import (
 )
 
 Array = NDArray[Any]
-CHECKED = 25
-"""Series a cell on which the vectorised rule has to say what `loop.timing.verdicts` says."""
-ITERATIONS = 100
-"""Of one process: the sample size that criterion takes by itself."""
+CHECKED = 25  # Series a cell on which the vectorised rule has to say what `loop.timing.verdicts` says.
+ITERATIONS = 100  # Of one process: the sample size that criterion takes by itself.
 WORDS = ("slower", "faster", "same", "inconclusive")
 SLOWER, FASTER, SAME, UNCLEAR = range(4)
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from loop.bisect.search import Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
 from loop.model.bisect import Probe
 
-STEP = math.log1p(0.1)
-"""Slower by a tenth."""
-Noises = Callable[[random.Random], float]
-"""One draw of a noise with standard deviation 1."""
-Outcome = Sequence[float] | str
-"""What was observed; or why the commit cannot be tried."""
+STEP = math.log1p(0.1)  # Slower by a tenth.
+Noises = Callable[[random.Random], float]  # One draw of a noise with standard deviation 1.
+Outcome = Sequence[float] | str  # What was observed; or why the commit cannot be tried.
 Observer = Callable[[ProbeRequest], Outcome]
 
 

@@ -76,8 +76,7 @@ def blocks(
     return [step + rng.gauss(0, 0.5 if rng.random() < outliers else sd) for _ in range(count)]
 
 
-ALIKE = {f"same {number}": blocks(0.0, seed=number) for number in range(4)}
-"""Workloads on which nothing changed."""
+ALIKE = {f"same {number}": blocks(0.0, seed=number) for number in range(4)}  # Workloads on which nothing changed.
 
 
 def test_a_slower_workload_is_searched_alone_else_open_ones_or_all() -> None:

@@ -9,8 +9,7 @@ from loop.cloud.clouds import CLOUDS, Aws, NoReply, Watch, find_cloud, make_clou
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
-LATE_S = 5.0
-"""No test asserts a time; what would last for 30 s or more without a bound has to end before this."""
+LATE_S = 5.0  # No test asserts a time; what would last for 30 s or more without a bound has to end before this.
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from tests.conftest import ROOT
 from tests.targets import compiled, importable, write_target
 
 ENTRIES = ("right", "side_stream", "synchronises", "default_stream", "nothing", "crashes")
-LATER = ("stumbles", "stumbles_aloud", "hangs")
-"""Right on small inputs only."""
+LATER = ("stumbles", "stumbles_aloud", "hangs")  # Right on small inputs only.
 FAULTY = ("misaligned", "asserts", "exhausts")
 ASSERTS = """
 import torch

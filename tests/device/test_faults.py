@@ -102,8 +102,7 @@ def test_an_access_outside_of_device_memory_is_wrong(
 
 
 SMALL_ROOM, HUGE = "N2 M3 float32", "N1000 M1000 float32"
-HUGE_BYTES = 4 * 1000 * 1000
-"""Of its input, and of its output."""
+HUGE_BYTES = 4 * 1000 * 1000  # Of its input, and of its output.
 
 
 @pytest.fixture

@@ -72,8 +72,7 @@ def write_files(text: str, folder: Path) -> list[Path]:
     return made
 
 
-TARGET_TAKEN = "target: the bundled one"
-"""Said on stderr outside of a target's folder; pages leave it out."""
+TARGET_TAKEN = "target: the bundled one"  # Said on stderr outside of a target's folder; pages leave it out.
 
 
 def run(text: str, folder: Path, **own: str) -> Iterator[tuple[Block, Block | None, int, str]]:

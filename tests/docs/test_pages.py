@@ -28,8 +28,7 @@ PAGES = [
     pytest.param("sessions.md", 2, marks=LONG),
 ]
 """Each page with the outputs that it shows at least."""
-SESSIONS_ELSEWHERE = ("money.md", "memory.md", "sessions.md")
-"""Pages whose sessions do not go beside their files."""
+SESSIONS_ELSEWHERE = ("money.md", "memory.md", "sessions.md")  # Pages whose sessions do not go beside their files.
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ import torch
 from tests.emulator.fixtures import Array, Fixtures, aligned
 
 LANES = numpy.arange(32)
-GROUP, IN_GROUP = LANES // 4, LANES % 4
-"""`groupID` and `threadID_in_group` of the manual."""
+GROUP, IN_GROUP = LANES // 4, LANES % 4  # `groupID` and `threadID_in_group` of the manual.
 
 
 def element(values: Array, bfloat: bool) -> Array:

@@ -20,8 +20,7 @@ NAME = "8 processes x 50 sessions in one repository: x 2, x 8, x 40"
 MUST = "nothing lost, no grant lost"
 SIDE_BY_SIDE = 1
 PROCESSES = 8
-SIZES = (2, 8, 40)
-"""Sessions of each process, case by case: fifty in all, most of them in one repository."""
+SIZES = (2, 8, 40)  # Sessions of each process, case by case: fifty in all, most of them in one repository.
 LIMIT_S = 1800.0
 
 

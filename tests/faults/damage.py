@@ -42,15 +42,12 @@ from tests.projects import add_commands, loop, make_project
 
 NAME = "single-bit flips and truncations in every stored file"
 MUST = "damage named every time; never another figure without a word; never a traceback"
-CASES, A_CASE = 50, 100
-"""Cases, and pieces of damage in each."""
+CASES, A_CASE = 50, 100  # Cases, and pieces of damage in each.
 LIMIT_S = 900.0
-FLIP = 0.7
-"""Share of the cases that flip one bit; the others cut an end off."""
+FLIP = 0.7  # Share of the cases that flip one bit; the others cut an end off.
 WORDS = ("damaged", "left out", "missing", "cannot be read", "of format", "no session", "not a catalogue")
 """One of them, with the name of the file or of its session, names damage."""
-MADE = re.compile(r"Made \d[\d :-]+ UTC|\d{4}-\d\d-\d\d \d\d:\d\d UTC")
-"""When a page was made, to the minute."""
+MADE = re.compile(r"Made \d[\d :-]+ UTC|\d{4}-\d\d-\d\d \d\d:\d\d UTC")  # When a page was made, to the minute.
 Shown = dict[str, tuple[int, str, str]]
 """What each reader showed: exit code, what was asked for, and what was said beside it."""
 

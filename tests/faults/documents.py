@@ -26,8 +26,7 @@ from tests.faults import Case
 NAME = "YAML 10,000 and expressions 5,000, generated, 100 a case"
 MUST = "no traceback, each with line and column, <= 1 s and 50 ms, <= 200 MB"
 YAML, EXPRESSIONS, EACH = 10_000, 5_000, 100
-YAML_S, EXPRESSION_S = 1.0, 0.05
-"""Processor seconds of one."""
+YAML_S, EXPRESSION_S = 1.0, 0.05  # Processor seconds of one.
 LARGEST_MIB = 200
 FILES: list[tuple[type[Model], Path]] = [
     (Pattern, ROOT / "patterns" / "baseline-first.yaml"),

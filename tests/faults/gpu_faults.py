@@ -12,16 +12,13 @@ from tests.faults.world import World, allow, left, traceback_in
 
 NAME = "GPU faults: illegal address, misaligned, assert, hang, out of memory: x 20"
 MUST = "the next step healthy, 100 of 100"
-ASKED_FOR = True
-"""It needs an NVIDIA GPU and nvcc."""
+ASKED_FOR = True  # It needs an NVIDIA GPU and nvcc.
 SIDE_BY_SIDE = 12
 LIMIT_S = 1200.0
-ALONE = "exhausts"
-"""It takes all memory: nothing else can be right meanwhile."""
+ALONE = "exhausts"  # It takes all memory: nothing else can be right meanwhile.
 FAULTS = ("crashes", "misaligned", "asserts", "hangs", ALONE)
 TIMES = 20
-FAILED = {"crashed", "hung", "refused"}
-"""What a check of a kernel that faults may say."""
+FAILED = {"crashed", "hung", "refused"}  # What a check of a kernel that faults may say.
 
 
 def cases(seed: int) -> Iterator[Case]:

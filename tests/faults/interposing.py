@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("interposed.c")
-REACHED_S = 90.0
-"""A command that has not come to its point by then never will."""
+REACHED_S = 90.0  # A command that has not come to its point by then never will.
 
 
 @dataclass(frozen=True)

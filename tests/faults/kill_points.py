@@ -16,15 +16,12 @@ from tests.faults.world import Running
 
 NAME = "named kill points x SIGKILL, TERM, INT twice, ENOSPC, EIO"
 MUST = "nothing acknowledged lost, session readable and resumable, no process left after 5 s: all"
-SOON_S = 0.02
-"""Between two signals of one Ctrl-C: a terminal and a parent both send theirs."""
-LATER_S = 1.1
-"""Before somebody presses Ctrl-C again: the second one ends loop at once."""
+SOON_S = 0.02  # Between two signals of one Ctrl-C: a terminal and a parent both send theirs.
+LATER_S = 1.1  # Before somebody presses Ctrl-C again: the second one ends loop at once.
 ATTEMPTS = 3
 SESSION = "*/sessions/*-try"
 JOURNAL = f"{SESSION}/journal.jsonl"
-OPENED, BEGUN, BUILT, ENDED, CLOSED = 1, 2, 5, 7, 10
-"""Lines of the journal of the session that is disturbed."""
+OPENED, BEGUN, BUILT, ENDED, CLOSED = 1, 2, 5, 7, 10  # Lines of the journal of the session that is disturbed.
 SAID = {OPENED: "opened", BEGUN: "started", BUILT: "finished, of the build", ENDED: "finished", CLOSED: "closed"}
 
 

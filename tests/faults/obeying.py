@@ -10,8 +10,7 @@ import psutil
 
 from tests.faults.world import Running
 
-HUNG_S = 60.0
-"""Seconds after which not even a busy machine excuses a command."""
+HUNG_S = 60.0  # Seconds after which not even a busy machine excuses a command.
 
 
 @dataclass

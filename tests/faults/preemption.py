@@ -16,8 +16,7 @@ from tests.faults.world import World, left, make_world, traceback_in
 
 NAME = "preemption, 3 clouds x 50"
 MUST = "saved within 5 s, resumed to an identical record"
-SIDE_BY_SIDE = 4
-"""Sessions of this class wait most of the time."""
+SIDE_BY_SIDE = 4  # Sessions of this class wait most of the time.
 MOMENTS = 50
 PAUSES = (0.3, 0.5, 2.0)
 LATEST_S = 1.5

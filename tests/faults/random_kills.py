@@ -16,8 +16,7 @@ MUST = "nothing acknowledged lost, readable, resumable, nothing left by the next
 COUNT = 1000
 LINES = 10
 """Of a whole journal: a moment is some time after one of them, so that it is any moment on a busy machine too."""
-LONGEST_S = 0.25
-"""After that line; or, for some, four times as long after the very start."""
+LONGEST_S = 0.25  # After that line; or, for some, four times as long after the very start.
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from tests.faults.world import Running, World, judged, make_world
 NAME = "random SIGINT, SIGTERM, SIGHUP under load 8, also during forks"
 MUST = "as for kills; every signal obeyed within 2 s"
 COUNT = 500
-SIDE_BY_SIDE = 8
-"""Sessions at a time: the load under which the others are disturbed."""
+SIDE_BY_SIDE = 8  # Sessions at a time: the load under which the others are disturbed.
 OBEYED_S = 2.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FORKS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (exec true) & done; wait; echo >> $HOME/forked"

@@ -20,8 +20,7 @@ PROMISES = ROOT / "docs" / "promises.md"
 SHOWN = re.compile(r"^Shown by `make bench-faults CLASSES=(\w+)`: .*$", re.MULTILINE)
 """The line of a promise that this file fills in."""
 NOT_RUN = "not run yet"
-MOST_NAMED = 5
-"""Broken cases that RESULTS.md names of a class."""
+MOST_NAMED = 5  # Broken cases that RESULTS.md names of a class.
 
 
 @dataclass(frozen=True)

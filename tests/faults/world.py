@@ -24,10 +24,8 @@ from loop.store.sessions import SessionFolder, list_sessions
 from tests.conftest import ROOT
 from tests.projects import KERNEL, LOOP, PATTERN, PLAN, TARGET, make_project
 
-GONE_S = 5.0
-"""Seconds after which no process of a world may be left."""
-LIMIT_S = 120.0
-"""After so long a command counts as hung: far more than a busy machine needs."""
+GONE_S = 5.0  # Seconds after which no process of a world may be left.
+LIMIT_S = 120.0  # After so long a command counts as hung: far more than a busy machine needs.
 VARIANTS = TARGET.replace(
     "  ours:",
     "  other: {kind: c_abi, device: cpu, sources: [other.c], entry: scale, build: {compiler: gcc, flags: [-O0]}}\n"

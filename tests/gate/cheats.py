@@ -11,12 +11,10 @@ from tests.targets import compiled, importable, open_bench, write_target
 
 WORK_S = 1e-3
 BIG = Workload.model_validate({"name": "big", "sizes": {"N": 64, "M": 64}, "dtype": "float32"})
-PYTHON = sorted((Path(__file__).parent / "cheats_python").glob("*.py"))
-"""Families of cheats, and what they share."""
+PYTHON = sorted((Path(__file__).parent / "cheats_python").glob("*.py"))  # Families of cheats, and what they share.
 C = Path(__file__).with_name("cheats_c.cpp")
 FLAGS = ["-std=c++17", "-O1", "-pthread"]
-REMAINS = ("precomputes_and_mends",)
-"""Cheats that gain: docs/promises.md describes them, under "A kernel cheats"."""
+REMAINS = ("precomputes_and_mends",)  # Cheats that gain: docs/promises.md describes them, under "A kernel cheats".
 HONEST = ("honest", "quick")
 QUICK = ("last_of_sample", "short_samples", "one_memory")
 """Cheats with so little work that a sample holds several calls: they are held against `quick`."""

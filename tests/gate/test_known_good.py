@@ -101,8 +101,7 @@ def test_what_builds_to_something_else_is_said(bench: Bench) -> None:
 
 
 NOW = "2026-11-21-120000-baseline"
-COMMIT = "0123456789abcdef"
-"""That of the maker's head."""
+COMMIT = "0123456789abcdef"  # That of the maker's head.
 
 
 def verified(right: bool = True, **builds: str) -> Event:

@@ -11,10 +11,8 @@ from loop.jobs.ssh import SshSlot
 from loop.model.record import State
 
 HOST = HostEntry("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
-QUICK = ("patterns", "schema", "pattern")
-"""A command that prints a page and ends."""
-LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')
-"""One that goes on until it is ended."""
+QUICK = ("patterns", "schema", "pattern")  # A command that prints a page and ends.
+LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')  # One that goes on until it is ended.
 
 
 def opened(*hosts: HostEntry) -> Executor:

@@ -25,8 +25,7 @@ from tests.workers.test_suspects import Case
 
 FOLDER = shipped("kernels") / "attention"
 TARGET = read_file(FOLDER / "target.yaml", Target).value
-SMALL = 1 << 14
-"""Scores that a test works out in float64."""
+SMALL = 1 << 14  # Scores that a test works out in float64.
 Function = Callable[..., Tensor]
 
 

@@ -31,8 +31,7 @@ def verdict(variant: str, build: str = "old", **fields: object) -> Judgement:
     return Judgement.model_validate({**words, **(fields or {"wrong": ("w",)})})
 
 
-JUDGED = tuple(verdict(name, right=("w",)) for name in DECLARED)
-"""Every variant right on everything."""
+JUDGED = tuple(verdict(name, right=("w",)) for name in DECLARED)  # Every variant right on everything.
 
 
 def test_a_regression_is_looked_for_until_it_is_gone() -> None:

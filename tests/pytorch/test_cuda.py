@@ -15,8 +15,7 @@ pytestmark = [
     pytest.mark.nvcc,
 ]
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2}
-LONG = 200_000_000
-"""Cycles of a GPU: about a tenth of a second."""
+LONG = 200_000_000  # Cycles of a GPU: about a tenth of a second.
 
 
 @pytest.fixture(scope="module")

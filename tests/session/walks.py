@@ -12,8 +12,7 @@ from loop.session.walk import PatternBegan, StepBegan, StepEnded, Walk, WalkEven
 from loop.steps.context import Context, Result, RunningAction
 from tests.makers import make_pattern, make_plan
 
-Behaviour = Callable[[Context], RunningAction[CommandOutput]]
-"""What a command does when a test decides it."""
+Behaviour = Callable[[Context], RunningAction[CommandOutput]]  # What a command does when a test decides it.
 
 
 def make_step(name: str, run: str = "true", **fields: Any) -> dict[str, Any]:

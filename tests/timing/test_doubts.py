@@ -77,8 +77,7 @@ def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_side() -> None:
     assert ("NaN", "while it was timed: 3 of 4096 elements wrong on w") == (verdicts[0].cause, verdicts[0].reason)
 
 
-H200 = make_device(sms=132, clock_hz=1.98e9, bytes_per_s=4.815e12, l2_bytes=60 << 20)
-"""As its driver says."""
+H200 = make_device(sms=132, clock_hz=1.98e9, bytes_per_s=4.815e12, l2_bytes=60 << 20)  # As its driver says.
 REACHED = (
     (1.35, 1.048576),
     (5.72, 2 * 16.777216),

@@ -252,8 +252,7 @@ def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Be
     assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong_outputs}
 
 
-STEP = {"x": 64, "ids": 32}
-"""Elements from one draw to the next."""
+STEP = {"x": 64, "ids": 32}  # Elements from one draw to the next.
 
 
 def make_grid(known: int) -> InputWindows:

@@ -25,8 +25,7 @@ from tests.attention import FILE, causal_mask, eager, torch_sdpa
 Function = Callable[..., Tensor]
 
 TARGET = read_file(shipped("kernels") / "attention" / "target.yaml", Target).value
-SHAPES = [(33, 33, 16), (2, 2, 4), (5, 9, 8), (9, 5, 8)]
-"""Queries, keys and features."""
+SHAPES = [(33, 33, 16), (2, 2, 4), (5, 9, 8), (9, 5, 8)]  # Queries, keys and features.
 
 
 def make_workload(

@@ -17,8 +17,7 @@ from tests.attention import eager
 
 NEAR = re.compile(r"were one|sign|too (early|late)|only the first|negative")
 """Suspects whose answers may be almost the same as another's."""
-ALLOWED = {"float32": 1e-5, "float16": 1e-3}
-"""Absolute and relative."""
+ALLOWED = {"float32": 1e-5, "float16": 1e-3}  # Absolute and relative.
 
 
 @dataclass

@@ -47,8 +47,7 @@ COMPILED = {
 """Entries of rows.h to the reason for which they have to be rejected; empty: right."""
 BUILDS = {"C++": ("rows.cpp", "cpu", "g++"), "CUDA": ("rows.cu", "cuda", "nvcc", "-arch={arch}")}
 """Source, device, compiler and flags."""
-PAGES_ONLY = ("looks_beyond",)
-"""What shows where pages can be closed: on the host."""
+PAGES_ONLY = ("looks_beyond",)  # What shows where pages can be closed: on the host.
 PYTHON = {
     "": "",
     "shifted": READS,
@@ -63,8 +62,7 @@ PYTHON = {
     "beyond": WRITES,
     "ahead": f"{WRITES}|crashed with SIG",
 }
-TRITON = {"right": "", "reads": READS, "writes": WRITES}
-"""Of the row scale alone."""
+TRITON = {"right": "", "reads": READS, "writes": WRITES}  # Of the row scale alone.
 
 
 @dataclass(frozen=True)
