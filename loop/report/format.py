@@ -22,7 +22,7 @@ def seconds(value: float) -> str:
         return f"{value:.2g} s" if value >= 0.095 else f"{value:.2f} s"
     if value < 120:
         return f"{value:.0f} s"
-    return f"{int(value) // 60} min {int(value) % 60:02d} s"
+    return f"{round(value) // 60} min {round(value) % 60:02d} s"
 
 
 def ratio(value: float, interval: Interval) -> str:
