@@ -229,7 +229,9 @@ class EntryWriter:
             return f"loop_elements(&loop_in[0], {_dtype_constant(tensor.dtype)})"
         if size or attribute:
             return size or f"{cast}{attribute}"
-        known, hint, unclear = {**sizes, **attributes, **self.constants}, "", [parameter]
+        known, unclear = {**sizes, **attributes, **self.constants}, [parameter]
+        hint = f"take what `{parameter.type}` holds as parameters, or write an entry: {HEADER_HINT}"
+        hint = "" if parameter.pointers else hint
         if is_number:
             unclear = [number for number in self.function.numbers if not _by_name(number.name, known)]
             options = " ".join(f"--set {number.name}=VALUE" for number in unclear)

@@ -413,6 +413,7 @@ def test_what_cannot_change_together_changes_alone() -> None:
         (("--from", "scale.c", "--like", "x=N"), "no function says what is right"),
         (("--from", "inside.c", *SOURCE[2:]), "let the reference change it, too, as `c += a @ b` does"),
         (("--from", "size.c", *SOURCE[2:]), "`int rows` of f is not clear"),
+        (("--from", "struct.c", *SOURCE[2:]), "take what `Sizes` holds as parameters, or write an entry"),
         (
             ("--from", "size.c", *SOURCE[2:4], "--like", "x=6,7"),
             "where it is a size, --set rows=VALUE: a number, or",
@@ -424,6 +425,7 @@ def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:
     Path("two.c").write_text("void f(const float *x, float *y) {}\nvoid g(const float *x, float *y) {}\n")
     Path("odd.cpp").write_text("#include <vector>\nvoid f(std::vector<float> &x) {}")
     Path("inside.c").write_text("void f(float *x, int n) {}")
+    Path("struct.c").write_text("void f(const float *x, float *y, struct Sizes s) {}")
     Path("size.c").write_text("void f(const float *x, float *y, int rows, int m) {}")
     assert said in loop("init", "mine", *words, code=2)
     assert not Path("mine").exists()
