@@ -152,7 +152,7 @@ def test_a_known_good_leads_to_verdicts(factor: float, expected: str, compared: 
     assert first.interval[0] < first.ratio < first.interval[1]
     assert first.e_value is not None
     assert first.e_value > 100
-    assert f"against the known good {expected} on 3, {factor:.3f}x" in found.message
+    assert f"against the known good {expected} on 3, mean {factor:.3f}x" in found.message
 
 
 def test_a_null_control_that_fires_makes_everything_worthless(compared: Compared, earlier: Build) -> None:
