@@ -59,11 +59,6 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
     return ("skipped", f"nothing to do: {reasons}") if steps else ("aborted", "no step has ended")
 
 
-def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """What a session learned: the sentences that its actions wrote, each once."""
-    return tuple(dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.learned))
-
-
 def explain_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
     """Where to look for an incorrect variant's error: in `files`, its sources, with the smallest failing workload
     that a step found, else the first. Empty if the variant is correct or None."""

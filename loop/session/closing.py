@@ -83,7 +83,7 @@ def make_record(
         grade=letter,
         grade_reason=grade_reason,
         objective=objective,
-        learnings=learnings.learned_sentences(finished),
+        learnings=tuple(dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.learned)),
         not_exercised=(
             *dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.not_exercised),
             *sentences_on_missed_steps(head.plan, finished, ending),

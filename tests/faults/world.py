@@ -224,15 +224,12 @@ def lost(world: World, running: Running) -> str:
         key(line.event) for one in world.folders() for line in one.lines() if isinstance(line.event, Finished)
     }
     for event in told:
-        if event["happening"] == "StepEnded" and key(Finished.model_validate(_finished(event))) not in stored:
+        fields = {name: value for name, value in event.items() if name in Finished.model_fields}
+        if event["happening"] == "StepEnded" and key(Finished.model_validate(fields)) not in stored:
             return f"lost: {event['step']} was told to have ended, and is not in the journal"
         if event["happening"] == "SessionEnded" and not any(one.record() for one in world.folders()):
             return "lost: the session was told to have ended, and has no record"
     return ""
-
-
-def _finished(event: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in event.items() if name in Finished.model_fields}
 
 
 def key(event: Finished) -> tuple[object, ...]:

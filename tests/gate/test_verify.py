@@ -33,11 +33,6 @@ def workloads(bench: Bench, seed: int = 0) -> tuple[Workload, ...]:
     return expand_sets(bench.target, ["some"], "float32", seed)
 
 
-def workload_of(name: str, sizes: dict[str, int], **fields: object) -> Workload:
-    """A workload that no manifest names."""
-    return Workload.model_validate({"name": name, "sizes": sizes, "dtype": "float32", **fields})
-
-
 def checks_of(
     bench: Bench, sides: Sequence[Side], chosen: Sequence[Workload], *, layouts: bool = False
 ) -> list[VariantChecks]:
@@ -169,7 +164,7 @@ def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
 )
 def test_a_nan_stays_where_it_belongs(name: str, status: str, wrong: int, bench: Bench) -> None:
     """One row of the input is NaN: so is that row of the output, and no other."""
-    hole = workload_of("hole", {"N": 3, "M": 4}, values="hole")
+    hole = Workload(name="hole", sizes={"N": 3, "M": 4}, dtype="float32", values="hole")
     (found,) = checks_of(bench, make_sides(bench, name), [hole])
     assert [(status, wrong)] == [(one.status, one.wrong) for one in found.checks]
 

@@ -14,10 +14,6 @@ def leaf(when: str, bottleneck: str = "it") -> TreeRule:
     return TreeRule(when=when, bottleneck=bottleneck, fix="mend it", gain="much")
 
 
-def urgency(when: str, severity: str = "high") -> SeverityRule:
-    return SeverityRule(when=when, severity=severity, tool="a profiler")
-
-
 def facts(**known: Fact) -> dict[str, Fact]:
     """All facts, unknown but for these."""
     return {**dict.fromkeys(FACTS), **known}
@@ -56,7 +52,8 @@ def test_a_profile_says_what_it_rests_on() -> None:
     assert {} == first_match(rules, facts(device="cpu"))[1]
     seen = Notes({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"stall": "no counters"})
     tree = [leaf("stall == 'x' or warps_active > 5", "stalls"), leaf("flops_share > 0.7", "compute")]
-    made = make_profile(make_measurement("w", 0.4), seen, tree, [urgency("ratio < 0.5", "critical")])
+    urgency = SeverityRule(when="ratio < 0.5", severity="critical", tool="a profiler")
+    made = make_profile(make_measurement("w", 0.4), seen, tree, [urgency])
     assert ("critical", "compute", "flops_share > 0.7") == (made.severity, made.bottleneck, made.when)
     assert ("stalls: stall and warps_active unknown",) == made.undecided
     assert set(FACTS) == set(made.facts)

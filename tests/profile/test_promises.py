@@ -38,16 +38,11 @@ def bad(*sources: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return cuda(must_not_compile=list(sources), **fields)
 
 
-def promising(*flags: str, **fields: Any) -> dict[str, Any]:
-    """A CUDA variant that promises two instances, of which it launches one."""
-    return cuda("plain", *flags, instances=[PROMISED], **fields)
-
-
 VARIANTS: dict[str, Any] = {
     "strict": bad(ODD),
     "lax": bad(ODD, EVEN, OTHER),
     "nothing_at_hand": {**bad(ODD, build=NO_NVCC), "emulation": None},
-    "lacks": promising(),
+    "lacks": cuda("plain", instances=[PROMISED]),  # It promises two instances and launches one.
 }
 
 

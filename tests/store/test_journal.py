@@ -33,13 +33,9 @@ while True:
 """Says the number of each line once it is on disk, without end."""
 
 
-def make_started(step: str = "verify", **fields: int) -> Started:
-    return Started(run=1, pattern="baseline-first", step=step, title=step, index=1, of=2, budget_s=5.0, **fields)
-
-
 EVENTS: tuple[Event, ...] = (
     Opened(pid=7),
-    make_started(),
+    Started(run=1, pattern="baseline-first", step="verify", title="verify", index=1, of=2, budget_s=5.0),
     make_finished(message="größer als α", output={"ok": True, "rows": [1, 2.5, None]}),
     Closed(status="passed", reason="all steps passed"),
 )
