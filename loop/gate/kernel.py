@@ -144,7 +144,7 @@ def compile_all(
                 require_fit(variant)
             return (yield from build.build(name, variant, folder, **locations, limit_s=limit_s))
         except BuildFailed as error:
-            return BuildFailed(f"{name}: {error.message}", error.hint, error.log, no_compiler=error.no_compiler)
+            return error.with_variant(name)
 
     def instance_count(name: str) -> int:
         instances = getattr(variants[name], "instances", ())  # A Python variant has none.

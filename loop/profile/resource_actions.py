@@ -110,12 +110,6 @@ def runs_on(code: str, device: str) -> bool:
     return code_minor == device_minor if code_match[3] == "a" else code_minor <= device_minor
 
 
-def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
-    """The session's variants that nvcc compiles, also those emulated here; placeholders in their flags stay."""
-    selected = {name: context.bench.target.variants[name] for name in variant_names(context)}
-    return {name: v for name, v in selected.items() if isinstance(v, CAbiVariant) and is_nvcc(v.build)}
-
-
 def variant_names(context: Context) -> tuple[str, ...]:
     """All variants of the session, in the manifest's order."""
     names = {*context.task.variants, *context.task.emulated}
@@ -302,7 +296,10 @@ class ResourceTerms(ResultLifetime):
 def resources(context: Context, arguments: ResourceTerms) -> RunningAction[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report and the launches, and check the budgets. Without a problem of
     a build, an earlier result is reused while it lasts. Passes if nvcc compiles no variant."""
-    architecture, variants = arguments.device or context.bench.architecture, cuda_variants(context)
+    architecture = arguments.device or context.bench.architecture
+    # Also those emulated here; placeholders in their flags stay.
+    selected = {name: context.bench.target.variants[name] for name in variant_names(context)}
+    variants = {name: v for name, v in selected.items() if isinstance(v, CAbiVariant) and is_nvcc(v.build)}
     if not variants:
         output = ResourcesOutput(ok=True, message="no variant is compiled by nvcc", device=architecture)
         return Result(output, idle=True)

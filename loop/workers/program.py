@@ -5,6 +5,7 @@ import os
 import pickle
 import random
 import re
+import resource
 import signal
 import socket
 import sys
@@ -210,8 +211,12 @@ class Program:
 
     def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
         """Kill the child, make its WorkerLost. `kind`: `hung`, `crashed` or `tampered`. The message of a
-        sanitizer or of our fault handler in stderr replaces `reason`."""
+        sanitizer or of our fault handler in stderr replaces `reason`. Raises MachineFailure where the limit of
+        CPU time may have ended the child."""
         self.child.kill()
+        is_limited = resource.getrlimit(resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
+        if is_limited and kind == "crashed" and self.child.code in (-signal.SIGXCPU, -signal.SIGKILL):
+            raise MachineFailure(f"{reason}: its CPU time is limited", "raise that limit (`ulimit -t`)")
         errors = self.child.errors.text
         cause, fault_message = parse_fault(errors)
         if (self.child.code or 0) > 0 and errors.strip():

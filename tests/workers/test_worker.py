@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.errors import MachineFailure
 from loop.base.processes import run_to_end
 from loop.calls.call import FunctionTerms
 from loop.workers.messages import Load, Unstage
 from loop.workers.program import Refusal, Worker, WorkerLost
 
 
-def test_a_killed_or_silent_worker_is_lost() -> None:
-    """Whoever asks is told the signal or the limit; a request sent to the dead is no error."""
+def test_a_killed_or_silent_worker_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is told the signal or the limit; a request sent to the dead is no error. Where CPU time is
+    limited, it is no fault of the kernel."""
     with Worker(1) as worker:
         os.kill(worker.child.process.pid, signal.SIGKILL)
         worker.child.process.wait()
@@ -26,6 +28,10 @@ def test_a_killed_or_silent_worker_is_lost() -> None:
     with Worker(1) as worker, pytest.raises(WorkerLost, match=r"no answer for 0\.2 s: killed") as caught:
         run_to_end(worker.receive(0.2, "waiting"))
     assert "hung" == caught.value.kind
+    monkeypatch.setattr("resource.getrlimit", lambda _: (2, 2))
+    with Worker(1) as worker, pytest.raises(MachineFailure, match="SIGXCPU: its CPU time is limited"):
+        os.kill(worker.child.process.pid, signal.SIGXCPU)
+        run_to_end(worker.receive(5.0, "waiting"))
 
 
 def test_a_worker_starts_without_torch_and_pydantic() -> None:
