@@ -165,6 +165,7 @@ class Builder:
         if candidate.commit != UNCOMMITTED:
             check_out(self.worktree, candidate)
             folder, warning = self.worktree.target, self.worktree.describe_empty_submodules()
+            warning = warning or self.worktree.describe_ignored_sources()
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
         try:

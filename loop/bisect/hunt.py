@@ -155,7 +155,8 @@ class Bisection:
             result, blamed = "no regression, its commits are good", ()
         elif blamed and branch_step < LEAST_SHARE * whole_step:
             result, blamed, run = f"no regression, too little of it came from {branch.why}", (), ()
-        why = f"{branch.why}; it came with the merge {merge.name}"
+        came_with = f"; it came with the merge {merge.name}"  # An octopus has several branches.
+        why = branch.why.removesuffix(came_with) + came_with
         ratio = branch.ratio if len(answer.culprits) == 1 else answer.ratio
         if not blamed and not run:
             why, ratio = f"{answer.why}; on the branch that it merges: {result}", answer.ratio

@@ -33,7 +33,9 @@ def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
         reason = answer.skipped.get(commit.commit)
         skipped = f": {reason}" if reason else ""
         hash_text = "" if commit.commit == UNCOMMITTED else f"`{commit.short_commit}` "
-        lines.append(f"{hash_text}{commit.subject}{skipped}{commit.origin_text}")
+        when = f", {commit.when:%Y-%m-%d}" if commit.when else ""
+        author = f" ({commit.author}{when})" if commit.author else ""
+        lines.append(f"{hash_text}{commit.subject}{skipped}{author}")
     return tuple(lines)
 
 

@@ -41,12 +41,6 @@ class Candidate(Model):
         """`0123456789ab (subject)`; for uncommitted changes the subject, which names their files."""
         return self.subject if self.commit == UNCOMMITTED else f"{self.short_commit} ({self.subject})"
 
-    @property
-    def origin_text(self) -> str:
-        """Author and date with a leading space, as in ` (Ada, 2026-01-02)`; empty without an author."""
-        when = f", {self.when:%Y-%m-%d}" if self.when else ""
-        return f" ({self.author}{when})" if self.author else ""
-
 
 class Claim(Model):
     """What a confirmation test must show. It is fixed before the first observation."""

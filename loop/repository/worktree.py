@@ -150,6 +150,14 @@ class Worktree:
         if self.repository is not None:
             fill_submodules(self.repository, self.root)
 
+    def describe_ignored_sources(self) -> str:
+        """A sentence on sources beside the user's target that no commit holds; empty if there is none."""
+        options = ("--others", "--ignored", "--exclude-standard", "-z")
+        folder = self.repository and self.repository / self.target.relative_to(self.root)
+        names = git(folder, "ls-files", *options).split("\0") if folder is not None and folder.is_dir() else []
+        sources = ", ".join(name for name in names if name.endswith((".h", ".hpp", ".inc", ".cuh", ".py")))
+        return f"no commit has {sources}, which git ignores" if sources else ""
+
     def describe_empty_submodules(self) -> str:
         """A sentence that names empty submodules and the command that fills them; empty if none is."""
         submodules = object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository is not None else {}
@@ -257,6 +265,9 @@ def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Wo
         git(root, "reset", "--quiet", "--hard")
     except LoopError as error:
         hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
+        if (root / ".git").exists():
+            Worktree(root, root, repository).remove()
+            hint = "git cannot check out its files: a partial clone needs its remote, a filter its program"
         raise WorkFailed(error.message, hint) from error
     except OSError as error:
         raise file_error(root, "made", error, STATE_HINT) from error

@@ -121,6 +121,17 @@ def test_a_repository_that_cannot_be_written(folder: Path) -> None:
     assert [] == list((Path(os.environ["LOOP_STATE"]) / "worktrees").iterdir())
 
 
+def test_files_that_git_cannot_check_out(folder: Path) -> None:
+    """A filter or the remote of a partial clone is missing: nothing is left behind."""
+    (folder / ".git" / "info" / "attributes").write_text("* filter=odd\n")
+    git(folder, "config", "filter.odd.smudge", "false")
+    git(folder, "config", "filter.odd.required", "true")
+    code, found, said = searched(folder, "HEAD~7", BELOW.format(5))
+    assert (2, "refused") == (code, found["outcome"])
+    assert "a filter its program" in said
+    assert 1 == len(git(folder, "worktree", "list").splitlines())
+
+
 def test_a_program_that_is_missing_is_no_verdict(folder: Path, tmp_path: Path) -> None:
     """Refused where it is missing at the good end, and forgotten; elsewhere that is how the commit fails."""
     script = f"{tmp_path}/tool {BELOW.format(5)}"

@@ -26,7 +26,7 @@ def target(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "kernel.cpp").write_text("one\ntwo\n")
     (top / "shared.h").write_text("shared\n")
-    (top / ".gitignore").write_text("*.o\n")
+    (top / ".gitignore").write_text("*.o\nmade.h\n")
     put_under_git(top)
     for name in ("post-checkout", "pre-commit", "post-commit"):
         hook = top / ".git" / "hooks" / name
@@ -52,6 +52,9 @@ def test_it_holds_the_checkout_as_it_stands(target: Path, tmp_path: Path) -> Non
     assert "one\nTWO\n" == (made.target / "kernel.cpp").read_text()
     assert "new\n" == (made.target / "new.cpp").read_text()
     assert not (made.target / "object.o").exists()
+    assert "" == made.describe_ignored_sources()
+    (target / "made.h").touch()
+    assert "no commit has made.h, which git ignores" == made.describe_ignored_sources()
     assert "edited\n" == (made.root / "shared.h").read_text()
     assert {} == made.changed_lines()
     assert UNCOMMITTED_MESSAGE == git(made.root, "log", "-1", "--format=%s")

@@ -29,9 +29,10 @@ def test_a_killed_or_silent_worker_is_lost(monkeypatch: pytest.MonkeyPatch) -> N
         run_to_end(worker.receive(0.2, "waiting"))
     assert "hung" == caught.value.kind
     monkeypatch.setattr("resource.getrlimit", lambda _: (2, 2))
-    with Worker(1) as worker, pytest.raises(MachineFailure, match="SIGXCPU: its CPU time is limited"):
+    with Worker(1) as worker:
         os.kill(worker.child.process.pid, signal.SIGXCPU)
-        run_to_end(worker.receive(5.0, "waiting"))
+        with pytest.raises(MachineFailure, match="SIGXCPU: its CPU time is limited"):
+            run_to_end(worker.receive(5.0, "waiting"))
 
 
 def test_a_worker_starts_without_torch_and_pydantic() -> None:
