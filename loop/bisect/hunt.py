@@ -155,8 +155,8 @@ class Bisection:
             result, blamed = "no regression, its commits are good", ()
         elif blamed and branch_step < LEAST_SHARE * whole_step:
             result, blamed, run = f"no regression, too little of it came from {branch.why}", (), ()
-        came_with = f"; it came with the merge {merge.name}"  # An octopus has several branches.
-        why = branch.why.removesuffix(came_with) + came_with
+        # The search of an octopus's branch may end at the octopus itself.
+        why = branch.why if merge == self.merge else f"{branch.why}; it came with the merge {merge.name}"
         ratio = branch.ratio if len(answer.culprits) == 1 else answer.ratio
         if not blamed and not run:
             why, ratio = f"{answer.why}; on the branch that it merges: {result}", answer.ratio
@@ -214,11 +214,9 @@ class Bisection:
 
     def _read_diffs(self, culprits: Sequence[Candidate]) -> str:
         """Diffs of the culprits, in the target's folder."""
-        diffs = list[str]()
-        for commit in (culprit.commit for culprit in culprits):
-            ends = ("HEAD",) if commit == UNCOMMITTED else (f"{commit}^", commit)
-            diffs.append(reading.read_patch(self.line.folder, *ends))
-        return "\n".join(diffs)
+        commits = [culprit.commit for culprit in culprits]
+        ends = [("HEAD",) if commit == UNCOMMITTED else (f"{commit}^", commit) for commit in commits]
+        return "\n".join(reading.read_patch(self.line.folder, *pair) for pair in ends)
 
 
 @contextlib.contextmanager

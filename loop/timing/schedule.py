@@ -114,7 +114,7 @@ class ProcessSet:
         """Wait until every side has loaded, and stop each until its turn."""
         for name, worker in self.workers.items():
             with blame_side(name, "loading"):
-                yield from worker.receive(START_LIMIT_S, f"starting {name}")
+                yield from worker.receive(max(START_LIMIT_S, self.bench.first_call_s), f"starting {name}")
             worker.pause()
 
     def time_workloads(

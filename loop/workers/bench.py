@@ -33,7 +33,7 @@ from loop.workers.program import START_LIMIT_S, Floors, JudgeProcess, Refusal, U
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
 """Default time limit in seconds for a process's first call, which may autotune."""
-FIRST_CALL_HUNG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
+FIRST_CALL_HUNG = "{} took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Environment variables with the cache folders of just-in-time compilers. Each build of a variant gets its own new
 folders, so `loop` never runs kernels that an earlier build or a proposer left in the user's cache."""
@@ -400,6 +400,7 @@ class KeptWorker:
         self.is_new_process = True
         """True until its process has answered a request."""
         self._load_refusal: Refusal | None = None
+        self._was_load_lost = False
         """Why the side cannot be loaded; None if it can, or was not tried yet."""
 
     def start(self) -> Worker:
@@ -415,11 +416,17 @@ class KeptWorker:
             raise self._load_refusal
         worker = self.start()
         if not self._is_loaded:  # `start` has already sent the request to load.
+            # An import may compile, as `load_inline` does. It does not get that time twice.
+            limit_s = max(START_LIMIT_S, 0.0 if self._was_load_lost else self.bench.first_call_s)
             try:
-                yield from worker.receive(START_LIMIT_S, f"loading {self.side.name}")
+                yield from worker.receive(limit_s, f"loading {self.side.name}")
             except (Refusal, WorkerLost) as error:
                 self._load_refusal = error if isinstance(error, Refusal) else None
+                self._was_load_lost = isinstance(error, WorkerLost)
                 self.close()
+                if isinstance(error, WorkerLost) and error.kind == "hung":
+                    reason = FIRST_CALL_HUNG.format("loading", limit_s)
+                    raise WorkerLost("hung", reason, error.errors, error.cause) from error
                 raise
             self._is_loaded = True
         return worker
@@ -438,7 +445,7 @@ class KeptWorker:
         except WorkerLost as lost:
             self.close()
             if lost.kind == "hung" and is_first and first_call_s:
-                reason = FIRST_CALL_HUNG.format(limit_s)
+                reason = FIRST_CALL_HUNG.format("the first call", limit_s)
                 raise WorkerLost("hung", reason, lost.errors, lost.cause) from lost
             raise
         if is_first:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,10 +19,10 @@ from loop.model.dtypes import Dtype, Layout
 from loop.model.measurement import Check, Mismatch, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
-from loop.workers.bench import Bench, Side
+from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import Finding
 from loop.workers.messages import Computed, RefusalReply
-from loop.workers.program import Refusal
+from loop.workers.program import Refusal, WorkerLost
 from tests.targets import compiled, make_sides, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
@@ -141,6 +142,17 @@ def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     found = check(bench, "hangs")
     assert {SMALL: "right", LARGE: "hung", MIDDLE: "right"} == statuses(found)
     assert " 0.4 s: killed" in found[LARGE].message
+
+
+def test_an_import_that_compiles_has_the_time_of_a_first_call_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, worker = Mock(side_effect=WorkerLost("hung", "", "")), KeptWorker(bench, bench.make_side("baseline"))
+    monkeypatch.setattr("loop.workers.program.Worker.receive", receive)
+    for _ in range(2):
+        with pytest.raises(WorkerLost, match="loading took longer than"):
+            run_to_end(worker.load())
+    assert [120.0, 60.0] == [call.args[0] for call in receive.call_args_list]
 
 
 @pytest.mark.slow
