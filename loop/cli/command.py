@@ -197,7 +197,9 @@ class Command:
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
             from loop.formats import table
 
-            if table.is_foreign(target):  # The task becomes a target, and its answers variants.
+            if target.exists() and table.claiming_formats(
+                target
+            ):  # The task becomes a target, and its answers variants.
                 answer = values.get("variant")
                 folder, names = table.write_as_target(target, [answer] if answer else values.get("variants") or ())
                 values |= {"target": folder}

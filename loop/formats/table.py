@@ -91,12 +91,6 @@ def claiming_formats(path: Path, format_name: str | None = None) -> dict[str, st
     return {name: why for name, why in claims.items() if why is not None}
 
 
-def is_foreign(path: Path) -> bool:
-    """Whether a path is a foreign task rather than a target of `loop`."""
-    is_target = path.name == MANIFEST or (path / MANIFEST).is_file()
-    return not is_target and path.exists() and bool(claiming_formats(path))
-
-
 def write_as_target(
     path: Path, answers: Sequence[str] = (), format_name: str | None = None
 ) -> tuple[Path, tuple[str, ...]]:

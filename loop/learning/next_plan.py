@@ -418,10 +418,3 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
         objective = f"The objective is missed ({missed[-1].missed}). Edit a variant, then measure it"
         return Idea("quick", objective, (f"{missed[-1].id} missed its objective",))
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", state_sentences)
-
-
-def describe_benefit(idea: Idea) -> str:
-    """What the proposed session may bring."""
-    if idea.kept_change:
-        return "the gain that was measured, in your own files"
-    return f"{idea.variant} faster" if idea.plan in ("optimize", "tune") and idea.variant else "an answer"

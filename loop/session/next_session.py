@@ -125,6 +125,7 @@ def propose_next(
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
     cost = predicted_cost_text(rates(setting.project), head)
     unjudged = state.find_unjudged(rows)
+    benefit = f"{idea.variant} faster" if idea.plan in ("optimize", "tune") and idea.variant else "an answer"
     return NextSession(
         objective=idea.objective,
         plan=idea.plan,
@@ -133,7 +134,7 @@ def propose_next(
         chain=head.plan.plan.patterns,
         expected=", ".join(filter(None, (predicted_time_text(head), cost))),
         predicted=head.predicted,
-        benefit=next_plan.describe_benefit(idea),
+        benefit="the gain that was measured, in your own files" if idea.kept_change else benefit,
         why=idea.why,
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),

@@ -399,8 +399,7 @@ class KeptWorker:
         self._is_loaded = False
         self.is_new_process = True
         """True until its process has answered a request."""
-        self._load_refusal: Refusal | None = None
-        self._was_load_lost = False
+        self._load_error: Refusal | WorkerLost | None = None
         """Why the side cannot be loaded; None if it can, or was not tried yet."""
 
     def start(self) -> Worker:
@@ -412,17 +411,16 @@ class KeptWorker:
 
     def load(self) -> Generator[Tick, None, Worker]:
         """Return the worker with its side loaded. Raises WorkerLost or Refusal."""
-        if self._load_refusal is not None:
-            raise self._load_refusal
+        if isinstance(self._load_error, Refusal):
+            raise self._load_error
         worker = self.start()
         if not self._is_loaded:  # `start` has already sent the request to load.
             # An import may compile, as `load_inline` does. It does not get that time twice.
-            limit_s = max(START_LIMIT_S, 0.0 if self._was_load_lost else self.bench.first_call_s)
+            limit_s = max(START_LIMIT_S, 0.0 if self._load_error else self.bench.first_call_s)
             try:
                 yield from worker.receive(limit_s, f"loading {self.side.name}")
             except (Refusal, WorkerLost) as error:
-                self._load_refusal = error if isinstance(error, Refusal) else None
-                self._was_load_lost = isinstance(error, WorkerLost)
+                self._load_error = error
                 self.close()
                 if isinstance(error, WorkerLost) and error.kind == "hung":
                     reason = FIRST_CALL_HUNG.format("loading", limit_s)

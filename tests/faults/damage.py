@@ -261,7 +261,8 @@ def world() -> World:
         here = World(top, environment, {})
         with contextlib.chdir(top / "project"):
             shown_first = _everything(here)  # Fills the index.
-            here = World(top, environment, _contents(top))
+            contents = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in _kept_files(top)}
+            here = World(top, environment, contents)
             again = _everything(dataclasses.replace(here))
         differ = [k for k, v in again.items() if v[:2] != shown_first[k][:2]]
         assert not differ, [(k, shown_first[k], again[k]) for k in differ]
@@ -286,10 +287,6 @@ def _kept_files(top: Path) -> list[Path]:
 
 def _files(top: Path) -> list[Path]:
     return sorted(path for path in top.rglob("*") if path.is_file())
-
-
-def _contents(top: Path) -> dict[Path, tuple[bytes, int]]:
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in _kept_files(top)}
 
 
 def _fill(top: Path) -> None:

@@ -54,10 +54,6 @@ def _untrusted(folder: Path) -> World:
     return world
 
 
-def _trust(world: World, **environment: str) -> Running:
-    return world.start("trust", str(world.target), **environment)
-
-
 def _granted(world: World, running: Running) -> str:
     """A grant that was told is kept, those of others too, and a new one can be given."""
     broken = left(world, running) or traceback_in(running)
@@ -141,7 +137,9 @@ def _handed_over(world: World, running: Running) -> str:
 
 SCENES = {
     "session": Scene(make_world, _session, judged),
-    "grant": Scene(_untrusted, _trust, _granted),
+    "grant": Scene(
+        _untrusted, lambda world, **variables: world.start("trust", str(world.target), **variables), _granted
+    ),
     "search": Scene(_history, _search, _found),
     "change": Scene(_edited, _session, _handed_over),
 }
