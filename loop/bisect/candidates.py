@@ -96,7 +96,8 @@ def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
 
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
     """The branches that a merge joined to the line, from where each left the good commits; empty for no merge.
-    One may be the main line. `joined`: only the first branch, with the merge as its bad end."""
+    One may be the main line, if the good end lies on a branch. `joined`: only the first branch, with the merge
+    as its bad end, because a failure may need both sides."""
     before_merge = line.commits[line.commits.index(merge) - 1]
     good_commits = (before_merge.commit, *line.other_good)
     branches: list[CommitLine] = []

@@ -99,7 +99,7 @@ def new_server() -> Server[Any]:
 
 
 def serve() -> None:
-    """Answer calls until the client closes the connection. Jobs go on."""
+    """Answer calls until the client closes the connection, then end this process. Jobs go on."""
     server = new_server()
 
     async def run() -> None:

@@ -147,7 +147,8 @@ class TargetState:
         return failures
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
-        """Variant to its workload sets that no session fully checked on these files: `edges (2 of 12)`."""
+        """Variant to its workload sets that all sessions on these files together did not fully check, with the
+        number of workloads that are missing: `edges (2 of 12)`."""
         checked_by_variant: dict[str, set[str]] = {}
         for row in rows:
             if row.ground != self.files_hash or row.recorded:

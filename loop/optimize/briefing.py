@@ -445,8 +445,9 @@ def unjudged_edits(context: Context) -> list[Proposal]:
 def offer_candidate(
     context: Context, brief: Brief, tree: Worktree, least_gain: float
 ) -> RunningAction[BriefOutput]:
-    """Put an unjudged edit into the worktree for the gate; run the proposers first if there is none. Without any
-    edit the step passes with none. Pauses the session if a proposer's program has to be logged in."""
+    """Put an unjudged edit into the worktree for the gate; run the proposers (commands) first if there is none.
+    The other edits wait for later steps. Reports new proposals, and those tried now. Without any edit the step
+    passes with none. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
     changes, workshop, terms = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
     first_new = len(read_proposals(workshop.briefs_folder.parent)) + 1
@@ -454,7 +455,7 @@ def offer_candidate(
         yield from _run_proposers(context, brief, tree, first_new)
     saved = read_proposals(workshop.briefs_folder.parent)
     reported = {proposal.number for proposal in changes.proposals}
-    unreported = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
+    to_report = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
     unjudged = unjudged_edits(context)
     ordered, not_faster, jobs = yield from compare_beforehand(context, tree, unjudged, least_gain)
     # With jobs, a conflicting edit has already lost to the kept one, so it does not replace it.
@@ -463,12 +464,12 @@ def offer_candidate(
     edit = None
     for candidate in ordered:
         proposal = edits.apply_proposal(tree, candidate, digests, first_base)
-        unreported[proposal.number] = proposal
+        to_report[proposal.number] = proposal
         if proposal.ended == "edited":
             edit = edits.save_edit(workshop, brief, tree)
             break
     texts = []
-    for other in unreported.values():
+    for other in to_report.values():
         if edit is None or other.ended != "edited":
             texts.append(f"candidate {other.number}: {other.text}")
     if edit is not None:
@@ -479,10 +480,10 @@ def offer_candidate(
     use = proposing.sum_ai_use(proposal.use for proposal in saved if proposal.use)
     kept_count = sum(change.outcome == "kept" for change in changes.judged_changes)
     texts.append(f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept, {ai_use_text(use)}")
-    report = {"message": "; ".join(texts), "proposals": tuple(unreported.values())}
+    report = {"message": "; ".join(texts), "proposals": tuple(to_report.values())}
     if edit is not None:
         judged = {"candidate": proposal.number, "not_faster": proposal.number in not_faster, "jobs": jobs}
         return Result(edit.model_copy(update={**report, **judged}))
-    needs_login = any(other.ended == "login" and other.number >= first_new for other in unreported.values())
+    needs_login = any(other.ended == "login" and other.number >= first_new for other in to_report.values())
     hint = f"log in to what `{terms.proposer}` runs, then: {brief.resume}" if needs_login else None
     return Result(BriefOutput(ok=True, brief=brief, hint=hint, **report), paused=needs_login)

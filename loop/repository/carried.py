@@ -26,8 +26,8 @@ VERIFY_OBJECTS = {
 
 
 def list_files_to_send(root: Path) -> tuple[str, ...]:
-    """Files to send, relative to `root`: the work tree with submodules, and its history from
-    `.git`. Outside git: all files. Without history if `.git` is no folder. Raises UsageError if the
+    """Files to send, relative to `root`: those that git does not ignore, submodules included, and its
+    history from `.git`. Outside git: all files. Without history if `.git` is no folder. Raises UsageError if the
     repository borrows objects of another one, which is not sent."""
     alternates = root / ".git" / "objects" / "info" / "alternates"
     if alternates.is_file() and alternates.read_text().strip():

@@ -44,7 +44,8 @@ def make_record(
     setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float
 ) -> SessionRecord:
     """The record of a session, by its journal and its last walk's `ending`. `seconds`: wall time of all walks. The
-    ending's status counts, if it has one; else the steps decide."""
+    ending's status counts, if it has one; else verdicts and steps decide. `passed` without the verdict that the
+    plan asks for becomes `skipped`."""
     lines = folder.lines()
     finished = journal.finished_steps(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.

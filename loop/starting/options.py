@@ -91,8 +91,8 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, int]]:
-    """Parse `--like` options, as `x=N,M` or `places=N:int64<V`: path to its tensor, and fixed
-    sizes. A size given by number gets a letter as its name, equal ones the same. Raises
+    """Parse `--like` options, as `x=N,M` or `places=N:int64<V` (indices below V, a size or a number): path to
+    its tensor, and fixed sizes. A size given by number gets a letter as its name, equal ones the same. Raises
     UsageError."""
     likes: dict[str, TensorSpec] = {}
     for text in texts:
@@ -110,8 +110,9 @@ def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, 
             raise UsageError(message, hint=did_you_mean(dtype, list(ITEM_SIZES)))
         likes[path] = TensorSpec(name=path, dims=tuple(dims), dtype=dtype, high=match["high"] or "")
     all_dims = [dim for like in likes.values() for dim in like.dims]
+    used_names = {*all_dims, *(like.high for like in likes.values())}
     letters = (*LETTERS, *(f"D{number}" for number in range(len(all_dims))))
-    free_letters = (letter for letter in letters if letter not in all_dims)
+    free_letters = (letter for letter in letters if letter not in used_names)
     letter_by_number = {dim: next(free_letters) for dim in dict.fromkeys(filter(str.isdigit, all_dims))}
     for path, like in likes.items():
         named_dims = tuple(letter_by_number.get(dim, dim) for dim in like.dims)

@@ -163,10 +163,10 @@ def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
         return other
     if tensor.dtype == torch.bool:
         return ~tensor
+    changed = tensor.reshape(-1).roll(1).reshape(tensor.shape)
     if tensor.is_floating_point():
-        return (tensor.double() * 1.25 + 0.5).to(tensor.dtype)
-    rolled = tensor.reshape(-1).roll(1).reshape(tensor.shape)
-    return None if same_bits(rolled, tensor) else rolled
+        changed = (tensor.double() * 1.25 + 0.5).to(tensor.dtype)
+    return None if same_bits(changed, tensor) else changed
 
 
 def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:

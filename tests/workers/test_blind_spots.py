@@ -18,7 +18,7 @@ from loop.model.measurement import InputWeaknesses
 from loop.model.target import Attribute, Target
 from loop.model.workloads import expand_sets
 from loop.workers import judge, target_functions
-from loop.workers.blind_spots import alternative_values
+from loop.workers.blind_spots import _change_input, alternative_values
 from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer, SetTarget
 from loop.workers.workload_call import make_answer_request, make_call, reseed_twice
 from tests.formats import tasks
@@ -255,6 +255,13 @@ def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Pat
         judging.answer_by_key[call.key] = replace(answer, truths=[tight])
         noted |= {"cpu": 0, "fails": fails}
         assert 0 == judging.compare(Compare(call, (str(output),), False)).wrong
+
+
+@pytest.mark.parametrize("value", [-2.0, float("inf"), float("nan")])
+def test_an_input_that_no_change_alters_is_not_called_unread(value: float) -> None:
+    """-2 * 1.25 + 0.5 is -2 again: such an input proves nothing."""
+    assert _change_input(torch.full((3,), value), torch.full((3,), value)) is None
+    assert torch.equal(torch.full((3,), 1.75), _change_input(torch.ones(3), torch.ones(3)))
 
 
 def test_an_attribute_that_is_a_size_has_no_alternative_that_fills_the_memory() -> None:
