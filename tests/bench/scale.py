@@ -55,8 +55,8 @@ slowdown of 5 % is seen on both.
 A campaign of 6 candidates took 164 s at width 2. At width 1 it had not ended after 166 s. Since then a
 candidate that is evidently not faster is timed no further: 25 blocks in place of 60, 14.5 s in place of 22.9.
 
-A campaign of 16 candidates took 387 s at width 2, on 16 of 32 cores while other tests ran on the rest. Verification,
-sanitizers and timings of all 16 took 192 s of it. Since then a candidate without a gain is
+A campaign of 16 candidates took 387 s at width 2, on 16 of 32 cores while other tests ran on the rest.
+Verification, sanitizers and timings of all 16 took 192 s of it. Since then a candidate without a gain is
 reverted by its comparison alone.
 
 Never measured: 4 and 8 GPUs, campaigns of 16 at width 1, and any campaign since then.
