@@ -4,25 +4,40 @@
 separate process to learn its inputs and outputs. It runs no other code of the user.
 """
 
+import ast
+import re
 import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from loop.base.documents import write_atomic
+from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
+from loop.builds.build import find_used_files
+from loop.formats.model import WORKLOAD_NAME
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.base import Printed
+from loop.model.dtypes import ITEM_SIZES
 from loop.model.target import Target
+from loop.model.workloads import RESERVED_KEYS
 from loop.report.screen import Screen
-from loop.starting.model import InitAnswer, InitRequest
-from loop.starting.options import read_options
+from loop.starting.model import InitAnswer, InitRequest, TensorSpec
+from loop.starting.source import BUILD_BY_ENDING, FirstVariant, read_kernel
 from loop.workers.program import run_untimed
 
 PROGRAM = "loop.starting.program"
 TRIAL_LIMIT_S = 180.0  # Time limit of the process that tries a function.
+LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
+SIZE = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
+PATH = re.compile(rf"{WORKLOAD_NAME.pattern}(\.{WORKLOAD_NAME.pattern})*")
+GENERATOR_NAMES = ("seed", "device", "drawn")  # Names of a generator's own parameters, which no size may have.
+LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 
 
 class MadeTarget(Printed):
@@ -79,3 +94,101 @@ def init(request: InitRequest) -> MadeTarget:
         notes=answer.notes,
         next=tuple(f"loop {command} {quoted}" for command in commands),
     )
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """What the command line says."""
+
+    likes: dict[str, TensorSpec]
+    """Path of a tensor (`x`, `config.scale`) to its `--like` option."""
+    fixed_sizes: dict[str, int]
+    """Dimension that the user gave by number to that number."""
+    values: dict[str, Any]
+    """Path of a parameter to its `--set` value."""
+    variant: FirstVariant | None
+    """A kernel; None for a Python function."""
+    module: str
+    """Module of the function that is right."""
+    name: str
+    """Function or class in the module, as in `softmax`, `Block` or `Scaler.apply`."""
+    folder: Path
+    """Folder from which the module is imported."""
+    files: Mapping[str, Path]
+    """Name in the target to each file of the user that is copied, the kernel's own source first."""
+
+
+def read_options(request: InitRequest) -> InitOptions:
+    """Read the command line, and the kernel's sources. Raises UsageError for a mistake."""
+    if request.source is None:
+        hint = f"loop init {request.folder} --from module:function --like x=N,M"
+        raise UsageError("expected --from with a function or a file", hint=hint)
+    likes, fixed_sizes = _parse_like(request.like)
+    values = _parse_set(request.values)
+    file, colon, function = request.source.rpartition(":")
+    path = Path(file if colon else request.source)
+    is_kernel = path.suffix in BUILD_BY_ENDING
+    variant = read_kernel(path, function if colon else "", values) if is_kernel else None
+    text = request.reference if variant else request.source
+    if text is None:
+        hint = request.command_line("--reference", "module:function")
+        raise UsageError("no function says what is right", hint)
+    module, _, name = text.partition(":")
+    folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
+    module = (Path(module).name if "/" in module else module).removesuffix(".py")
+    if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
+        expected = f"expected module:function, or a file that ends in {', '.join(BUILD_BY_ENDING)}"
+        raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
+    files = {file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")}
+    module_path = module.replace(".", "/")
+    if files.keys().isdisjoint((f"{module_path}.py", f"{module_path}/__init__.py")):
+        files = {}  # Installed, or without Python source: nothing to copy.
+    if variant:
+        files = {**variant.copied_files, **files}
+    return InitOptions(likes, fixed_sizes, values, variant, module, name, folder, files)
+
+
+def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
+    """Path to its `--set` value: a Python literal, else the text itself."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not PATH.fullmatch(name):
+            raise UsageError(f"--set {text!r}: expected a name with its value", hint="such as --set heads=4")
+        try:
+            values[name] = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
+        except (ValueError, SyntaxError):
+            values[name] = value
+    return values
+
+
+def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, int]]:
+    """Parse `--like` options, as `x=N,M` or `places=N:int64<V` (indices below V, a size or a number): path to
+    its tensor, and fixed sizes. A size given by number gets a letter as its name, equal ones the same. Raises
+    UsageError."""
+    likes: dict[str, TensorSpec] = {}
+    for text in texts:
+        path, _, shape = (part.strip() for part in text.partition("="))
+        match = LIKE.fullmatch(shape.replace(" ", ""))
+        dims = match["dims"].split(",") if match else [""]
+        is_reserved = not {*dims}.isdisjoint((*RESERVED_KEYS, *GENERATOR_NAMES))
+        is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
+        if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
+            hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
+            raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
+        dtype = match["dtype"] or ""
+        if dtype and dtype not in ITEM_SIZES:
+            message = f"--like {text!r}: no type {dtype!r}: {', '.join(ITEM_SIZES)}"
+            raise UsageError(message, hint=did_you_mean(dtype, list(ITEM_SIZES)))
+        likes[path] = TensorSpec(name=path, dims=tuple(dims), dtype=dtype, high=match["high"] or "")
+    all_dims = [dim for like in likes.values() for dim in like.dims]
+    used_names = {*all_dims, *(like.high for like in likes.values())}
+    letters = (*LETTERS, *(f"D{number}" for number in range(len(all_dims))))
+    free_letters = (letter for letter in letters if letter not in used_names)
+    letter_by_number = {dim: next(free_letters) for dim in dict.fromkeys(filter(str.isdigit, all_dims))}
+    for path, like in likes.items():
+        named_dims = tuple(letter_by_number.get(dim, dim) for dim in like.dims)
+        likes[path] = like.model_copy(update={"dims": named_dims})
+    if ambiguous := {*all_dims} & {path.replace(".", "_") for path in likes}:
+        raise UsageError(f"--like: `{min(ambiguous)}` is a tensor and a size", hint="call the size otherwise")
+    return likes, {letter: int(number) for number, letter in letter_by_number.items()}

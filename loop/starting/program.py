@@ -25,10 +25,9 @@ from loop.calls import torch_side
 from loop.calls.own_modules import describe_error
 from loop.formats.model import read_text
 from loop.starting.choices import Choice, Choices
-from loop.starting.facts import Sizes, check_results, gather_facts
-from loop.starting.manifest import manifest
+from loop.starting.command import InitOptions, read_options
+from loop.starting.facts import Sizes, check_results, gather_facts, manifest
 from loop.starting.model import InitAnswer, InitRequest
-from loop.starting.options import InitOptions, read_options
 from loop.starting.source import FirstVariant, identifier
 from loop.starting.trial import Subject, Trial
 
