@@ -24,12 +24,10 @@ from loop.base.locks import LockHeld, is_locked, locked
 from loop.base.places import PACKAGE, Project, config_folder, find_project, state_folder
 from loop.base.processes import run, run_to_end
 from loop.cli.command import Command
-from loop.jobs import executor, remote
+from loop.jobs import executor, ssh
 from loop.jobs import folder as job_files
-from loop.jobs import ssh as sent_jobs
 from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
-from loop.jobs.remote import LOOP_FOLDER, HostEntry, Unreachable, retry_unreachable
-from loop.jobs.ssh import BUNDLE_FILE, TERMS_FILE, PollResult, RemoteJobs, SentJob, tree_in_use_error
+from loop.jobs.ssh import Connection, HostEntry, PollResult, SentJob, Unreachable, retry_unreachable
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
 from loop.library.hosted import HOSTS_FILE, read_terms
@@ -74,7 +72,7 @@ def next_time_of_day(text: str, now: datetime.datetime) -> float:
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     """Follow a job that was sent away, by its id, prefix or `last`, as `follow` does; returns its exit code.
     Raises UsageError unless exactly one matches."""
-    jobs = {folder.id: (folder, sent) for folder, sent in sent_jobs.list_sent_jobs()}
+    jobs = {folder.id: (folder, sent) for folder, sent in ssh.list_sent_jobs()}
     matches = [*jobs][-1:] if job == "last" else [name for name in jobs if name.startswith(job)]
     if len(matches) != 1:
         message = "no job is away" if job == "last" else f"no job {job!r} is on another machine"
@@ -83,17 +81,17 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
 
 
 def follow(
-    folder: JobFolder, sent: SentJob, screen: Screen, connection: RemoteJobs | None = None, *, cancel: bool = False
+    folder: JobFolder, sent: SentJob, screen: Screen, connection: Connection | None = None, *, cancel: bool = False
 ) -> int:
     """Print the output of a job on another machine until it ends, fetch its results, and return its exit
     code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first;
     0 is returned at once if another process follows it, and so will bring back its results. Raises UsageError if
     they are here already."""
-    known_hosts = remote.read_hosts(Path(sent.project) if sent.project else None)
-    entry = remote.choose_host(known_hosts, sent.host)
+    known_hosts = ssh.read_hosts(Path(sent.project) if sent.project else None)
+    entry = ssh.choose_host(known_hosts, sent.host)
     with ExitStack() as stack:
         if connection is None:
-            connection = stack.enter_context(RemoteJobs(entry))
+            connection = stack.enter_context(Connection(entry))
         if cancel:
             connection.cancel(folder.id)
         try:
@@ -116,7 +114,7 @@ def follow(
         return _bring_back(folder, sent, connection, last_state, screen)
 
 
-def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, screen: Screen) -> PollResult:
+def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> PollResult:
     """Print a job's output line by line until it ends, and append it to its local `stdout` and `stderr`, whose
     sizes say what was read before. Returns its last state. Raises Unreachable after `GIVE_UP_S` without answer."""
     paths = {STDOUT: folder.path / STDOUT, STDERR: folder.path / STDERR}
@@ -146,7 +144,7 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: RemoteJobs, scre
 
 
 def _bring_back(
-    folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
+    folder: JobFolder, sent: SentJob, connection: Connection, last_state: PollResult, screen: Screen
 ) -> int:
     """Fetch an ended job's results, remove it there, keep or stop the machine, and return the exit code; 1 also if
     `stop:` failed. Raises MachineFailure for a job without exit code (it was lost), and for one that a signal
@@ -180,20 +178,20 @@ def _bring_back(
 
 
 def _fetch_results(
-    folder: JobFolder, sent: SentJob, connection: RemoteJobs, last_state: PollResult, screen: Screen
+    folder: JobFolder, sent: SentJob, connection: Connection, last_state: PollResult, screen: Screen
 ) -> list[Path]:
     """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders. A job
     that was lost has no manifest to compare its files with."""
     if sent.root:
         retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
     past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
-    retry_unreachable(lambda: connection.fetch_results(folder, BUNDLE_FILE, past=past), GIVE_UP_S)
+    retry_unreachable(lambda: connection.fetch_results(folder, ssh.BUNDLE_FILE, past=past), GIVE_UP_S)
     if last_state.state in job_files.ENDED_STATES:
         folder.verify_results(past)
-    session_folders = sent_jobs.import_job_sessions(folder, sent)
+    session_folders = ssh.import_job_sessions(folder, sent)
     for session in session_folders:
         screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
-    bundle = folder.path / BUNDLE_FILE
+    bundle = folder.path / ssh.BUNDLE_FILE
     if sent.root and bundle.exists():
         try:
             branches = fetch_session_branches(Path(sent.root), bundle)
@@ -206,7 +204,7 @@ def _fetch_results(
 
 
 def keep_or_stop_machine(
-    folder: JobFolder, sent: SentJob, connection: RemoteJobs, session_folders: list[Path], screen: Screen
+    folder: JobFolder, sent: SentJob, connection: Connection, session_folders: list[Path], screen: Screen
 ) -> None:
     """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
     A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
@@ -216,14 +214,14 @@ def keep_or_stop_machine(
     if prices is None and entry.host.stop is None:
         return
     other_jobs = connection.list_running()
-    for job, _ in sent_jobs.list_sent_jobs(name):
+    for job, _ in ssh.list_sent_jobs(name):
         is_being_sent = is_locked(job.path / job_files.LOCK)
         if job.id != folder.id and (is_being_sent or connection.poll(job.id).state == "queued"):
             other_jobs.append(job.id)
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
         return
-    _, terms = read_terms(read_text(folder.path / TERMS_FILE))
+    _, terms = read_terms(read_text(folder.path / ssh.TERMS_FILE))
     rate_usd, rate_name = prices.usd_and_terms(terms) if prices else (0.0, None)
     needed_until = None  # (time of day until which the user needs it, hours until then)
     if sent.keep_until is not None and sent.keep_until > time.time():
@@ -303,7 +301,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if unfetched := unfetched_job(entry, project.sessions, shipment.tree, resumed):
         folder, sent = unfetched
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
-            raise tree_in_use_error(entry.name, folder.id)
+            raise ssh.tree_in_use_error(entry.name, folder.id)
         screen.say(f"job {folder.id} has not been brought back from {entry.name} yet")
         return follow(folder, sent, screen)
     lock_folder = state_folder() / "trees"
@@ -320,7 +318,7 @@ def _send_job(
     command: Command,
     values: Mapping[str, Any],
     shipment: "_Shipment",
-    connection: RemoteJobs,
+    connection: Connection,
     keep_until: float | None,
 ) -> tuple[JobFolder, SentJob]:
     """Send the project and its sessions, and start the command there as a job. Returns the job, and where it was
@@ -330,7 +328,7 @@ def _send_job(
     needed_kb = (shipment.size_bytes >> 10) + SPARE_KB
     if free_kb < needed_kb:
         message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-        raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {LOOP_FOLDER}/*'")
+        raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {ssh.LOOP_FOLDER}/*'")
     project, past, root = shipment.project, shipment.past_sessions, shipment.root or PACKAGE
     git_config = git_config_to_send(shipment.root) if shipment.root else ""
     paths = (path for name in past for path in (project.sessions / name).rglob("*"))
@@ -339,7 +337,7 @@ def _send_job(
     retry_unreachable(lambda: connection.send_tree(shipment.tree, root, shipment.file_names, git_config))
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
-    project_there = f"{home}/{LOOP_FOLDER}/trees/{shipment.tree}"
+    project_there = f"{home}/{ssh.LOOP_FOLDER}/trees/{shipment.tree}"
     if shipment.target is not None:
         options["target"] = f"{project_there}/{shipment.target}"
     resumed_id = shipment.resumed.id if shipment.resumed else ""
@@ -382,7 +380,7 @@ def unfetched_job(
     """A job on a machine whose results must be fetched before another is sent, and where it was sent; else None.
     It has the same checkout (`tree`), whose branches would be lost; or, if a session is resumed, the same folder
     of sessions (`root`)."""
-    for folder, sent in sent_jobs.list_sent_jobs(entry.name):
+    for folder, sent in ssh.list_sent_jobs(entry.name):
         has_branches = bool(sent.root) and sent.tree == tree
         if has_branches or (resumed is not None and sent.sessions == str(root)):
             return folder, sent
@@ -392,13 +390,13 @@ def unfetched_job(
 def find_host(project: Project, name: str) -> HostEntry:
     """The machine of this name, of the project's own hosts.yaml or the user's. Raises UsageError if there is
     none."""
-    return remote.choose_host(remote.read_hosts(None if project.bundled else project.target), name)
+    return ssh.choose_host(ssh.read_hosts(None if project.bundled else project.target), name)
 
 
 @contextlib.contextmanager
-def connection_to(entry: HostEntry, screen: Screen) -> Iterator[RemoteJobs]:
+def connection_to(entry: HostEntry, screen: Screen) -> Iterator[Connection]:
     """An open connection to a machine. One that does not answer is started first, if it has a `start:`."""
-    with RemoteJobs(entry) as connection:
+    with Connection(entry) as connection:
         try:
             connection.connect()
         except Unreachable:
@@ -463,7 +461,7 @@ class _Shipment:
         root = self.project.sessions
         newest = [session.id for session in sessions.list_sessions(root)[-SENT_SESSIONS:]]
         names = {*sessions_needed(root), *newest} | ({self.resumed.id} if self.resumed else set())
-        return sorted(name for name in names if sent_jobs.SESSION_NAME.fullmatch(name))
+        return sorted(name for name in names if ssh.SESSION_NAME.fullmatch(name))
 
 
 class JobAnswer(Printed):
@@ -534,7 +532,7 @@ class HostRow(Model):
             ssh=entry.host.ssh,
             usd_per_hour=entry.host.prices,
             file=str(entry.path),
-            jobs=tuple(folder.id for folder, _ in sent_jobs.list_sent_jobs(entry.name)),
+            jobs=tuple(folder.id for folder, _ in ssh.list_sent_jobs(entry.name)),
             lacks=lacks,
         )
 
@@ -569,7 +567,7 @@ class HostList(Printed):
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
     project = find_project(target, Path.cwd())
-    entries = remote.read_hosts(None if project.bundled else project.target)
+    entries = ssh.read_hosts(None if project.bundled else project.target)
     return HostList(hosts=tuple(map(HostRow.from_entry, entries.values())))
 
 
@@ -581,18 +579,18 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     if entry.path.parent == here.target and not trust.is_trusted(here):
         raise trust.untrusted_error(here)  # The project's own hosts.yaml names the machine.
     with connection_to(entry, screen) as connection:
-        facts = remote.ask_facts(connection)
-        remote.refuse_unfit_machine(connection, facts)
+        facts = ssh.ask_facts(connection)
+        ssh.refuse_unfit_machine(connection, facts)
         if running := connection.list_running():
             hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
             raise UsageError(f"{host}: job {running[0]} runs with the loop that is there", hint)
-        lacks = tuple(remote.list_missing_tools(connection, facts))
+        lacks = tuple(ssh.list_missing_tools(connection, facts))
         for line in lacks:
             screen.say(f"{host}: {line}")
         wait = "" if facts["torch"] else "; torch takes minutes"
-        folder = f"~/{remote.LOOP_FOLDER}/venv"
+        folder = f"~/{ssh.LOOP_FOLDER}/venv"
         screen.say(f"{host}: installing loop into {folder}, over Python {facts['python']}{wait}")
-        remote.install(connection, facts)
+        ssh.install(connection, facts)
     torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
     gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
     screen.say(f"{host}: ready, with {torch} and {gpus}")

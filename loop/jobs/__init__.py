@@ -1,9 +1,8 @@
 """Jobs: a `loop` command with its input files, in a folder that any machine with `loop` can run.
 
-Begin with `folder`: the files in a job's folder, the states of a job, and which devices are
-comparable. `executor.run_job` runs one job in its folder (`loop job run DIR`). `Executor` runs many
-jobs, in slots that `local`, `ssh`, `ray` and `slurm` make. `remote` reads `hosts.yaml`, connects to a
-machine and installs `loop` there; `ssh` runs jobs on it.
+Begin with `folder`: the files in a job's folder, the states of a job, and which devices are comparable.
+`executor.run_job` runs one job in its folder (`loop job run DIR`). `Executor` runs many jobs, in slots that
+`local`, `ssh`, `ray` and `slurm` make. `ssh` also reads `hosts.yaml`, and installs `loop` on a machine.
 
 A job knows no feature of `loop`: its input is a command line, its answer is the printed output.
 """

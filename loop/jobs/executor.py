@@ -190,8 +190,6 @@ class Executor:
         self.slots = list(slots)
         self._queue: list[JobFolder] = []
         self._running: dict[str, tuple[JobFolder, Slot]] = {}  # By the job's id.
-        self._unnoted_failures: set[str] = set()
-        """Ids of failed jobs whose failure could not be written to their folders."""
         self._change = threading.Condition()
         self._is_closed = threading.Event()
         self._threads = [threading.Thread(target=self._run_slot, args=[slot], daemon=True) for slot in slots]
@@ -202,7 +200,6 @@ class Executor:
     def submit(self, job: JobFolder) -> None:
         """Append a job to the queue. A job for a GPU runs on a processor if no slot has a GPU."""
         with self._change:
-            self._unnoted_failures.discard(job.id)
             self._queue.append(job)
             self._change.notify_all()
 
@@ -215,7 +212,8 @@ class Executor:
                 if len(troubles) == len(self.slots):
                     raise troubles[-1]
                 return "running"
-            return "failed" if job.id in self._unnoted_failures else job.state
+            # A full disk may have refused the reason why a job failed.
+            return job.state if job.state in job_files.ENDED_STATES else "failed"
 
     def wait(self, seconds: float) -> None:
         """Wait for `seconds`, or until the next job begins or ends."""
@@ -286,7 +284,6 @@ class Executor:
                 job.refuse(str(error))
             except JOB_ERRORS as note_error:
                 remark_once(f"job {job.id} failed, and that cannot be noted: {note_error}")
-                self._unnoted_failures.add(job.id)
 
     def _take_job(self, slot: Slot) -> JobFolder | None:
         """Wait for the next job for a slot. None: the executor is closed, or the slot lost too many jobs and is

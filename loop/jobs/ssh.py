@@ -1,126 +1,228 @@
-"""Jobs on machines that are reached by ssh: operations on one machine's jobs, and the executor `ssh`.
+"""Machines reached by ssh: `hosts.yaml`, a connection to one, `loop` there, its jobs, and the executor `ssh`.
 
-`RemoteJobs` sends, starts, polls and fetches jobs in `~/.loop/jobs` of a machine; a lost call can be
-repeated. `~/.loop/trees` there holds a folder for each project sent; it is never replaced while a job
-runs in it. The executor runs jobs on machines of `hosts.yaml`, one at a time on each of their GPUs. It
-reopens a lost connection. If a machine stays away, other machines run its jobs. When it answers again,
-its old jobs are ended, and it takes new ones.
+One OpenSSH master carries everything and ends with this process. After a lost connection the next call
+reconnects; a lost call can be repeated. The machine is not trusted: its output is bounded, and names are checked.
+Jobs are in `~/.loop/jobs` there. `~/.loop/trees` holds a folder for each project sent; it is never replaced while
+a job runs in it. The executor runs one job at a time on each GPU. If a machine stays away, other machines run its
+jobs. When it answers again, its old jobs are ended, and it takes new ones.
 """
 
 import base64
 import contextlib
 import datetime
+import hashlib
+import importlib.metadata
 import os
 import re
 import shlex
 import shutil
+import subprocess
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
 
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from loop.base.documents import did_you_mean
+from loop.base.documents.reading import quote
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
-from loop.base.locks import LockHeld
-from loop.base.places import MANIFEST, Project
+from loop.base.locks import LockHeld, locked_temporary_folder
+from loop.base.own_process import die_with_parent
+from loop.base.places import MANIFEST, PACKAGE, Project, config_folder, explain_foreign_access, shipped
 from loop.jobs import folder as job_files
-from loop.jobs import remote
 from loop.jobs.executor import MIN_FREE_BYTES, Slot
 from loop.jobs.folder import JobFolder, read_text
-from loop.jobs.remote import LOOP_FOLDER, Connection, HostEntry, Unreachable, fill_script, retry_unreachable
+from loop.library.definitions import read_file
 from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender, read_terms
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.base import Model
+from loop.model.money import HourPrices, Price
+from loop.model.plan import Text
 from loop.model.record import State, Where
 from loop.store import journal
 from loop.store.sessions import HEAD
 
-SESSION_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>\d{1,5}))?")
 
 
-class SentJob(Model):
-    """Where a job was sent, and where its results belong here. Stored as `sent.json`."""
-
-    format: int = 1
-    host: str
-    project: str | None
-    """Folder of the target; None for the bundled one."""
-    sessions: str
-    """Folder here that receives the job's sessions."""
-    root: str = ""
-    """Project folder here that was sent; empty if none was."""
-    tree: str = ""
-    """Name of the project's folder there, below `~/.loop/trees`."""
-    home: str
-    """The user's home folder on that machine."""
-    resumed: str = ""
-    """Name of the session that the job continues; empty: a new one."""
-    past: tuple[str, ...] = ()
-    """Sessions from here that were sent for reference and are not fetched again."""
-    last: bool = True
-    """False if more jobs of the same command follow, as after `kernels check`."""
-    keep_until: float | None = None
-    """Time until which the machine is needed, in seconds since 1970; None: not stated."""
-
-    def make_local(self, text: str, job: str) -> str:
-        """A line that a job printed there, with local paths in place of remote ones. `job`: id of the job."""
-        home_there = f"{self.home}/{LOOP_FOLDER}"
-        text = text.replace(f"{home_there}/jobs/{job}/{job_files.SESSIONS}", self.sessions)
-        return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
+def _validate_address(text: object) -> object:
+    """The address, unless ssh may read it as an option or a shell as several words: then raises ValueError."""
+    if isinstance(text, str) and not ADDRESS.fullmatch(text):
+        raise ValueError(f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}")
+    return text
 
 
-def read_sent(folder: JobFolder) -> SentJob | None:
-    """Where a job was sent; None for a job of this machine. Raises LoopError for a damaged note."""
-    with contextlib.suppress(OSError):
-        return read_sealed(SentJob, folder.path / job_files.SENT)
-    return None
+class Host(Model):
+    """One machine of `hosts.yaml`."""
+
+    ssh: Annotated[str, BeforeValidator(_validate_address)]
+    """`[user@]address[:port]`, or a name of `~/.ssh/config`."""
+    python: Text = "python3"
+    """Python interpreter on the machine. `loop` uses its packages and installs nothing into it."""
+    gpus: tuple[Annotated[int, Field(ge=0, lt=64)], ...] | None = None
+    """Indices of the GPUs that `loop` may use; all if left out."""
+    usd_per_hour: Price | HourPrices | None = None
+    """Price of an hour in dollars; `{on_demand: 0.7, spot: 0.28}` if the two differ."""
+    start: Text | None = None
+    """Command that starts the machine. It runs here when the machine does not answer."""
+    stop: Text | None = None
+    """Command that stops the machine. It runs here after the machine's last job."""
+
+    @property
+    def prices(self) -> HourPrices | None:
+        """Price of an hour, on demand and as a spot machine; None if the file has none."""
+        price = self.usd_per_hour
+        return HourPrices(on_demand=price, spot=price) if isinstance(price, float | int) else price
 
 
-def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
-    """Jobs sent away and not brought back, oldest first. `host`: its jobs only; empty: all."""
-    for folder in job_files.list_jobs():
-        sent = read_sent(folder) if folder.exit_code is None else None
-        if sent is not None and host in ("", sent.host):
-            yield folder, sent
+class Hosts(Model):
+    """The content of `hosts.yaml`."""
+
+    format: Literal[1]
+    """Format number of this file."""
+    hosts: Annotated[dict[Name, Host], Field(min_length=1)]
+    """The machines, by the name that `--on` takes."""
 
 
-def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
-    """Copy a job's sessions into the local sessions folder, then delete the job's own `out/`. Returns their
-    folders here, also of one that an earlier call copied. Only the resumed session is replaced, and only if it did
-    not also continue here. Raises WorkFailed for that, and if another session has the name."""
-    imported: list[Path] = []
-    for session in sorted((folder.path / job_files.SESSIONS).glob("*")):
-        name, destination = session.name, Path(sent.sessions) / session.name
-        is_folder = session.is_dir() and not session.is_symlink()
-        if not is_folder or not SESSION_NAME.fullmatch(name) or name in sent.past:
-            continue
-        imported.append(destination)
-        is_resumed = name == sent.resumed
-        if destination.exists():
-            has_same_head = read_text(destination / HEAD) == read_text(session / HEAD)
-            if has_same_head and not is_resumed:
-                continue  # An interrupted call already copied this session.
-            local_journal = read_text(destination / journal.NAME)
-            whole_lines = local_journal[: local_journal.rfind("\n") + 1]
-            continues_local = read_text(session / journal.NAME).startswith(whole_lines)
-            if not is_resumed or not continues_local:
-                why = "went on here meanwhile" if is_resumed else "is there already"
-                hint = f"move it aside, then: loop jobs follow {folder.id}"
-                raise WorkFailed(f"{destination} {why}", hint=hint)
-        # At any moment `destination` or its `.old` copy holds a whole session.
-        new, old = destination.with_name(f".{name}.new"), destination.with_name(f".{name}.old")
-        for stale in (new, old):
-            shutil.rmtree(stale, ignore_errors=True)
-        shutil.copytree(session, new)  # Makes the folder of all sessions, too.
-        if destination.exists():
-            destination.rename(old)
-        new.rename(destination)
-        shutil.rmtree(old, ignore_errors=True)
-    shutil.rmtree(folder.path / job_files.RESULTS, ignore_errors=True)
-    return imported
+@dataclass(frozen=True)
+class HostEntry:
+    """A machine with its name and the file that lists it."""
+
+    name: str
+    host: Host
+    path: Path
+
+    @property
+    def cost_text(self) -> str:
+        """`$0.70 an hour`, by the higher of its prices; empty without a price."""
+        prices = self.host.prices
+        return f"${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else ""
+
+    @property
+    def rsync_address(self) -> str:
+        """The address as rsync takes it: brackets around an IPv6 address, no port."""
+        return ADDRESS.sub(r"\g<to>", self.host.ssh)
+
+    @property
+    def ssh_address(self) -> str:
+        """The address as ssh takes it: no brackets, no port."""
+        return self.rsync_address.replace("[", "").replace("]", "")
+
+    @property
+    def port(self) -> str:
+        """The port as text; empty if ssh's own configuration decides."""
+        return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh)
 
 
+def read_hosts(project: Path | None) -> dict[str, HostEntry]:
+    """All machines by name, of the user's own `hosts.yaml` and the project's, whose entries win.
+    `project`: folder of the target; None: the bundled one. Raises DefinitionError with file and
+    line; UsageError if other users can change the user's own file, because it names commands."""
+    own = config_folder() / HOSTS_FILE
+    if own.is_file() and (why := explain_foreign_access(own)):
+        raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
+    entries = _read_hosts_file(own)
+    return entries | _read_hosts_file(project / HOSTS_FILE) if project is not None else entries
+
+
+def _read_hosts_file(path: Path) -> dict[str, HostEntry]:
+    """The machines of one file by name; empty if the file does not exist."""
+    named = read_file(path, Hosts).value.hosts if path.is_file() else {}
+    return {name: HostEntry(name, host, path) for name, host in named.items()}
+
+
+def describe_project_hosts(project: Path) -> Iterator[str]:
+    """What a project's `hosts.yaml` would run or replace: lines to read before trusting it."""
+    project_hosts = _read_hosts_file(project / HOSTS_FILE)
+    users_hosts = read_hosts(None) if project_hosts else {}
+    for name, listed in project_hosts.items():
+        host, replaced = listed.host, ""
+        if name in users_hosts:
+            replaced = f", in place of your own {name} of {users_hosts[name].path}"
+        yield f"host {name}: ssh {host.ssh}, and there {host.python}{replaced}"
+        yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command)
+
+
+def choose_host(entries: Mapping[str, HostEntry], name: str) -> HostEntry:
+    """The machine of this name. Raises UsageError if there is none."""
+    if name in entries:
+        return entries[name]
+    if not entries:
+        hint = f"write one: {config_folder() / HOSTS_FILE}"
+        raise UsageError(f"no host {name!r}: there is no {HOSTS_FILE}", hint=hint)
+    hint = did_you_mean(name, [*entries]) or f"known: {', '.join(entries)}"
+    raise UsageError(f"no host {name!r}", hint=hint)
+
+
+OPTIONS = (
+    "BatchMode=yes",  # No prompts: no person may be present.
+    "ConnectTimeout=15",
+    "ServerAliveInterval=15",
+    "ServerAliveCountMax=4",
+    "ForwardAgent=no",  # Keep the user's keys and screen from the machine.
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "ControlPersist=no",  # These two override user settings that would end the master.
+    "RemoteCommand=none",
+)
+T = TypeVar("T")
+SSH_VARIABLE = "LOOP_SSH"  # Environment variable with a program and options to use instead of `ssh`.
+BEGIN_MARKER, END_MARKER = b"loop-begins-here\n", b"loop-ends-here\n"
+"""Markers around a script's output: login shells print before BEGIN; without END it was cut."""
+ANSWER_LIMIT_S = 30.0  # Time limit in seconds for a short script.
+COPY_LIMIT_S = 3600.0  # Time limit in seconds for a copy or an installation.
+MAX_ANSWER_BYTES = 1 << 20  # Most bytes of an answer that are read.
+BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds to wait between attempts to connect; the last value repeats."""
+CONNECTION_EXIT_CODES = (10, 12, 30, 35, 255)  # Exit codes of rsync for a lost or timed-out connection.
+DISK_FULL_TEXT = "No space left on device"
+REMEDY_BY_ERROR = {
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": (
+        "its host key has changed: somebody may pose as it",
+        "if you made it anew: {ssh} true names the call of ssh-keygen that forgets the old one",
+    ),
+    "Host key verification failed": (
+        "its host key is not known here",
+        "look at its key and accept it: {ssh} true",
+    ),
+    "Permission denied": (
+        "it takes none of your keys, and loop answers no prompt for a password",
+        "ssh-copy-id {address}; or ssh-add the key that it knows",
+    ),
+    "Could not resolve hostname": ("no such address", "mend `ssh:` of {name} in {path}"),
+    "Bad configuration option": ("ssh refuses its configuration", "{ssh} true"),
+}
+"""Text that ssh prints, to its meaning and the user's remedy. Other errors are worth a retry."""
+LOOP_FOLDER = ".loop"  # Folder below the user's home there that holds everything of `loop`.
+PYTHON = f"{LOOP_FOLDER}/venv/bin/python"
+DIGEST = f"{LOOP_FOLDER}/venv/loop-digest"
+MADE_BY = f"{LOOP_FOLDER}/venv/made-by"  # File that names the interpreter for which the environment was made.
+DATA_PATHS = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history", "sessions/rates.yaml")
+"""Data folders and files that are shipped next to the package."""
+OLDEST_PYTHON = (3, 11)
+NEEDED_GB_BY_TORCH = {True: 1.0, False: 12.0}
+"""Free disk space that an installation needs, in GB, by whether torch is already there."""
+FACTS_SCRIPT = """
+say() { printf '%s=%s\\n' "$1" "$(printf %s "$2" | head -n 1 | head -c 200)"; }
+say free_kb "$(df -Pk "$HOME" | awk 'NR == 2 {print $4}')"
+say python "$(@PYTHON@ -c 'import platform; print(platform.python_version())' 2>/dev/null)"
+say venv "$(@PYTHON@ -c 'import ensurepip, venv; print("yes")' 2>/dev/null)"
+torch() { "$1" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null; }
+say torch "$(torch @PYTHON@ || { [ "$(cat @MADEBY@ 2>/dev/null)" = @PYTHON@ ] && torch @OURS@; })"
+say gcc "$(g++ --version 2>/dev/null)"
+say nvcc "$( (nvcc --version || /usr/local/cuda/bin/nvcc --version) 2>/dev/null | tail -n 1)"
+say gpus "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | paste -sd ';')"
+say driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null)"
+say rsync "$(rsync --version 2>/dev/null)"
+say setsid "$(command -v setsid)"
+"""
 CHUNK_BYTES = 1 << 16  # Most bytes of each output stream that one poll fetches.
 START_LIMIT_S = 60.0  # Seconds that a started job has to write its `pid` file.
 MAX_FILE_BYTES = 1 << 30  # Largest file in bytes that is fetched.
@@ -209,6 +311,10 @@ POLL_ANSWER = re.compile(
 """First line that `POLL_SCRIPT` prints: state, exit code, stream sizes (bytes), age (seconds)."""
 
 
+class Unreachable(MachineFailure):
+    """The machine does not answer, or no longer; a retry may help."""
+
+
 @dataclass(frozen=True)
 class PollResult:
     """State of a job and its new output, from one poll."""
@@ -239,10 +345,162 @@ def tree_in_use_error(host: str, job: str) -> LockHeld:
     return error
 
 
-class RemoteJobs(Connection):
-    """A connection to a machine, with operations on its jobs."""
+class Connection:
+    """An ssh connection to a machine, which the first call opens. As a context manager it ends its ssh process."""
 
-    def _run(self, script: str, limit_s: float = remote.ANSWER_LIMIT_S, **values: str) -> list[str]:
+    def __init__(self, entry: HostEntry) -> None:
+        self.entry = entry
+        self.name = entry.name
+        self._master: subprocess.Popen[bytes] | None = None
+        self._temporary_folders = contextlib.ExitStack()
+        # In /tmp, because the path of a socket may have 108 bytes.
+        folder = locked_temporary_folder(Path("/tmp"), f"loop-{os.geteuid()}-ssh-")
+        self._socket = self._temporary_folders.enter_context(folder) / "s"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the connection, and delete the local folder that holds its socket."""
+        self.disconnect()
+        self._temporary_folders.close()
+
+    @property
+    def ssh_command(self) -> str:
+        """The command with which a person reaches this machine, such as `ssh -p 2222 me@there`."""
+        port = ["-p", self.entry.port] if self.entry.port else []
+        return shlex.join(["ssh", *port, self.entry.ssh_address])
+
+    @property
+    def _ssh(self) -> list[str]:
+        """Command line of ssh for this machine, without the address."""
+        options = [word for option in OPTIONS for word in ("-o", option)]
+        options += ["-p", self.entry.port] if self.entry.port else []
+        program = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
+        return [*program, "-T", *options, "-S", str(self._socket)]
+
+    def connect(self) -> None:
+        """Start the ssh master unless it runs. Raises Unreachable, or UsageError with a remedy."""
+        if self._master is not None and self._master.poll() is None and self._socket.exists():
+            return
+        self.disconnect()
+        with tempfile.TemporaryFile() as errors:
+            self._master = _start_child([*self._ssh, "-M", "-N", self.entry.ssh_address], stderr=errors)
+            end = time.monotonic() + ANSWER_LIMIT_S
+            while self._master.poll() is None and time.monotonic() < end:
+                if self._socket.exists():
+                    return
+                time.sleep(0.005)
+            self.disconnect()
+            errors.seek(0)
+            raise self._make_error(errors.read(MAX_ANSWER_BYTES), is_cut=True)
+
+    def disconnect(self) -> None:
+        """Kill the ssh master; every transfer through it fails."""
+        if self._master is not None:
+            self._master.kill()
+            self._master.wait()
+            self._master = None
+        self._socket.unlink(missing_ok=True)
+
+    def run_script(self, script: str, *, limit_s: float = ANSWER_LIMIT_S) -> bytes:
+        """Run a script with `sh` on the machine. Returns its output, at most 1 MiB. Raises
+        Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails."""
+        # Without the first marker the script never began; without the last the answer was cut off.
+        stdin = b"echo " + BEGIN_MARKER + script.encode() + b"\necho " + END_MARKER
+        command = [*self._ssh, self.entry.ssh_address, "exec sh -s"]
+        code, out, errors = self._run_program(command, limit_s, stdin)
+        _, marker, answer = out.partition(BEGIN_MARKER)
+        if not marker or code == 255:  # ssh's own exit code for a lost connection.
+            raise self._make_error(errors, is_cut=True)
+        if code:
+            raise self._make_error(errors, is_cut=False)
+        if not answer.endswith(END_MARKER) and len(answer) < MAX_ANSWER_BYTES:
+            raise self._make_error(b"", is_cut=True)
+        return answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES]
+
+    def send(self, root: Path, names: Iterable[str], remote_folder: str, *, link_folder: str = "") -> None:
+        """Copy files `names` of `root` to an existing folder below the home there. Raises as `_rsync`.
+        `link_folder`: relative to `remote_folder`; files that are the same there are hard-linked and not sent."""
+        # `./`: rsync skips names that begin with # or ; as comments.
+        stdin = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
+        options = ["--files-from=-", "--from0"]
+        options += [f"--link-dest={link_folder}"] if link_folder else []
+        destination = f"{self.entry.rsync_address}:{remote_folder}/"
+        self._rsync([*options, f"{root}/", destination], stdin)
+
+    def fetch(
+        self, source: str, folder: Path, *, max_bytes: int, included: Sequence[str], excluded: Sequence[str] = ()
+    ) -> None:
+        """Copy files or folders `included`, without `excluded`, from the folder `source` there to `folder`. Skips
+        links, devices and files over `max_bytes`, because the machine is not trusted. Raises as `_rsync`."""
+        options = ["--no-links", "--no-devices", "--no-specials"]
+        options += ["--chmod=D700,F600", f"--max-size={max_bytes}"]
+        options += [f"--exclude=/{name}" for name in excluded]
+        for name in included:
+            options += [f"--include=/{name}", f"--include=/{name}/**"]
+        self._rsync([*options, "--exclude=*", f"{self.entry.rsync_address}:{source}/", f"{folder}/"], b"")
+
+    def _rsync(self, arguments: Sequence[str], stdin: bytes) -> None:
+        """Run rsync with these arguments. Raises the error of `_make_error` if it fails."""
+        options = ["-a", "--timeout=60", "--no-owner", "--no-group", "--partial"]
+        command = ["rsync", *options, "-e", shlex.join(self._ssh), *arguments]
+        code, _, errors = self._run_program(command, COPY_LIMIT_S, stdin)
+        if code:
+            raise self._make_error(errors, is_cut=code in CONNECTION_EXIT_CODES)
+
+    def _run_program(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
+        """Run a local program that talks to the machine. Returns exit code, stdout and stderr. Raises Unreachable
+        after `limit_s`. Files take the output, because a pipe stays open while any grandchild lives."""
+        self.connect()
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            child = _start_child(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
+            try:
+                child.communicate(stdin, timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                self.disconnect()  # A stalled connection counts as lost.
+                raise Unreachable(f"{self.name} does not answer", self._check_hint) from None
+            finally:
+                child.kill()
+                child.wait()
+            out.seek(0)
+            errors.seek(0)
+            return child.returncode, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
+
+    def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
+        """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there. `is_cut`: the
+        connection failed: then UsageError if a retry cannot help (`REMEDY_BY_ERROR`), else Unreachable. Without
+        it, WorkFailed: a script or a copy failed there."""
+        text = stderr.decode(errors="replace")
+        if DISK_FULL_TEXT in text:
+            return self.disk_full_error()
+        lines = [line.strip() for line in text.splitlines() if not line.startswith("rsync error:")]
+        last = next((line[:300] for line in reversed(lines) if line), "")
+        if not is_cut:
+            return WorkFailed(f"{self.name}: {last or 'a script failed there'}", self._check_hint)
+        message = f"{self.name} cannot be reached"
+        for error_text, (why, remedy) in REMEDY_BY_ERROR.items():
+            if error_text in text:
+                hint = remedy.format(
+                    ssh=self.ssh_command,
+                    address=self.ssh_command.removeprefix("ssh "),
+                    name=self.name,
+                    path=self.entry.path,
+                )
+                return UsageError(f"{message}: {why}", hint)
+        return Unreachable(f"{message}: {last or 'the connection was cut'}", self._check_hint)
+
+    @property
+    def _check_hint(self) -> str:
+        """Advice for the user: how to see whether the machine answers."""
+        return f"look whether it runs: {self.ssh_command} true"
+
+    def disk_full_error(self) -> MachineFailure:
+        """The error to raise if the machine's disk is full."""
+        hint = f"free some space there: {self.ssh_command} 'du -sh .loop/*'"
+        return MachineFailure(f"the disk of {self.name} is full", hint)
+
+    def _run(self, script: str, limit_s: float = ANSWER_LIMIT_S, **values: str) -> list[str]:
         """Run a script in `~/.loop` there, with `@NAME@` replaced by values. Returns its lines."""
         text = self.run_script(SHELL_FUNCTIONS + fill_script(script, **values), limit_s=limit_s)
         return text.decode(errors="replace").split("\n")
@@ -252,7 +510,7 @@ class RemoteJobs(Connection):
         folder there; `-`: none. Raises UsageError if no `loop` or another is installed, LockHeld if a job uses
         `tree`."""
         home, digest, free_kb, *running = self._run(READY_SCRIPT, TREE=tree)
-        if digest != remote.hash_package(remote.list_package_files()):
+        if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
             raise UsageError(f"{self.name} has {which} loop", f"loop hosts setup {self.name}")
         if running[0]:  # Id of the job that uses the tree.
@@ -293,7 +551,7 @@ class RemoteJobs(Connection):
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-        python, terms_program = f'"$HOME/{remote.PYTHON}"', shlex.quote(TERMS_PROGRAM)
+        python, terms_program = f'"$HOME/{PYTHON}"', shlex.quote(TERMS_PROGRAM)
         self._run(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, TERMS=terms_program)
 
     def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
@@ -354,6 +612,256 @@ class RemoteJobs(Connection):
         return [name for name in self._run(script) if name]
 
 
+def _start_child(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
+    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process. `pipes`: for Popen.
+    Raises UsageError if the program is not installed."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes}
+    env = {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=die_with_parent, **pipes)
+    except FileNotFoundError as error:
+        hint = f"install it: apt-get install {'rsync' if command[0] == 'rsync' else 'openssh-client'}"
+        raise UsageError(f"{command[0]} is not installed", hint) from error
+
+
+def retry_unreachable(
+    call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None
+) -> T:
+    """Repeat `call` for `seconds` while it raises Unreachable; then raise it. `report` gets each reason."""
+    end, waits_s = time.monotonic() + seconds, list(BACK_OFF_S)
+    while True:
+        try:
+            return call()
+        except Unreachable as error:
+            if time.monotonic() + waits_s[0] > end:
+                raise
+            report(error.message)
+        time.sleep(waits_s[0])
+        waits_s = waits_s[1:] or waits_s  # The last value repeats.
+
+
+def fill_script(script: str, **values: str) -> str:
+    """Replace each `@NAME@` in a script by its value. Values are not searched for further names."""
+    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
+
+
+def list_package_files() -> dict[str, Path]:
+    """All files of `loop` and its data, by path relative to the package's parent folder."""
+    paths: list[Path] = []
+    for root in (PACKAGE, *(shipped(name) for name in DATA_PATHS)):
+        paths += [root] if root.is_file() else root.rglob("*")
+    files = [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
+    return {path.relative_to(PACKAGE.parent).as_posix(): path for path in files}
+
+
+def hash_package(files: Mapping[str, Path]) -> str:
+    """Hash of the package; two machines with equal hashes run the same `loop`. `files`: see `list_package_files`.
+    Of `kernels` only the headers count, because a checkout is sent with each command. An installation has its
+    data in `loop/_data`, a checkout beside `loop`: both hash alike."""
+    digest = hashlib.sha256()
+    path_by_name = {name.removeprefix("loop/_data/"): path for name, path in files.items()}
+    for name, path in sorted(path_by_name.items()):
+        if name.startswith("kernels/include/") or not name.startswith("kernels/"):
+            data = path.read_bytes()
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:32]
+
+
+def ask_facts(connection: Connection) -> dict[str, str]:
+    """Facts on the machine's tools, by the names that `FACTS_SCRIPT` says; a missing tool's is
+    empty. Raises as `Connection.run_script`."""
+    script = fill_script(FACTS_SCRIPT, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_quote_python(connection))
+    lines = connection.run_script(script, limit_s=120).decode(errors="replace").splitlines()
+    facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if equals:
+            facts[name] = value
+    return facts
+
+
+def _quote_python(connection: Connection) -> str:
+    """The interpreter of `hosts.yaml`, quoted for a shell; `~` means the home there."""
+    path = connection.entry.host.python
+    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
+
+
+def refuse_unfit_machine(connection: Connection, facts: Mapping[str, str]) -> None:
+    """Raise UsageError for the first missing requirement without which `loop` cannot run there."""
+    python, version, setting = connection.entry.host.python, facts["python"], f"python: in {connection.entry.path}"
+    version_numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    free_gb, needed_gb = int(facts["free_kb"] or 0) / 1e6, NEEDED_GB_BY_TORCH[bool(facts["torch"])]
+    install = f"{connection.ssh_command} 'sudo apt-get install -y {{}}'"
+    show_sizes = f"{connection.ssh_command} 'du -xh --max-depth=1 | sort -h'"
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    too_old = f"has Python {version} as `{python}`; loop needs {oldest} or newer"
+    too_full = f"has {free_gb:.1f} GB free in its home; an installation needs {needed_gb:g}"
+    for is_missing, why, hint in (
+        (not version_numbers, f"has no `{python}`", f"name its interpreter: {setting}"),
+        (version_numbers < OLDEST_PYTHON, too_old, f"name a newer one: {setting}"),
+        (not facts["rsync"], "has no rsync", install.format("rsync")),
+        (not facts["setsid"], "has no setsid", install.format("util-linux")),
+        (not facts["venv"], f"has a `{python}` that makes no environments", install.format("python3-venv")),
+        (free_gb < needed_gb, too_full, f"free some: {show_sizes}"),
+    ):
+        if is_missing:
+            raise UsageError(f"{connection.name} {why}", hint=hint)
+
+
+def list_missing_tools(connection: Connection, facts: Mapping[str, str]) -> Iterator[str]:
+    """A line for each optional tool that is missing there: what does not work without it, and the fix."""
+    if not facts["gcc"]:
+        apt = f"{connection.ssh_command} 'sudo apt-get install -y g++'"
+        yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
+    if facts["gpus"] and not facts["nvcc"]:
+        yield "no nvcc: CUDA kernels cannot be built; install the CUDA toolkit there"
+    if connection.entry.host.gpus is not None and not facts["gpus"]:
+        yield "no NVIDIA driver answers: nvidia-smi names no GPU; install the driver there"
+    if not facts["torch"]:
+        yield f"no torch for `{connection.entry.host.python}`: it is downloaded into loop's own environment"
+
+
+INSTALL_SCRIPT = """
+set -e
+cd @HOME@
+fail() { tail -n 3 pip.log >&2; exit 1; }
+[ -x venv/bin/python ] && [ "$(cat venv/made-by 2>/dev/null)" = @PYTHON@ ] || {
+  rm -rf venv
+  @PYTHON@ -m venv venv >pip.log 2>&1 || fail
+  @PYTHON@ - <<'END' >venv/base.pth
+import site, sysconfig
+own = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+for folder in dict.fromkeys([*site.getsitepackages(), *own]):
+    print(f"import site; site.addsitedir({folder!r})")
+END
+  printf %s @PYTHON@ >venv/made-by
+}
+rm -f venv/loop-digest
+rm -rf package && mv package.new package
+site=$(venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+printf '%s\\n' "$PWD/package" >"$site/0-loop.pth"
+[ ! -e venv/base.pth ] || mv venv/base.pth "$site/loop-base.pth"
+venv/bin/python -m pip --disable-pip-version-check --no-input install @INDEX@ @NEEDS@ >pip.log 2>&1 || fail
+venv/bin/python -c 'import loop.cli'
+printf %s @DIGEST@ >venv/loop-digest
+rm -f pip.log
+"""
+
+
+def install(connection: Connection, facts: Mapping[str, str]) -> None:
+    """Install this `loop` there, in its own virtual environment. Raises as `run_script`."""
+    try:
+        requirements = importlib.metadata.requires("kernel-loop") or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UsageError("this loop was never installed: nobody says what it needs", "pip install -e .") from error
+    files, folders = list_package_files(), "jobs trees package package.new"
+    make = f"mkdir -m 700 {LOOP_FOLDER} && cd {LOOP_FOLDER}"
+    connection.run_script(f"cd {LOOP_FOLDER} 2>/dev/null || {make} && mkdir -p {folders}")
+    connection.send(PACKAGE.parent, files, f"{LOOP_FOLDER}/package.new", link_folder="../package")
+    index = ""
+    if not facts["gpus"] and not facts["torch"]:  # Without a GPU, pip's torch would be too large.
+        index = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    needs = [requirement for requirement in requirements if "extra ==" not in requirement]
+    script = fill_script(
+        INSTALL_SCRIPT,
+        HOME=LOOP_FOLDER,
+        INDEX=index,
+        NEEDS=shlex.join(needs),
+        DIGEST=hash_package(files),
+        PYTHON=_quote_python(connection),
+    )
+    try:
+        connection.run_script(script, limit_s=COPY_LIMIT_S)
+    except WorkFailed as error:
+        hint = f"mend that, then: loop hosts setup {connection.name}"
+        raise WorkFailed(f"loop cannot be installed: {error.message}", hint=hint) from error
+
+
+SESSION_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
+
+
+class SentJob(Model):
+    """Where a job was sent, and where its results belong here. Stored as `sent.json`."""
+
+    format: int = 1
+    host: str
+    project: str | None
+    """Folder of the target; None for the bundled one."""
+    sessions: str
+    """Folder here that receives the job's sessions."""
+    root: str = ""
+    """Project folder here that was sent; empty if none was."""
+    tree: str = ""
+    """Name of the project's folder there, below `~/.loop/trees`."""
+    home: str
+    """The user's home folder on that machine."""
+    resumed: str = ""
+    """Name of the session that the job continues; empty: a new one."""
+    past: tuple[str, ...] = ()
+    """Sessions from here that were sent for reference and are not fetched again."""
+    last: bool = True
+    """False if more jobs of the same command follow, as after `kernels check`."""
+    keep_until: float | None = None
+    """Time until which the machine is needed, in seconds since 1970; None: not stated."""
+
+    def make_local(self, text: str, job: str) -> str:
+        """A line that a job printed there, with local paths in place of remote ones. `job`: id of the job."""
+        home_there = f"{self.home}/{LOOP_FOLDER}"
+        text = text.replace(f"{home_there}/jobs/{job}/{job_files.SESSIONS}", self.sessions)
+        return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
+
+
+def read_sent(folder: JobFolder) -> SentJob | None:
+    """Where a job was sent; None for a job of this machine. Raises LoopError for a damaged note."""
+    with contextlib.suppress(OSError):
+        return read_sealed(SentJob, folder.path / job_files.SENT)
+    return None
+
+
+def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
+    """Jobs sent away and not brought back, oldest first. `host`: its jobs only; empty: all."""
+    for folder in job_files.list_jobs():
+        sent = read_sent(folder) if folder.exit_code is None else None
+        if sent is not None and host in ("", sent.host):
+            yield folder, sent
+
+
+def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
+    """Copy a job's sessions into the local sessions folder, then delete the job's own `out/`. Returns their
+    folders here, also of one that an earlier call copied. Only the resumed session is replaced, and only if it did
+    not also continue here. Raises WorkFailed for that, and if another session has the name."""
+    imported: list[Path] = []
+    for session in sorted((folder.path / job_files.SESSIONS).glob("*")):
+        name, destination = session.name, Path(sent.sessions) / session.name
+        is_folder = session.is_dir() and not session.is_symlink()
+        if not is_folder or not SESSION_NAME.fullmatch(name) or name in sent.past:
+            continue
+        imported.append(destination)
+        is_resumed = name == sent.resumed
+        if destination.exists():
+            has_same_head = read_text(destination / HEAD) == read_text(session / HEAD)
+            if has_same_head and not is_resumed:
+                continue  # An interrupted call already copied this session.
+            local_journal = read_text(destination / journal.NAME)
+            whole_lines = local_journal[: local_journal.rfind("\n") + 1]
+            continues_local = read_text(session / journal.NAME).startswith(whole_lines)
+            if not is_resumed or not continues_local:
+                why = "went on here meanwhile" if is_resumed else "is there already"
+                hint = f"move it aside, then: loop jobs follow {folder.id}"
+                raise WorkFailed(f"{destination} {why}", hint=hint)
+        # At any moment `destination` or its `.old` copy holds a whole session.
+        new, old = destination.with_name(f".{name}.new"), destination.with_name(f".{name}.old")
+        for stale in (new, old):
+            shutil.rmtree(stale, ignore_errors=True)
+        shutil.copytree(session, new)  # Makes the folder of all sessions, too.
+        if destination.exists():
+            destination.rename(old)
+        new.rename(destination)
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(folder.path / job_files.RESULTS, ignore_errors=True)
+    return imported
+
+
 HOSTS_VARIABLE = "LOOP_HOSTS"
 """Environment variable: names of machines, comma-separated; unset: all of the user's."""
 AWAY_LIMIT_S = 120.0  # Seconds without an answer after which a machine loses its jobs.
@@ -368,11 +876,11 @@ def check() -> None:
 
 def _choose_hosts() -> list[HostEntry]:
     """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
-    entries = remote.read_hosts(None)
+    entries = read_hosts(None)
     names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*entries]
     if not names:
         raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
-    return [remote.choose_host(entries, name) for name in dict.fromkeys(names)]
+    return [choose_host(entries, name) for name in dict.fromkeys(names)]
 
 
 def slots(width: int) -> list[Slot]:
@@ -384,7 +892,7 @@ def slots(width: int) -> list[Slot]:
         if len(usable) == width:
             break
         try:
-            with RemoteJobs(entry) as connection:
+            with Connection(entry) as connection:
                 _, free_kb = connection.check_ready()
                 if free_kb << 10 < MIN_FREE_BYTES:
                     raise connection.disk_full_error()
@@ -408,7 +916,7 @@ class SshSlot(Slot):
     """One GPU of a machine, over its own connection. `number`: GPU index; None: any GPU."""
 
     def __init__(self, host: HostEntry, number: int | None = None) -> None:
-        self.host, self.connection = host.name, RemoteJobs(host)
+        self.host, self.connection = host.name, Connection(host)
         self.gpus = None if number is None else (number,)
         self.stale_jobs: set[str] = set()
         """Ids of jobs on the machine that nothing here waits for any longer."""

@@ -9,7 +9,7 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, Untrusted, UsageError
 from loop.base.places import Project, cache_folder, find_project, include_folder
 from loop.builds.resources import is_nvcc
-from loop.jobs.remote import describe_project_hosts
+from loop.jobs.ssh import describe_project_hosts
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import detect_gpus, explain_no_gpu
 from loop.machine.machine import cores, machine

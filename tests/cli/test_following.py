@@ -16,8 +16,7 @@ from loop.cli import hosts
 from loop.cli.hosts import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import ssh as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
-from loop.jobs.remote import Host, HostEntry, Unreachable
-from loop.jobs.ssh import PollResult, RemoteJobs, SentJob, tree_in_use_error
+from loop.jobs.ssh import Connection, Host, HostEntry, PollResult, SentJob, Unreachable, tree_in_use_error
 from loop.model import change
 from loop.model.campaign import Campaign
 from loop.model.record import JobRun
@@ -48,7 +47,7 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
         shown.append((out.getvalue(), err.getvalue(), sizes))
         return looks[len(shown) - 1]
 
-    there = cast(RemoteJobs, SimpleNamespace(poll=look))
+    there = cast(Connection, SimpleNamespace(poll=look))
     assert looks[1] == hosts._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
     assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1][:2]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
@@ -67,7 +66,7 @@ def test_a_lost_machine_is_named_where_no_terminal_shows_it(
             raise Unreachable("l4 does not answer", hint="look at it")
         return PollResult("done", 0, b"", b"", has_more=False)
 
-    there = cast(RemoteJobs, SimpleNamespace(poll=poll))
+    there = cast(Connection, SimpleNamespace(poll=poll))
     assert "done" == hosts._print_output(folder, make_sent(tmp_path), there, Screen()).state
     assert 1 == capsys.readouterr().err.count("l4 does not answer; the job goes on there")
 
@@ -173,7 +172,7 @@ def stopped(folder: Path, job: JobFolder, keep_until: float | None = None, *queu
     there = Idle(make_host(folder))
     there.queued = queued
     sent = make_sent(folder).model_copy(update={"keep_until": keep_until})
-    keep_or_stop_machine(job, sent, cast(RemoteJobs, there), [], Screen(is_quiet=True))
+    keep_or_stop_machine(job, sent, cast(Connection, there), [], Screen(is_quiet=True))
     return (folder / "stopped").exists()
 
 
@@ -194,7 +193,7 @@ def test_a_machine_is_kept_for_jobs_that_begin_or_are_being_sent(tmp_path: Path)
 
 def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     """As where the machine was made anew: nothing is brought back, and the machine is stopped."""
-    job, there = make(tmp_path, "gone"), cast(RemoteJobs, Idle(make_host(tmp_path)))
+    job, there = make(tmp_path, "gone"), cast(Connection, Idle(make_host(tmp_path)))
     seen = PollResult("lost", None, b"", b"", has_more=False, is_gone=True)
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
         _bring_back(job, make_sent(tmp_path), there, seen, Screen(is_quiet=True))
@@ -218,7 +217,7 @@ def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     job, seen = make(tmp_path, "back"), PollResult("done", 0, b"", b"", has_more=False, is_gone=True)
     host = make_host(tmp_path)
     broken = HostEntry("l4", host.host.model_copy(update={"stop": "false"}), host.path)
-    assert 1 == _bring_back(job, make_sent(tmp_path), cast(RemoteJobs, Idle(broken)), seen, Screen())
+    assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), seen, Screen())
     assert ([], True) == (
         [*noted.list_sent_jobs()],
         "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err,
@@ -233,7 +232,7 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
             raise WorkFailed("too much", hint="look there")
 
     job, seen = make(tmp_path, "much"), PollResult("done", 0, b"", b"", has_more=False)
-    there = cast(RemoteJobs, Full(make_host(tmp_path)))
+    there = cast(Connection, Full(make_host(tmp_path)))
     with pytest.raises(WorkFailed, match="too much"):
         _bring_back(job, make_sent(tmp_path), there, seen, Screen(is_quiet=True))
     assert (None, False) == (job.exit_code, (tmp_path / "stopped").exists())

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.jobs import remote
+from loop.jobs import ssh
 from loop.store.sessions import SessionFolder, list_sessions
 from tests.jobs.sshd import Server, missing
 from tests.optimize.test_session import SIZES, SLOW, commit_plan, git
@@ -229,7 +229,7 @@ def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.Monke
         done = loop("hosts", "setup", "l4", "--json")
         assert 0 == done.returncode, done.stderr
         assert ["l4"] == [one["name"] for one in json.loads(done.stdout)["hosts"]]
-        python = made.home / remote.PYTHON
+        python = made.home / ssh.PYTHON
         where = subprocess.run(
             [python, "-P", "-c", "import loop, torch; print(loop.__file__)"],
             capture_output=True,
@@ -238,4 +238,4 @@ def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.Monke
             env={"PATH": os.environ["PATH"]},
         ).stdout
         assert str(made.home) in where
-        assert remote.hash_package(remote.list_package_files()) == (made.home / remote.DIGEST).read_text()
+        assert ssh.hash_package(ssh.list_package_files()) == (made.home / ssh.DIGEST).read_text()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from loop.jobs.executor import Executor
 from loop.jobs.folder import Job, JobFolder, create_job
-from loop.jobs.remote import Host, HostEntry
-from loop.jobs.ssh import SshSlot
+from loop.jobs.ssh import Host, HostEntry, SshSlot
 from loop.model.record import State
 
 HOST = HostEntry("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))

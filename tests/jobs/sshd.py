@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 import loop
-from loop.jobs import remote
+from loop.jobs import ssh
 
 PROGRAMS = ("/usr/sbin/sshd", "rsync", "ssh-keygen")
 RUN = Path("/run/sshd")
@@ -67,16 +67,16 @@ class Server:
 
     def install(self) -> None:
         """Have it run this very `loop`: by its sources, not by a copy."""
-        place = self.home / remote.LOOP_FOLDER / "venv" / "bin"
+        place = self.home / ssh.LOOP_FOLDER / "venv" / "bin"
         place.mkdir(parents=True)
         python = place / "python"
         root = Path(loop.__file__).parents[1]
         python.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} "$@"\n')
         python.chmod(0o755)
-        (self.home / remote.DIGEST).write_text(remote.hash_package(remote.list_package_files()))
+        (self.home / ssh.DIGEST).write_text(ssh.hash_package(ssh.list_package_files()))
 
     def left(self) -> list[str]:
-        return sorted(os.listdir(self.home / remote.LOOP_FOLDER / "jobs"))
+        return sorted(os.listdir(self.home / ssh.LOOP_FOLDER / "jobs"))
 
     def noise(self, text: str) -> None:
         """Have the login shell print something before anything else."""

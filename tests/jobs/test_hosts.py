@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError, UsageError
-from loop.jobs import remote
-from loop.jobs.remote import Connection, Host, HostEntry
+from loop.jobs import ssh
+from loop.jobs.ssh import Connection, Host, HostEntry
 
 TEXT = """format: 1
 hosts:
@@ -34,14 +34,14 @@ def own(tmp_path: Path) -> Path:
 
 def test_hosts_are_named(own: Path) -> None:
     """By name; with the address and port that ssh is called with, and a price for each kind."""
-    found = remote.read_hosts(None)
+    found = ssh.read_hosts(None)
     assert ("me@34.1.2.3", "2222") == (found["l4"].ssh_address, found["l4"].port)
     assert ("h100", "") == (found["h100"].ssh_address, found["h100"].port)
     assert (0.28, "spot") == found["l4"].host.prices.usd_and_terms("spot")  # type: ignore[union-attr]
     assert (3, "on_demand") == found["h100"].host.prices.usd_and_terms(None)  # type: ignore[union-attr]
-    assert found["l4"] == remote.choose_host(found, "l4")
+    assert found["l4"] == ssh.choose_host(found, "l4")
     with pytest.raises(UsageError) as wrong:
-        remote.choose_host(found, "h10")
+        ssh.choose_host(found, "h10")
     assert "did you mean 'h100'?" == wrong.value.hint
 
 
@@ -58,16 +58,16 @@ def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place
     """With file, line and column, and the word that was meant."""
     path = write(tmp_path / ".config" / "loop", f"format: 1\n{text}\n")
     with pytest.raises(DefinitionError) as wrong:
-        remote.read_hosts(None)
+        ssh.read_hosts(None)
     assert f"{path}:{place}: " in wrong.value.message
     assert says in wrong.value.message
 
 
 def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names commands that run as its user."""
-    monkeypatch.setattr(remote, "explain_foreign_access", lambda path: f"everybody can write {path}")
+    monkeypatch.setattr(ssh, "explain_foreign_access", lambda path: f"everybody can write {path}")
     with pytest.raises(UsageError) as wrong:
-        remote.read_hosts(None)
+        ssh.read_hosts(None)
     assert f"chmod go-w {own}" == wrong.value.hint
 
 
@@ -83,10 +83,8 @@ def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.M
         f"host l4: ssh theirs, and there python3, in place of your own l4 of {users}",
         "host l4: go",
         "host l4: halt",
-    ] == [*remote.describe_project_hosts(project.parent)]
-    assert {"l4": "theirs"} == {
-        name: listed.host.ssh for name, listed in remote.read_hosts(project.parent).items()
-    }
+    ] == [*ssh.describe_project_hosts(project.parent)]
+    assert {"l4": "theirs"} == {name: listed.host.ssh for name, listed in ssh.read_hosts(project.parent).items()}
 
 
 FIT = {
@@ -107,11 +105,11 @@ def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
     two.write_text("2")
     names = ("loop/a.py", "kernels/attention/x.h", "kernels/include/y.h")
     files = dict.fromkeys(names, one)
-    same = remote.hash_package(files)
-    assert same == remote.hash_package({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
-    assert same == remote.hash_package({**files, "kernels/attention/x.h": two})
+    same = ssh.hash_package(files)
+    assert same == ssh.hash_package({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
+    assert same == ssh.hash_package({**files, "kernels/attention/x.h": two})
     for name in ("loop/a.py", "kernels/include/y.h"):
-        assert same != remote.hash_package({**files, name: two})
+        assert same != ssh.hash_package({**files, name: two})
 
 
 def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,13 +118,13 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
     def run(self: Connection, script: str, **_: object) -> bytes:
         return subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, check=True).stdout
 
-    ours = tmp_path / remote.PYTHON
+    ours = tmp_path / ssh.PYTHON
     ours.parent.mkdir(parents=True)
     ours.symlink_to("/bin/echo")  # It prints what it is given, so it "has" a torch.
     monkeypatch.setattr(Connection, "run_script", run)
-    assert "" == remote.ask_facts(connection(python="/no/python"))["torch"]
-    (tmp_path / remote.MADE_BY).write_text("/no/python")
-    assert "" != remote.ask_facts(connection(python="/no/python"))["torch"]
+    assert "" == ssh.ask_facts(connection(python="/no/python"))["torch"]
+    (tmp_path / ssh.MADE_BY).write_text("/no/python")
+    assert "" != ssh.ask_facts(connection(python="/no/python"))["torch"]
 
 
 @pytest.mark.parametrize(
@@ -142,9 +140,9 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
 )
 def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
     """With what mends it; `loop` runs all the same."""
-    (line,) = remote.list_missing_tools(connection(gpus=[0]), {**FIT, **facts})
+    (line,) = ssh.list_missing_tools(connection(gpus=[0]), {**FIT, **facts})
     assert says in line
-    remote.refuse_unfit_machine(connection(), {**FIT, **facts})
+    ssh.refuse_unfit_machine(connection(), {**FIT, **facts})
 
 
 @pytest.mark.parametrize(
@@ -160,6 +158,6 @@ def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
 def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], says: str, mend: str) -> None:
     """Before anything is sent there."""
     with pytest.raises(UsageError) as wrong:
-        remote.refuse_unfit_machine(connection(), {**FIT, **facts})
+        ssh.refuse_unfit_machine(connection(), {**FIT, **facts})
     assert says in wrong.value.message
     assert mend in (wrong.value.hint or "")

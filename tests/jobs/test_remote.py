@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import MachineFailure, UsageError
-from loop.jobs.remote import Connection, Host, HostEntry, Unreachable
+from loop.jobs.ssh import Connection, Host, HostEntry, Unreachable
 from tests.jobs.sshd import Server, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")

@@ -9,11 +9,10 @@ import pytest
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import run_to_end
-from loop.jobs import remote, ssh
+from loop.jobs import ssh
 from loop.jobs.executor import run_all
 from loop.jobs.folder import HEARTBEAT, RUNNER, Job, JobFolder, content_hashes, create_job
-from loop.jobs.remote import Host, HostEntry
-from loop.jobs.ssh import RemoteJobs
+from loop.jobs.ssh import Connection, Host, HostEntry
 from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
@@ -94,22 +93,22 @@ def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> No
 
 def test_another_loop_there_is_refused(machine: Server) -> None:
     """Before anything is sent; so is none."""
-    digest = machine.home / remote.DIGEST
+    digest = machine.home / ssh.DIGEST
     for text, says in (("0" * 32, "l4 has another loop"), ("", "l4 has no loop")):
         digest.write_text(text)
-        with RemoteJobs(HOST) as there, pytest.raises(UsageError) as wrong:
+        with Connection(HOST) as there, pytest.raises(UsageError) as wrong:
             there.check_ready()
         assert (says, "loop hosts setup l4") == (wrong.value.message, wrong.value.hint)
-    digest.write_text(remote.hash_package(remote.list_package_files()))
+    digest.write_text(ssh.hash_package(ssh.list_package_files()))
 
 
 def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path: Path) -> None:
     """Whoever sent that job, and whenever it began."""
-    job = JobFolder(machine.home / remote.LOOP_FOLDER / "jobs" / "at-work")
+    job = JobFolder(machine.home / ssh.LOOP_FOLDER / "jobs" / "at-work")
     job.path.mkdir(parents=True)
     (job.path / "tree").write_text("shared")
     (tmp_path / "a").write_text("a")
-    with RemoteJobs(HOST) as there:
+    with Connection(HOST) as there:
         there.send_tree("shared", tmp_path, ["a"])
         job.write_runner(os.getpid())
         with pytest.raises(WorkFailed, match="job at-work of this project runs there"):
@@ -135,7 +134,7 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         both = [make("one", *LONG), make("other", *LONG)]
         for job in both:
             executor.submit(job)
-        begun = [second.home / remote.LOOP_FOLDER / "jobs" / job.id / HEARTBEAT for job in both]
+        begun = [second.home / ssh.LOOP_FOLDER / "jobs" / job.id / HEARTBEAT for job in both]
         wait(executor, both[0], lambda state: any(path.exists() for path in begun))
         stays, ends = both if begun[0].exists() else both[::-1]
         second.stop()
@@ -153,10 +152,10 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
 
 def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, tmp_path: Path) -> None:
     """What cannot be put in place fails; what can replaces all that was there."""
-    trees = machine.home / remote.LOOP_FOLDER / "trees"
+    trees = machine.home / ssh.LOOP_FOLDER / "trees"
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
-    with RemoteJobs(HOST) as there:
+    with Connection(HOST) as there:
         there.send_tree("code", tmp_path, ["a"])
         there.send_tree("code", tmp_path, ["b"])
         assert ["b"] == [path.name for path in (trees / "code").iterdir()]

@@ -14,8 +14,7 @@ from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
-from loop.jobs.remote import HostEntry, Unreachable
-from loop.jobs.ssh import PollResult, RemoteJobs, SshSlot
+from loop.jobs.ssh import Connection, HostEntry, PollResult, SshSlot, Unreachable
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project
@@ -57,7 +56,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def executor_of(*machines: Fails) -> Executor:
     slots = [SshSlot(HOST) for _ in machines]
     for slot, machine in zip(slots, machines, strict=True):
-        slot.connection = cast(RemoteJobs, machine)
+        slot.connection = cast(Connection, machine)
     return Executor(slots)
 
 
@@ -98,12 +97,12 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 ) -> None:
     """It does not answer, or its disk is full: the others do all. Where there is none that is the error."""
 
-    def ready(there: RemoteJobs) -> tuple[str, int]:
+    def ready(there: Connection) -> tuple[str, int]:
         if there.name == "off":
             raise Unreachable("off cannot be reached: Connection refused", "")
         return "/home/me", 1000 if there.name == "full" else 10**6
 
-    monkeypatch.setattr(RemoteJobs, "check_ready", ready)
+    monkeypatch.setattr(Connection, "check_ready", ready)
     costs = HOST.host.model_copy(update={"stop": "true"})
     hosts = [HostEntry(name, costs, HOST.path) for name in ("off", "full", "on")]
     monkeypatch.setattr(ssh, "_choose_hosts", lambda: hosts)
