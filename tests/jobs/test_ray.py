@@ -204,24 +204,25 @@ def test_jobs_of_a_cluster(make: Make, slurm_here: None, monkeypatch: pytest.Mon
     assert MOST_TRIES == hung.tries
 
 
-def test_a_job_is_lost_only_by_an_answer_of_slurms(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("sleep 0.3", "its job of Slurm ended and never began it: do the nodes share "),
+        ("echo 'sbatch: error: invalid partition' >&2; exit 1", "sbatch: error: invalid partition"),
+    ],
+)
+def test_a_job_that_slurm_drops_or_refuses_is_lost(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
 ) -> None:
-    """As long as `squeue` fails, it may run as well as not."""
-    answers = iter([None, None, None, "7\n", "7\n", ""])
-
-    def said(command: list[str]) -> str:
-        if (answer := "7\n" if command[0] == "sbatch" else next(answers)) is None:
-            raise WorkFailed("squeue: no answer")
-        return answer
-
-    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(slurm, "_run_slurm", said)
-    for name, seconds in {"EXIT_CODE_WAIT_S": 0.01, "ASK_S": 0.0, "POLL_S": 0.02}.items():
-        monkeypatch.setattr(slurm, name, seconds)
-    with pytest.raises(WorkFailed, match="its job of Slurm ended and never began it: do the nodes share "):
+    """Not as long as `sbatch` waits for it."""
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(slurm, "EXIT_CODE_WAIT_S", 0.01)
+    began = time.monotonic()
+    with pytest.raises(WorkFailed, match=says):
         slurm.slots(1)[0].run_in_slot(make("go"))
-    assert [] == [*answers]
+    assert "sleep" not in script or time.monotonic() - began > 0.3
 
 
 @needs_slurm
@@ -235,9 +236,10 @@ def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, slurm_her
     while {"running"} != {job.state for job in jobs[:2]}:
         next(working)
         assert time.monotonic() < end
-    names = {job.id: slot.slurm_id for job, slot in runner._running.values() if isinstance(slot, slurm.SlurmSlot)}
-    subprocess.run(["scancel", "--signal=KILL", "--full", names[jobs[0].id]], check=True)
-    subprocess.run(["scontrol", "requeue", names[jobs[1].id]], check=True)
+    subprocess.run(["scancel", "--signal=KILL", "--full", f"--name=loop-{jobs[0].id}"], check=True)
+    named = ["squeue", "--noheader", f"--name=loop-{jobs[1].id}", "--format=%i"]
+    listed = subprocess.run(named, check=True, capture_output=True, text=True).stdout
+    subprocess.run(["scontrol", "requeue", listed.strip()], check=True)
     runner.cancel(jobs[2])
     for job in jobs[:2]:
         (job.path / "src" / "go").touch()
