@@ -21,7 +21,6 @@ LINK_LOCAL = "http://169.254.169.254"
 """Address of all three metadata servers: it needs no name lookup and never leaves the host."""
 MAX_ANSWER_BYTES = 1 << 16  # Most bytes of an answer that are read; metadata answers have a few hundred.
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
-TOKEN_LIFETIME_S = 6 * 3600  # The longest that AWS grants.
 FIND_LIMIT_S = 0.3  # Time limit in seconds to find a server; it is one hop away and answers in milliseconds.
 ANSWER_LIMIT_S = 2.0  # Time limit in seconds for one answer of a server that was found.
 POLL_S = 1.0  # Seconds between questions: a notice comes 30 s ahead, and sessions need time to end.
@@ -132,12 +131,10 @@ class Gcp(Cloud):
         return self.get_word(f"{self.instance_path}/scheduling/preemptible", "TRUE", "FALSE") == "TRUE"
 
 
-@dataclass
 class Aws(Cloud):
     """Amazon's cloud, by IMDSv2: each request carries a token."""
 
     name = "aws"
-    token: str = field(default="", repr=False)
 
     def is_here(self) -> bool:
         """True if the server issues a token and returns an instance id."""
@@ -161,33 +158,27 @@ class Aws(Cloud):
         return self.get_word("/latest/meta-data/instance-life-cycle", *words) == "SPOT"
 
     def get(self, path: str) -> Reply:
-        """The server's answer for a path. A missing or expired token (status 401) is requested first."""
-        if self.token:
-            answer = self.ask(path, {"X-aws-ec2-metadata-token": self.token})
-            if answer.status != 401:
-                return answer
-        headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFETIME_S)}
-        reply = self.ask("/latest/api/token", headers, method="PUT")
+        """The server's answer for a path, to a new token of a minute. Raises NoReply."""
+        reply = self.ask("/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, method="PUT")
         if reply.status != 200 or not TOKEN.fullmatch(reply.text.strip()):
             raise self.unreadable_reply(reply)
-        self.token = reply.text.strip()
-        return self.ask(path, {"X-aws-ec2-metadata-token": self.token})
+        return self.ask(path, {"X-aws-ec2-metadata-token": reply.text.strip()})
 
 
-@dataclass
 class Azure(Cloud):
     """Microsoft's cloud."""
 
     name = "azure"
     headers: ClassVar[dict[str, str]] = {"Metadata": "true"}
-    machine_name: str = ""
-    """Name of this machine in events. While it is unknown (empty), every event counts."""
+
+    def get_machine(self) -> dict[str, Any]:
+        """What the server says of this machine, such as its `name` in events; empty if it describes none."""
+        compute = self.get("/metadata/instance?api-version=2021-02-01").fields.get("compute")
+        return compute if isinstance(compute, dict) else {}
 
     def is_here(self) -> bool:
-        """True if the server describes a machine under `compute`. Also learns its name."""
-        compute = self.get("/metadata/instance?api-version=2021-02-01").fields.get("compute")
-        self.machine_name = str(compute.get("name", "")) if isinstance(compute, dict) else ""
-        return isinstance(compute, dict)
+        """True if the server describes a machine under `compute`."""
+        return bool(self.get_machine())
 
     def get_notice(self) -> str:
         """The first planned event that ends this machine (any machine, if our name is unknown); empty for none."""
@@ -196,12 +187,11 @@ class Azure(Cloud):
         if not isinstance(events, list):
             raise self.unreadable_reply(answer)
         ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDING_EVENTS]
-        if ending and not self.machine_name:
-            with contextlib.suppress(NoReply):
-                self.is_here()
+        name = ""
+        with contextlib.suppress(NoReply):
+            name = self.get_machine().get("name", "") if ending else ""
         for event in ending:
-            machines = event.get("Resources")
-            if not machines or not self.machine_name or self.machine_name in machines:
+            if not event.get("Resources") or not name or name in event["Resources"]:
                 kind, time_text = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
                 return f"azure is about to {kind} this machine, not before {time_text}"
         return ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loop.cloud.clouds import CLOUDS, Aws, NoReply, Watch, find_cloud, make_cloud, terms_of_machine
+from loop.cloud.clouds import CLOUDS, NoReply, Watch, find_cloud, make_cloud, terms_of_machine
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
@@ -52,13 +52,6 @@ def test_an_event_of_azure_about_another_machine_is_no_notice(fake: FakeCloud) -
     """Events go to every machine of a set; a freeze of one's own passes."""
     fake.name, fake.noticed, fake.others = "azure", True, True
     assert "" == make_cloud("azure").get_notice()
-
-
-def test_a_token_of_aws_that_has_expired_is_replaced(fake: FakeCloud) -> None:
-    """401 leads to a new one, not to blindness."""
-    fake.name, fake.noticed = "aws", True
-    cloud = Aws(fake.url, token="expired-long-ago")
-    assert "aws is about to terminate this machine, at 2026-11-21T12:02:00Z" == cloud.get_notice()
 
 
 @pytest.mark.parametrize(
