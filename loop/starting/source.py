@@ -52,17 +52,13 @@ ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 HEADER_HINT = "loop kernels header prints the header that declares it"
 EXAMPLE = "a plain function such as `void scale(const float *x, float *y, int n)`"
+CPP_BUILD = ("cpu", "g++", "-O3, -march=native, -fopenmp, -I., -std=c++20")
 BUILD_BY_ENDING = {
-    ".c": ("cpu", "gcc"),
-    **dict.fromkeys((".cc", ".cpp", ".cxx"), ("cpu", "g++")),
-    ".cu": ("cuda", "nvcc"),
+    ".c": ("cpu", "gcc", "-O3, -march=native, -fopenmp, -I., -lm"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx"), CPP_BUILD),
+    ".cu": ("cuda", "nvcc", "-O3, '-arch={arch}', -I., -Xptxas, -v"),
 }
-"""Ending of a source to the device of the variant, and its compiler."""
-FLAGS = {
-    "gcc": "-O3, -march=native, -fopenmp, -I., -lm",
-    "g++": "-O3, -march=native, -fopenmp, -I., -std=c++20",
-    "nvcc": "-O3, '-arch={arch}', -I., -Xptxas, -v",
-}
+"""Ending of a source to the device of the variant, its compiler and flags."""
 EMULATION = ", emulation: {flags: [-x, c++, -std=c++17, -O1, -march=native, -g1, -DLOOP_EMULATE, -pthread]}"
 """The recipe for the emulator, which runs only sources that include loop_device.cuh."""
 TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
@@ -246,8 +242,6 @@ class FirstVariant:
     """Its line in target.yaml; of a plain C function, that of `EntryWriter.write`'s entry."""
     copied_files: Mapping[str, Path] = field(default_factory=dict)
     """File name in the target to the user's file, the kernel's own source first."""
-    scalars: tuple[str, ...] = ()
-    """Names of its scalar parameters."""
     entry_writer: "EntryWriter | None" = None
     """Makes an entry for a plain C function; None where none is needed."""
 
@@ -459,9 +453,8 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
     if not entry:
         plain = _plain_function(path, text, function, entries)
         name = f"entry{path.suffix}" if f"mine{path.suffix}" in files else f"mine{path.suffix}"
-        line, scalars = _variant_line(path, name, "loop_entry", files), tuple(item.name for item in plain.numbers)
-        writer = EntryWriter(path, name, plain, constants)
-        return FirstVariant(identifier(plain.name), line, files, scalars, writer)
+        line, writer = _variant_line(path, name, "loop_entry", files), EntryWriter(path, name, plain, constants)
+        return FirstVariant(identifier(plain.name), line, files, writer)
     if not any("loop_error" in read_text(file) for file in files.values()):
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER_HINT)
@@ -506,10 +499,10 @@ def _only_or_named(names: Iterable[str], stem: str) -> str | None:
 def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
     """The line of a compiled variant in target.yaml. `path`: the user's file; `source`: the file in
     the target that is compiled; `files`: the user's files."""
-    device, compiler = BUILD_BY_ENDING[path.suffix]
+    device, compiler, flags = BUILD_BY_ENDING[path.suffix]
     includes = [name for file in files.values() for name in INCLUDE.findall(read_text(file))]
     emulation = EMULATION if compiler == "nvcc" and "loop_device.cuh" in includes else ""
-    build = f"{{compiler: {compiler}, flags: [{FLAGS[compiler]}]}}"
+    build = f"{{compiler: {compiler}, flags: [{flags}]}}"
     fields = f"sources: [{source}], entry: {entry}, build: {build}{emulation}"
     return f"mine: {{kind: c_abi, device: {device}, {fields}}}"
 
