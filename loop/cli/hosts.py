@@ -333,7 +333,7 @@ def _send_job(
     git_config = git_config_to_send(shipment.root) if shipment.root else ""
     paths = (path for name in past for path in (project.sessions / name).rglob("*"))
     past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
-    retry_unreachable(lambda: connection.send_past_sessions(shipment.tree, project.sessions, past_files, past))
+    retry_unreachable(lambda: connection.send_tree(f"{shipment.tree}.past", project.sessions, past_files))
     retry_unreachable(lambda: connection.send_tree(shipment.tree, root, shipment.file_names, git_config))
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
@@ -536,18 +536,6 @@ class HostRow(Model):
             lacks=lacks,
         )
 
-    @property
-    def price(self) -> str:
-        """Dollars per hour, in words; `?` if the price is not known."""
-        prices = self.usd_per_hour
-        if prices is None:
-            return "?"
-        if prices.on_demand == prices.spot:
-            return say.usd(prices.usd_and_terms(None)[0])
-        usd_by_terms = {"on demand": prices.on_demand, "spot": prices.spot}
-        prices_known = {terms: usd for terms, usd in usd_by_terms.items() if usd is not None}
-        return ", ".join(f"{say.usd(usd)} {terms}" for terms, usd in prices_known.items())
-
 
 class HostList(Printed):
     """The machines of hosts.yaml."""
@@ -560,8 +548,11 @@ class HostList(Printed):
             example = "format: 1, hosts: {gpu: {ssh: me@ADDRESS}}"
             screen.say(f"no hosts; write {config_folder() / HOSTS_FILE}: {example}")
             return
-        rows = [(row.name, row.ssh, row.price, ", ".join(row.jobs) or "-", row.file) for row in self.hosts]
-        screen.table(("host", "ssh", "an hour", "jobs there", "file"), rows)
+        rows = []
+        for row in self.hosts:
+            price = say.usd(row.usd_per_hour.usd_and_terms(None)[0]) if row.usd_per_hour else "?"
+            rows.append((row.name, row.ssh, price, ", ".join(row.jobs) or "-", row.file))
+        screen.table(("host", "ssh", "an hour at most", "jobs there", "file"), rows)
 
 
 def list_hosts(target: Path | None) -> HostList:

@@ -282,10 +282,6 @@ made() {{ git -C trees/@TREE@ "$@" --branches='loop/*' --not HEAD; }}
 [ ! -d trees/@TREE@/.git ] || [ -z "$(made rev-list -n 1 2>/dev/null)" ] ||
   made bundle create --quiet ../../jobs/@ID@/{BUNDLE_FILE} || exit 1
 """
-REMOVE_PAST_SCRIPT = """
-mkdir -p trees/@TREE@.past && cd trees/@TREE@.past || exit 1
-for name in *; do case " @KEPT@ " in *" $name "*) ;; *) rm -rf "./$name" || exit 1 ;; esac; done
-"""
 POLL_SCRIPT = """
 if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; else
   state=queued; [ -s pid ] && state=lost; alive . && state=running
@@ -424,6 +420,8 @@ class Connection:
         `link_folder`: relative to `remote_folder`; files that are the same there are hard-linked and not sent."""
         # `./`: rsync skips names that begin with # or ; as comments.
         stdin = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
+        if not stdin:
+            return  # `root` need not exist.
         options = ["--files-from=-", "--from0"]
         options += [f"--link-dest={link_folder}"] if link_folder else []
         destination = f"{self.entry.rsync_address}:{remote_folder}/"
@@ -518,20 +516,15 @@ class Connection:
         return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
-        """Make the project's folder there hold exactly the files `names` of `root`. `config`: content of its
-        `.git/config`; empty: unchanged. Raises WorkFailed if a job runs in the folder."""
+        """Make the folder `tree` there hold exactly the files `names` of `root`: a project, or earlier sessions
+        for its jobs (`.past`). `config`: content of its `.git/config`; empty: unchanged. Raises WorkFailed if a
+        job runs in the folder."""
         new = f"trees/{tree}.new"
         self._run(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.send(root, names, f"{LOOP_FOLDER}/{new}", link_folder=f"../{tree}")
         if config:
             self._run("printf %s @CONFIG@ >@NEW@/.git/config || exit 1", CONFIG=shlex.quote(config), NEW=new)
         self._run(SWAP_SCRIPT, TREE=tree)
-
-    def send_past_sessions(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
-        """Make exactly these earlier sessions available to a project's jobs. `names`: their files in `root`."""
-        self._run(REMOVE_PAST_SCRIPT, TREE=tree, KEPT=" ".join(sessions))
-        if sessions:
-            self.send(root, names, f"{LOOP_FOLDER}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None) -> None:
         """Send a job's folder and start the job there; one that was started is not started again. Its `sent.json`,

@@ -184,10 +184,6 @@ class FolderWatch:
             # "Permission denied" has other causes, so the text must name the folder.
             program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
             if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
-                message = f"{folder} is mounted noexec: nothing there can be loaded or run"
-                variables = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE"}
-                variables[temporary_folder()] = "TMPDIR"
-                if folder in variables:
-                    return MachineFailure(message, f"name a folder elsewhere: export {variables[folder]}=...")
-                return MachineFailure(message, "move it to another file system")
+                hint = "LOOP_CACHE, LOOP_STATE and TMPDIR name folders elsewhere"
+                return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", hint)
         return None

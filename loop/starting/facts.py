@@ -84,13 +84,6 @@ class Sizes:
             timed_sizes[name] = max(size // divisor, min(size, 8))
         return timed_sizes
 
-    def varied(self, *, vary_fixed: bool) -> list[str]:
-        """Dimensions that checks may vary: free ones; `vary_fixed`: also large fixed ones."""
-        varied = {*self.free_dims}
-        if vary_fixed:
-            varied |= {name for name, size in self.fixed_sizes.items() if size > LARGEST_UNVARIED}
-        return [name for name in self.names if name in varied]
-
 
 @dataclass(frozen=True)
 class Facts:
@@ -186,7 +179,8 @@ def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> t
     """Timed sizes (the largest, and odd ones), and sizes that are only checked; all of them run. `base`: sizes
     at which the function runs; `vary_fixed`: whether sizes given by number may vary."""
     largest = _largest_sizes(trial, sizes, base)
-    names = sizes.varied(vary_fixed=vary_fixed)
+    fixed = [name for name, size in sizes.fixed_sizes.items() if not vary_fixed or size <= LARGEST_UNVARIED]
+    names = [name for name in sizes.names if name not in fixed]
     independent: list[str] = []
     dependent: list[str] = []  # Not every size runs, as with heads and width.
     for name in names:
