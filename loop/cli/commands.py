@@ -648,8 +648,8 @@ def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")]) -
 
 
 @command("hosts", "loop hosts", work="cli.hosts:list_hosts")
-def hosts(target: Target = None) -> None:
-    """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
+def hosts() -> None:
+    """List the machines of hosts.yaml in your configuration folder.
 
     \b
     The form of the file:
@@ -661,7 +661,7 @@ def hosts(target: Target = None) -> None:
 
 
 @command("hosts setup", "loop hosts setup l4", work="cli.hosts:set_up")
-def hosts_setup(host: HostName, target: Target = None) -> None:
+def hosts_setup(host: HostName) -> None:
     """Install this loop on a machine, and name what is missing there.
 
     It uses its own environment, ~/.loop/venv, which sees the packages of `python:` and changes none.
@@ -669,5 +669,5 @@ def hosts_setup(host: HostName, target: Target = None) -> None:
 
 
 @command("hosts stop", "loop hosts stop l4", work="cli.hosts:stop")
-def hosts_stop(host: HostName, target: Target = None) -> None:
+def hosts_stop(host: HostName) -> None:
     """Stop a machine by the command that hosts.yaml names."""

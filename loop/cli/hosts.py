@@ -87,8 +87,7 @@ def follow(
     code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first;
     0 is returned at once if another process follows it, and so will bring back its results. Raises UsageError if
     they are here already."""
-    known_hosts = ssh.read_hosts(Path(sent.project) if sent.project else None)
-    entry = ssh.choose_host(known_hosts, sent.host)
+    entry = ssh.find_host(sent.host)
     with ExitStack() as stack:
         if connection is None:
             connection = stack.enter_context(Connection(entry))
@@ -243,20 +242,15 @@ def keep_or_stop_machine(
     if decision == "keep":
         screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if entry.host.stop else ""))
     else:
-        stop_machine(entry, sent.project, screen)
+        stop_machine(entry, screen)
 
 
-def stop_machine(entry: HostEntry, target: str | None, screen: Screen) -> None:
-    """Run the machine's `stop:` command; without one, only say so. Raises WorkFailed if it fails, or stands in the
-    hosts.yaml of a project that is not trusted. `target`: the project's folder; None for the bundled one."""
+def stop_machine(entry: HostEntry, screen: Screen) -> None:
+    """Run the machine's `stop:` command; without one, only say so. Raises WorkFailed if it fails."""
     stop = entry.host.stop
     if stop is None:
         screen.say(f"{entry.name} goes on costing money: {entry.path} has no `stop:` for it; stop it yourself")
         return
-    is_of_project = target is not None and entry.path.parent == Path(target)
-    if is_of_project and not trust.is_trusted(find_project(entry.path.parent, Path.cwd())):
-        hint = f"look at it, then: loop trust {target}, and loop hosts stop {entry.name}"
-        raise WorkFailed(warn_of_cost(entry, f"`{stop}` of a project has not been allowed"), hint)
     screen.say(f"stopping {entry.name}: {stop}")
     try:
         run_machine_command(stop, entry)
@@ -293,7 +287,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if trust.read_origin(project.target):
         hint = "loop targets inspect TASK"
         raise UsageError("--on: a task of another format is judged here only", hint)
-    entry = find_host(project, str(values["on"]))
+    entry = ssh.find_host(str(values["on"]))
     if values.get("resume"):  # The other machine trusts what is allowed here.
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
@@ -385,12 +379,6 @@ def unfetched_job(
         if has_branches or (resumed is not None and sent.sessions == str(root)):
             return folder, sent
     return None
-
-
-def find_host(project: Project, name: str) -> HostEntry:
-    """The machine of this name, of the project's own hosts.yaml or the user's. Raises UsageError if there is
-    none."""
-    return ssh.choose_host(ssh.read_hosts(None if project.bundled else project.target), name)
 
 
 @contextlib.contextmanager
@@ -555,20 +543,15 @@ class HostList(Printed):
         screen.table(("host", "ssh", "an hour at most", "jobs there", "file"), rows)
 
 
-def list_hosts(target: Path | None) -> HostList:
+def list_hosts() -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    project = find_project(target, Path.cwd())
-    entries = ssh.read_hosts(None if project.bundled else project.target)
-    return HostList(hosts=tuple(map(HostRow.from_entry, entries.values())))
+    return HostList(hosts=tuple(map(HostRow.from_entry, ssh.read_hosts().values())))
 
 
-def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
+def set_up(host: str, screen: Screen) -> HostList:
     """Install this `loop` on a machine, and print what it lacks. Raises UsageError if it lacks what `loop` needs,
-    or if a job runs there; Untrusted if only an untrusted project names the machine."""
-    here = find_project(target, Path.cwd())
-    entry = find_host(here, host)
-    if entry.path.parent == here.target and not trust.is_trusted(here):
-        raise trust.untrusted_error(here)  # The project's own hosts.yaml names the machine.
+    or if a job runs there."""
+    entry = ssh.find_host(host)
     with connection_to(entry, screen) as connection:
         facts = ssh.ask_facts(connection)
         ssh.refuse_unfit_machine(connection, facts)
@@ -589,11 +572,10 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     return HostList(hosts=(HostRow.from_entry(entry, lacks),))
 
 
-def stop(host: str, target: Path | None, screen: Screen) -> HostList:
+def stop(host: str, screen: Screen) -> HostList:
     """Run a machine's `stop:` command. Raises WorkFailed if it still runs."""
-    here = find_project(target, Path.cwd())
-    entry = find_host(here, host)
+    entry = ssh.find_host(host)
     if entry.host.stop is None:
         raise WorkFailed(warn_of_cost(entry, f"{entry.path} has no `stop:` for it"), "stop it yourself")
-    stop_machine(entry, str(here.target), screen)
+    stop_machine(entry, screen)
     return HostList(hosts=(HostRow.from_entry(entry),))

@@ -21,7 +21,7 @@ from loop.report.screen import Screen
 from loop.session.drive import SessionLimits
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session
-from loop.steps.setting import list_what_runs, read_setting
+from loop.steps.setting import read_setting
 from loop.store import sessions
 from loop.timing.theirs import EvaluatorTerms
 
@@ -139,11 +139,11 @@ def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
             message = f"{unknown[0]}: no answer to a task of another format"
             raise UsageError(message, hint=f"loop trust {target}")
         project = setting.project
-        trusted_folder, trusted_commands = project.target, tuple(list_what_runs(project))
+        trusted_folder, trusted_commands = project.target, tuple(trust.what_runs(project))
         note = "it ships with loop: always trusted"
         if not project.bundled:
             note = "allowed, until what these definitions run changes"
-            trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
+            trust.grant(project, trust.definition_hash(project))
     granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
     granted._note = note
     return granted

@@ -120,37 +120,20 @@ class HostEntry:
         return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh)
 
 
-def read_hosts(project: Path | None) -> dict[str, HostEntry]:
-    """All machines by name, of the user's own `hosts.yaml` and the project's, whose entries win.
-    `project`: folder of the target; None: the bundled one. Raises DefinitionError with file and
-    line; UsageError if other users can change the user's own file, because it names commands."""
-    own = config_folder() / HOSTS_FILE
-    if own.is_file() and (why := explain_foreign_access(own)):
-        raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
-    entries = _read_hosts_file(own)
-    return entries | _read_hosts_file(project / HOSTS_FILE) if project is not None else entries
+def read_hosts() -> dict[str, HostEntry]:
+    """All machines of the user's `hosts.yaml`, by name; empty without the file. Raises DefinitionError with file
+    and line; UsageError if other users can change the file, because it names commands."""
+    path = config_folder() / HOSTS_FILE
+    if not path.is_file():
+        return {}
+    if why := explain_foreign_access(path):
+        raise UsageError(f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}")
+    return {name: HostEntry(name, host, path) for name, host in read_file(path, Hosts).value.hosts.items()}
 
 
-def _read_hosts_file(path: Path) -> dict[str, HostEntry]:
-    """The machines of one file by name; empty if the file does not exist."""
-    named = read_file(path, Hosts).value.hosts if path.is_file() else {}
-    return {name: HostEntry(name, host, path) for name, host in named.items()}
-
-
-def describe_project_hosts(project: Path) -> Iterator[str]:
-    """What a project's `hosts.yaml` would run or replace: lines to read before trusting it."""
-    project_hosts = _read_hosts_file(project / HOSTS_FILE)
-    users_hosts = read_hosts(None) if project_hosts else {}
-    for name, listed in project_hosts.items():
-        host, replaced = listed.host, ""
-        if name in users_hosts:
-            replaced = f", in place of your own {name} of {users_hosts[name].path}"
-        yield f"host {name}: ssh {host.ssh}, and there {host.python}{replaced}"
-        yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command)
-
-
-def choose_host(entries: Mapping[str, HostEntry], name: str) -> HostEntry:
-    """The machine of this name. Raises UsageError if there is none."""
+def find_host(name: str) -> HostEntry:
+    """The machine of this name. Raises UsageError if there is none, and as `read_hosts`."""
+    entries = read_hosts()
     if name in entries:
         return entries[name]
     if not entries:
@@ -869,11 +852,10 @@ def check() -> None:
 
 def _choose_hosts() -> list[HostEntry]:
     """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
-    entries = read_hosts(None)
-    names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*entries]
+    names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*read_hosts()]
     if not names:
         raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
-    return [choose_host(entries, name) for name in dict.fromkeys(names)]
+    return [find_host(name) for name in dict.fromkeys(names)]
 
 
 def slots(width: int) -> list[Slot]:

@@ -20,7 +20,6 @@ from loop.base.errors import LoopError, Untrusted, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.base.places import Project, state_folder, tasks_folder
 from loop.library.definitions import read_file
-from loop.library.hosted import HOSTS_FILE as HOSTS
 from loop.library.hosted import read_sender
 from loop.model.base import Model
 from loop.model.plan import Pattern
@@ -91,13 +90,6 @@ def definition_hash(project: Project) -> str:
     return digest_of(what_runs(project))
 
 
-def hosts_hash(project: Project) -> str:
-    """Hash of a project's `hosts.yaml`; empty if it has none. The user allows it with the definitions.
-    It is a separate hash, because other machines and worktrees do not need that file."""
-    path = project.target / HOSTS
-    return content_hash(path.read_bytes()) if path.is_file() else ""
-
-
 def is_trusted(project: Project) -> bool:
     """Whether the user allowed exactly these definitions, here or on the machine that sent this command. The
     bundled target and a job's copy of a target are always trusted. A worktree needs any allowed hash."""
@@ -111,23 +103,19 @@ def is_trusted(project: Project) -> bool:
     grants, current_hash, sender = Grants.read(), definition_hash(project), read_sender()
     if sender and current_hash in sender.trusted:  # Allowed on the sending machine.
         return True
-    current_hosts_hash = hosts_hash(project)
     if project.target.is_relative_to(state_folder() / places.WORKTREES):
         # `loop` makes worktrees only of allowed or bundled targets, so any allowed hash will do.
         folder = places.shipped(places.BUNDLED_TARGET)
         bundled = definition_hash(Project(folder, folder, bundled=True))
         if current_hash in {*grants.values(), bundled}:
-            return current_hosts_hash in {"", *grants.values()}
-    are_hosts_allowed = current_hosts_hash in ("", grants.get(str(project.target / HOSTS)))
-    return grants.get(str(project.target)) == current_hash and are_hosts_allowed
+            return True
+    return grants.get(str(project.target)) == current_hash
 
 
-def grant(project: Project, digest: str, hosts_digest: str = "") -> None:
-    """Store that the user allowed definitions with hash `digest`, as shown to the user. `hosts_digest`:
-    hash of `hosts.yaml`, if shown, too. Raises LoopError when the file cannot be written."""
+def grant(project: Project, digest: str) -> None:
+    """Store that the user allowed definitions with hash `digest`, as shown to the user. Raises LoopError when the
+    file cannot be written."""
     _store_grant(project.target, digest)
-    if hosts_digest:
-        _store_grant(project.target / HOSTS, hosts_digest)
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:
@@ -162,7 +150,7 @@ def digest_of(lines: Iterable[str]) -> str:
 
 
 def _store_grant(folder: Path, digest: str) -> None:
-    """Store the hash that the user allowed for a folder or a file. Raises LoopError if it cannot be written."""
+    """Store the hash that the user allowed for a folder. Raises LoopError if it cannot be written."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,6 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, Untrusted, UsageError
 from loop.base.places import Project, cache_folder, find_project, include_folder
 from loop.builds.resources import is_nvcc
-from loop.jobs.ssh import describe_project_hosts
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import detect_gpus, explain_no_gpu
 from loop.machine.machine import cores, machine
@@ -53,11 +52,11 @@ def trusted_setting(target: Path | None, screen: Screen) -> Setting:
 def ask_for_trust(project: Project, screen: Screen) -> None:
     """Ask the user before a project's code runs for the first time, and store a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
-        digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
+        digest = trust.definition_hash(project)
         heading = f"{trust.name_for_messages(project)} would run:"
-        if not _confirm(screen, heading, list_what_runs(project), "Allow it, until what they run changes?"):
+        if not _confirm(screen, heading, trust.what_runs(project), "Allow it, until what they run changes?"):
             raise trust.untrusted_error(project)
-        trust.grant(project, digest, machines)
+        trust.grant(project, digest)
 
 
 def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
@@ -78,11 +77,6 @@ def _confirm(screen: Screen, heading: str, lines: Sequence[str], question: str) 
     for text in (heading, *(f"  {line}" for line in lines)):
         screen.say(text)
     return screen.confirm(question)
-
-
-def list_what_runs(project: Project) -> list[str]:
-    """Every command, code file and remote machine that the project's own definitions use."""
-    return [*trust.what_runs(project), *(() if project.bundled else describe_project_hosts(project.target))]
 
 
 def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:

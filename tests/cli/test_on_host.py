@@ -192,15 +192,6 @@ def test_a_machine_that_is_off_is_started(project: Path, server: Server, tmp_pat
     assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
 
 
-def test_a_projects_own_host_is_allowed_first(project: Path, server: Server, tmp_path: Path) -> None:
-    """Its commands run here, and its machine gets the code: nothing happens before it is trusted."""
-    (project / "hosts.yaml").write_text("format: 1\nhosts: {mine: {ssh: there, stop: touch owned}}\n")
-    done = loop("run", "session", "hello", "--target", str(project), "--on", "mine")
-    assert (2, []) == (done.returncode, sessions(project))
-    assert "loop trust" in done.stderr
-    assert 2 == loop("hosts", "setup", "mine", "--target", str(project)).returncode
-
-
 def test_what_a_campaign_keeps_there_is_a_branch_here(tmp_path: Path, server: Server) -> None:
     """With its commit, beside the session; the checkout stays as it is."""
     made = make_project(tmp_path / "slow", SLOW)

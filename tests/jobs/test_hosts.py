@@ -34,14 +34,14 @@ def own(tmp_path: Path) -> Path:
 
 def test_hosts_are_named(own: Path) -> None:
     """By name; with the address and port that ssh is called with, and a price for each kind."""
-    found = ssh.read_hosts(None)
+    found = ssh.read_hosts()
     assert ("me@34.1.2.3", "2222") == (found["l4"].ssh_address, found["l4"].port)
     assert ("h100", "") == (found["h100"].ssh_address, found["h100"].port)
     assert (0.28, "spot") == found["l4"].host.prices.usd_and_terms("spot")  # type: ignore[union-attr]
     assert (3, "on_demand") == found["h100"].host.prices.usd_and_terms(None)  # type: ignore[union-attr]
-    assert found["l4"] == ssh.choose_host(found, "l4")
+    assert found["l4"] == ssh.find_host("l4")
     with pytest.raises(UsageError) as wrong:
-        ssh.choose_host(found, "h10")
+        ssh.find_host("h10")
     assert "did you mean 'h100'?" == wrong.value.hint
 
 
@@ -58,7 +58,7 @@ def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place
     """With file, line and column, and the word that was meant."""
     path = write(tmp_path / ".config" / "loop", f"format: 1\n{text}\n")
     with pytest.raises(DefinitionError) as wrong:
-        ssh.read_hosts(None)
+        ssh.read_hosts()
     assert f"{path}:{place}: " in wrong.value.message
     assert says in wrong.value.message
 
@@ -67,24 +67,8 @@ def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest
     """It names commands that run as its user."""
     monkeypatch.setattr(ssh, "explain_foreign_access", lambda path: f"everybody can write {path}")
     with pytest.raises(UsageError) as wrong:
-        ssh.read_hosts(None)
+        ssh.read_hosts()
     assert f"chmod go-w {own}" == wrong.value.hint
-
-
-def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command, and which of the user's machines it stands in for."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    users, project = tmp_path / "config" / "loop" / "hosts.yaml", tmp_path / "project" / "hosts.yaml"
-    for path, text in ((users, "{ssh: mine}"), (project, "{ssh: theirs, start: go, stop: halt}")):
-        path.parent.mkdir(parents=True, mode=0o700)
-        path.write_text(f"format: 1\nhosts: {{l4: {text}}}\n")
-        path.chmod(0o600)
-    assert [
-        f"host l4: ssh theirs, and there python3, in place of your own l4 of {users}",
-        "host l4: go",
-        "host l4: halt",
-    ] == [*ssh.describe_project_hosts(project.parent)]
-    assert {"l4": "theirs"} == {name: listed.host.ssh for name, listed in ssh.read_hosts(project.parent).items()}
 
 
 FIT = {

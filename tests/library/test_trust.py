@@ -8,15 +8,7 @@ import pytest
 
 from loop.base.errors import PRINTED_REMARKS
 from loop.base.places import JOBS, Project, find_project, state_folder
-from loop.library.trust import (
-    definition_hash,
-    grant,
-    hosts_hash,
-    is_trusted,
-    read_option_files,
-    untrusted_error,
-    what_runs,
-)
+from loop.library.trust import definition_hash, grant, is_trusted, read_option_files, untrusted_error, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
 
@@ -86,19 +78,6 @@ def test_a_project_is_refused_until_it_is_granted(tmp_path: Path) -> None:
     assert (True, False) == (is_trusted(one), is_trusted(two))
     make_granted(tmp_path / "two")
     assert (True, True) == (is_trusted(one), is_trusted(two))
-
-
-def test_machines_are_allowed_with_the_definitions(tmp_path: Path) -> None:
-    """By a hash of their own: where they are not sent, the definitions are the same."""
-    chosen = make_granted(tmp_path / "one")
-    before = definition_hash(chosen)
-    written("hosts.yaml", "format: 1\nhosts: {l4: {ssh: there}}\n")(chosen.target)
-    assert before == definition_hash(chosen)
-    assert not is_trusted(chosen)
-    grant(chosen, before, hosts_hash(chosen))
-    assert is_trusted(chosen)
-    written("hosts.yaml", "format: 1\nhosts: {l4: {ssh: elsewhere}}\n")(chosen.target)
-    assert not is_trusted(chosen)
 
 
 @pytest.mark.parametrize(
