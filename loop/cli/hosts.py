@@ -21,16 +21,16 @@ from loop.base.documents import content_hash, write_atomic
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed, remark_once
 from loop.base.locks import LockHeld, is_locked, locked
-from loop.base.places import PACKAGE, Project, config_folder, find_project, state_folder
+from loop.base.places import PACKAGE, Project, find_project, state_folder
 from loop.base.processes import run, run_to_end
 from loop.cli.command import Command
 from loop.jobs import executor, ssh
 from loop.jobs import folder as job_files
 from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
-from loop.jobs.ssh import Connection, HostEntry, PollResult, SentJob, Unreachable, retry_unreachable
+from loop.jobs.ssh import Connection, Host, PollResult, SentJob, Unreachable, retry_unreachable
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
-from loop.library.hosted import HOSTS_FILE, read_terms
+from loop.library.hosted import read_terms
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
@@ -87,10 +87,10 @@ def follow(
     code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first;
     0 is returned at once if another process follows it, and so will bring back its results. Raises UsageError if
     they are here already."""
-    entry = ssh.find_host(sent.host)
+    machine = ssh.find_host(sent.host)
     with ExitStack() as stack:
         if connection is None:
-            connection = stack.enter_context(Connection(entry))
+            connection = stack.enter_context(Connection(machine))
         if cancel:
             connection.cancel(folder.id)
         try:
@@ -105,8 +105,8 @@ def follow(
         try:
             last_state = _print_output(folder, sent, connection, screen)
         except Stopped:
-            cost = f", and {entry.name} costs {entry.cost_text}" if entry.cost_text else ""
-            screen.say(f"job {folder.id} still runs on {entry.name}{cost}")
+            cost = f", and {machine.name} costs {machine.cost_text}" if machine.cost_text else ""
+            screen.say(f"job {folder.id} still runs on {machine.name}{cost}")
             screen.say(f"  follow it: loop jobs follow {folder.id}")
             screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
             raise
@@ -208,9 +208,9 @@ def keep_or_stop_machine(
     """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
     A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
     sessions of the job. Raises WorkFailed if `stop:` fails, for the machine goes on costing."""
-    entry = connection.entry
-    prices, name = entry.host.prices, entry.name
-    if prices is None and entry.host.stop is None:
+    machine = connection.host
+    prices, name = machine.prices, machine.name
+    if prices is None and machine.stop is None:
         return
     other_jobs = connection.list_running()
     for job, _ in ssh.list_sent_jobs(name):
@@ -240,37 +240,37 @@ def keep_or_stop_machine(
         for line in lines:
             screen.say(f"  {line}")
     if decision == "keep":
-        screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if entry.host.stop else ""))
+        screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if machine.stop else ""))
     else:
-        stop_machine(entry, screen)
+        stop_machine(machine, screen)
 
 
-def stop_machine(entry: HostEntry, screen: Screen) -> None:
+def stop_machine(machine: Host, screen: Screen) -> None:
     """Run the machine's `stop:` command; without one, only say so. Raises WorkFailed if it fails."""
-    stop = entry.host.stop
+    stop = machine.stop
     if stop is None:
-        screen.say(f"{entry.name} goes on costing money: {entry.path} has no `stop:` for it; stop it yourself")
+        screen.say(f"{machine.name} goes on costing money: hosts.yaml has no `stop:` for it; stop it yourself")
         return
-    screen.say(f"stopping {entry.name}: {stop}")
+    screen.say(f"stopping {machine.name}: {stop}")
     try:
-        run_machine_command(stop, entry)
+        run_machine_command(stop, machine)
     except LoopError as error:
-        raise WorkFailed(warn_of_cost(entry, error.message), f"stop it yourself: {stop}") from error
-    screen.say(f"{entry.name} is stopped")
+        raise WorkFailed(warn_of_cost(machine, error.message), f"stop it yourself: {stop}") from error
+    screen.say(f"{machine.name} is stopped")
 
 
-def warn_of_cost(entry: HostEntry, why: str) -> str:
+def warn_of_cost(machine: Host, why: str) -> str:
     """The error message for a machine that should be stopped and still runs. `why`: the reason."""
-    return f"{entry.name} STILL RUNS AND COSTS {entry.cost_text or 'money'}: {why}"
+    return f"{machine.name} STILL RUNS AND COSTS {machine.cost_text or 'money'}: {why}"
 
 
-def run_machine_command(command: str, entry: HostEntry) -> None:
+def run_machine_command(command: str, machine: Host) -> None:
     """Run a machine's `start:` or `stop:` command here, for it may be off. Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not completed.succeeded:
         lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
         reason = lines[-1] if lines else completed.ending
-        raise WorkFailed(f"{entry.path}: `{command}` failed: {reason[:300]}", hint="run it yourself")
+        raise WorkFailed(f"{ssh.hosts_path()}: `{command}` failed: {reason[:300]}", hint="run it yourself")
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
@@ -287,24 +287,24 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if trust.read_origin(project.target):
         hint = "loop targets inspect TASK"
         raise UsageError("--on: a task of another format is judged here only", hint)
-    entry = ssh.find_host(str(values["on"]))
+    machine = ssh.find_host(str(values["on"]))
     if values.get("resume"):  # The other machine trusts what is allowed here.
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
     shipment = _Shipment.from_project(project, resumed)
-    if unfetched := unfetched_job(entry, project.sessions, shipment.tree, resumed):
+    if unfetched := unfetched_job(machine, project.sessions, shipment.tree, resumed):
         folder, sent = unfetched
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
-            raise ssh.tree_in_use_error(entry.name, folder.id)
-        screen.say(f"job {folder.id} has not been brought back from {entry.name} yet")
+            raise ssh.tree_in_use_error(machine.name, folder.id)
+        screen.say(f"job {folder.id} has not been brought back from {machine.name} yet")
         return follow(folder, sent, screen)
     lock_folder = state_folder() / "trees"
     lock_folder.mkdir(parents=True, exist_ok=True)
-    with connection_to(entry, screen) as connection:
+    with connection_to(machine, screen) as connection:
         # Two commands must not send the same project to one machine at a time.
-        with locked(lock_folder / f"{entry.name}-{shipment.tree}"):
+        with locked(lock_folder / f"{machine.name}-{shipment.tree}"):
             folder, sent = _send_job(command, values, shipment, connection, keep_until)
-        screen.say(f"on {entry.name}: job {folder.id}")
+        screen.say(f"on {machine.name}: job {folder.id}")
         return follow(folder, sent, screen, connection)
 
 
@@ -361,7 +361,7 @@ def _send_job(
     trusted = () if shipment.target is None else (trust.definition_hash(project),)
     if shipment.resumed:
         trusted = *trusted, trust.digest_of(trust.session_commands(shipment.resumed.head()))
-    folder, gpus = create_job(job), connection.entry.host.gpus
+    folder, gpus = create_job(job), connection.host.gpus
     with locked(folder.path / job_files.LOCK):  # Nobody follows it before it is there.
         write_sealed(folder.path / job_files.SENT, sent)
         retry_unreachable(lambda: connection.submit(folder, trusted, gpus))
@@ -369,12 +369,12 @@ def _send_job(
 
 
 def unfetched_job(
-    entry: HostEntry, root: Path, tree: str, resumed: SessionFolder | None
+    machine: Host, root: Path, tree: str, resumed: SessionFolder | None
 ) -> tuple[JobFolder, SentJob] | None:
     """A job on a machine whose results must be fetched before another is sent, and where it was sent; else None.
     It has the same checkout (`tree`), whose branches would be lost; or, if a session is resumed, the same folder
     of sessions (`root`)."""
-    for folder, sent in ssh.list_sent_jobs(entry.name):
+    for folder, sent in ssh.list_sent_jobs(machine.name):
         has_branches = bool(sent.root) and sent.tree == tree
         if has_branches or (resumed is not None and sent.sessions == str(root)):
             return folder, sent
@@ -382,16 +382,16 @@ def unfetched_job(
 
 
 @contextlib.contextmanager
-def connection_to(entry: HostEntry, screen: Screen) -> Iterator[Connection]:
+def connection_to(machine: Host, screen: Screen) -> Iterator[Connection]:
     """An open connection to a machine. One that does not answer is started first, if it has a `start:`."""
-    with Connection(entry) as connection:
+    with Connection(machine) as connection:
         try:
             connection.connect()
         except Unreachable:
-            if entry.host.start is None:
+            if machine.start is None:
                 raise
-            screen.say(f"{entry.name} does not answer; starting it: {entry.host.start}")
-            run_machine_command(entry.host.start, entry)
+            screen.say(f"{machine.name} does not answer; starting it: {machine.start}")
+            run_machine_command(machine.start, machine)
             retry_unreachable(connection.connect, START_LIMIT_S, screen.status)
         yield connection
 
@@ -452,26 +452,8 @@ class _Shipment:
         return sorted(name for name in names if ssh.SESSION_NAME.fullmatch(name))
 
 
-class JobAnswer(Printed):
-    """What `loop job run --json` prints."""
-
-    job: JobRun
-
-    def show(self, screen: Screen) -> None:
-        """Print the job's id and state."""
-        screen.say(f"job {self.job.id} {self.job.state}")
-
-
-def run_job(folder: Path) -> tuple[JobAnswer, int]:
-    """Run the job in a folder, unless it has ended before. Returns it, and its exit code: 128 + N after signal N,
-    as in a shell."""
-    job = JobFolder(folder.absolute())
-    code = executor.run_job(job)  # -N after signal N.
-    return JobAnswer(job=job.run_record), code if code >= 0 else 128 - code
-
-
 class JobList(Printed):
-    """This user's jobs on this machine, oldest first."""
+    """Jobs of this user on this machine, oldest first."""
 
     schema_version: int = 2
     jobs: tuple[JobRun, ...]
@@ -487,6 +469,14 @@ class JobList(Printed):
             place = job.host if job.device == "cpu" else f"{job.device}, {job.host}"
             rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}"))
         screen.table(("job", "state", "work", "where", "s"), rows, wrap=2)
+
+
+def run_job(folder: Path) -> tuple[JobList, int]:
+    """Run the job in a folder, unless it has ended before. Returns it, and its exit code: 128 + N after signal N,
+    as in a shell."""
+    job = JobFolder(folder.absolute())
+    code = executor.run_job(job)  # -N after signal N.
+    return JobList(jobs=(job.run_record,)), code if code >= 0 else 128 - code
 
 
 def list_jobs(limit: int) -> JobList:
@@ -506,21 +496,19 @@ class HostRow(Model):
     name: str
     ssh: str
     usd_per_hour: HourPrices | None
-    file: str
     jobs: tuple[str, ...]
     """Ids of jobs whose results are still on that machine."""
     lacks: tuple[str, ...] = ()
     """What the machine lacks, with the remedy; filled by `loop hosts setup` only."""
 
     @classmethod
-    def from_entry(cls, entry: HostEntry, lacks: tuple[str, ...] = ()) -> "HostRow":
+    def from_host(cls, machine: Host, lacks: tuple[str, ...] = ()) -> "HostRow":
         """A machine of hosts.yaml, with its jobs. `lacks`: what `set_up` missed on it, a line each."""
         return cls(
-            name=entry.name,
-            ssh=entry.host.ssh,
-            usd_per_hour=entry.host.prices,
-            file=str(entry.path),
-            jobs=tuple(folder.id for folder, _ in ssh.list_sent_jobs(entry.name)),
+            name=machine.name,
+            ssh=machine.ssh,
+            usd_per_hour=machine.prices,
+            jobs=tuple(folder.id for folder, _ in ssh.list_sent_jobs(machine.name)),
             lacks=lacks,
         )
 
@@ -534,25 +522,25 @@ class HostList(Printed):
         """Print a table with a row each."""
         if not self.hosts:
             example = "format: 1, hosts: {gpu: {ssh: me@ADDRESS}}"
-            screen.say(f"no hosts; write {config_folder() / HOSTS_FILE}: {example}")
+            screen.say(f"no hosts; write {ssh.hosts_path()}: {example}")
             return
         rows = []
         for row in self.hosts:
             price = say.usd(row.usd_per_hour.usd_and_terms(None)[0]) if row.usd_per_hour else "?"
-            rows.append((row.name, row.ssh, price, ", ".join(row.jobs) or "-", row.file))
-        screen.table(("host", "ssh", "an hour at most", "jobs there", "file"), rows)
+            rows.append((row.name, row.ssh, price, ", ".join(row.jobs) or "-"))
+        screen.table(("host", "ssh", "an hour at most", "jobs there"), rows)
 
 
 def list_hosts() -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    return HostList(hosts=tuple(map(HostRow.from_entry, ssh.read_hosts().values())))
+    return HostList(hosts=tuple(map(HostRow.from_host, ssh.read_hosts().values())))
 
 
 def set_up(host: str, screen: Screen) -> HostList:
     """Install this `loop` on a machine, and print what it lacks. Raises UsageError if it lacks what `loop` needs,
     or if a job runs there."""
-    entry = ssh.find_host(host)
-    with connection_to(entry, screen) as connection:
+    machine = ssh.find_host(host)
+    with connection_to(machine, screen) as connection:
         facts = ssh.ask_facts(connection)
         ssh.refuse_unfit_machine(connection, facts)
         if running := connection.list_running():
@@ -569,13 +557,13 @@ def set_up(host: str, screen: Screen) -> HostList:
     gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
     screen.say(f"{host}: ready, with {torch} and {gpus}")
     screen.say(f"  next: loop run session --on {host}")
-    return HostList(hosts=(HostRow.from_entry(entry, lacks),))
+    return HostList(hosts=(HostRow.from_host(machine, lacks),))
 
 
 def stop(host: str, screen: Screen) -> HostList:
     """Run a machine's `stop:` command. Raises WorkFailed if it still runs."""
-    entry = ssh.find_host(host)
-    if entry.host.stop is None:
-        raise WorkFailed(warn_of_cost(entry, f"{entry.path} has no `stop:` for it"), "stop it yourself")
-    stop_machine(entry, screen)
-    return HostList(hosts=(HostRow.from_entry(entry),))
+    machine = ssh.find_host(host)
+    if machine.stop is None:
+        raise WorkFailed(warn_of_cost(machine, f"{ssh.hosts_path()} has no `stop:` for it"), "stop it yourself")
+    stop_machine(machine, screen)
+    return HostList(hosts=(HostRow.from_host(machine),))

@@ -59,8 +59,10 @@ def _validate_address(text: object) -> object:
 
 
 class Host(Model):
-    """One machine of `hosts.yaml`."""
+    """One machine of the user's `hosts.yaml`."""
 
+    name: str = ""
+    """Its key in the file, which `--on` takes: `read_hosts` sets it."""
     ssh: Annotated[str, BeforeValidator(_validate_address)]
     """`[user@]address[:port]`, or a name of `~/.ssh/config`."""
     python: Text = "python3"
@@ -80,6 +82,27 @@ class Host(Model):
         price = self.usd_per_hour
         return HourPrices(on_demand=price, spot=price) if isinstance(price, float | int) else price
 
+    @property
+    def cost_text(self) -> str:
+        """`$0.70 an hour`, by the higher of its prices; empty without a price."""
+        prices = self.prices
+        return f"${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else ""
+
+    @property
+    def rsync_address(self) -> str:
+        """The address as rsync takes it: brackets around an IPv6 address, no port."""
+        return ADDRESS.sub(r"\g<to>", self.ssh)
+
+    @property
+    def ssh_address(self) -> str:
+        """The address as ssh takes it: no brackets, no port."""
+        return self.rsync_address.replace("[", "").replace("]", "")
+
+    @property
+    def port(self) -> str:
+        """The port as text; empty if ssh's own configuration decides."""
+        return ADDRESS.sub(lambda match: match["port"] or "", self.ssh)
+
 
 class Hosts(Model):
     """The content of `hosts.yaml`."""
@@ -90,54 +113,30 @@ class Hosts(Model):
     """The machines, by the name that `--on` takes."""
 
 
-@dataclass(frozen=True)
-class HostEntry:
-    """A machine with its name and the file that lists it."""
-
-    name: str
-    host: Host
-    path: Path
-
-    @property
-    def cost_text(self) -> str:
-        """`$0.70 an hour`, by the higher of its prices; empty without a price."""
-        prices = self.host.prices
-        return f"${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else ""
-
-    @property
-    def rsync_address(self) -> str:
-        """The address as rsync takes it: brackets around an IPv6 address, no port."""
-        return ADDRESS.sub(r"\g<to>", self.host.ssh)
-
-    @property
-    def ssh_address(self) -> str:
-        """The address as ssh takes it: no brackets, no port."""
-        return self.rsync_address.replace("[", "").replace("]", "")
-
-    @property
-    def port(self) -> str:
-        """The port as text; empty if ssh's own configuration decides."""
-        return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh)
+def hosts_path() -> Path:
+    """The user's own `hosts.yaml`, which need not exist."""
+    return config_folder() / HOSTS_FILE
 
 
-def read_hosts() -> dict[str, HostEntry]:
-    """All machines of the user's `hosts.yaml`, by name; empty without the file. Raises DefinitionError with file
-    and line; UsageError if other users can change the file, because it names commands."""
-    path = config_folder() / HOSTS_FILE
+def read_hosts() -> dict[str, Host]:
+    """All machines of `hosts.yaml`, by name; empty without the file. Raises DefinitionError with file and line;
+    UsageError if other users can change the file, because it names commands."""
+    path = hosts_path()
     if not path.is_file():
         return {}
     if why := explain_foreign_access(path):
         raise UsageError(f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}")
-    return {name: HostEntry(name, host, path) for name, host in read_file(path, Hosts).value.hosts.items()}
+    hosts = read_file(path, Hosts).value.hosts
+    return {name: host.model_copy(update={"name": name}) for name, host in hosts.items()}
 
 
-def find_host(name: str) -> HostEntry:
+def find_host(name: str) -> Host:
     """The machine of this name. Raises UsageError if there is none, and as `read_hosts`."""
     entries = read_hosts()
     if name in entries:
         return entries[name]
     if not entries:
-        hint = f"write one: {config_folder() / HOSTS_FILE}"
+        hint = f"write one: {hosts_path()}"
         raise UsageError(f"no host {name!r}: there is no {HOSTS_FILE}", hint=hint)
     hint = did_you_mean(name, [*entries]) or f"known: {', '.join(entries)}"
     raise UsageError(f"no host {name!r}", hint=hint)
@@ -327,9 +326,9 @@ def tree_in_use_error(host: str, job: str) -> LockHeld:
 class Connection:
     """An ssh connection to a machine, which the first call opens. As a context manager it ends its ssh process."""
 
-    def __init__(self, entry: HostEntry) -> None:
-        self.entry = entry
-        self.name = entry.name
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.name = host.name
         self._master: subprocess.Popen[bytes] | None = None
         self._temporary_folders = contextlib.ExitStack()
         # In /tmp, because the path of a socket may have 108 bytes.
@@ -347,14 +346,14 @@ class Connection:
     @property
     def ssh_command(self) -> str:
         """The command with which a person reaches this machine, such as `ssh -p 2222 me@there`."""
-        port = ["-p", self.entry.port] if self.entry.port else []
-        return shlex.join(["ssh", *port, self.entry.ssh_address])
+        port = ["-p", self.host.port] if self.host.port else []
+        return shlex.join(["ssh", *port, self.host.ssh_address])
 
     @property
     def _ssh(self) -> list[str]:
         """Command line of ssh for this machine, without the address."""
         options = [word for option in OPTIONS for word in ("-o", option)]
-        options += ["-p", self.entry.port] if self.entry.port else []
+        options += ["-p", self.host.port] if self.host.port else []
         program = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
         return [*program, "-T", *options, "-S", str(self._socket)]
 
@@ -364,7 +363,7 @@ class Connection:
             return
         self.disconnect()
         with tempfile.TemporaryFile() as errors:
-            self._master = _start_child([*self._ssh, "-M", "-N", self.entry.ssh_address], stderr=errors)
+            self._master = _start_child([*self._ssh, "-M", "-N", self.host.ssh_address], stderr=errors)
             end = time.monotonic() + ANSWER_LIMIT_S
             while self._master.poll() is None and time.monotonic() < end:
                 if self._socket.exists():
@@ -387,7 +386,7 @@ class Connection:
         Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails."""
         # Without the first marker the script never began; without the last the answer was cut off.
         stdin = b"echo " + BEGIN_MARKER + script.encode() + b"\necho " + END_MARKER
-        command = [*self._ssh, self.entry.ssh_address, "exec sh -s"]
+        command = [*self._ssh, self.host.ssh_address, "exec sh -s"]
         code, out, errors = self._run_program(command, limit_s, stdin)
         _, marker, answer = out.partition(BEGIN_MARKER)
         if not marker or code == 255:  # ssh's own exit code for a lost connection.
@@ -407,7 +406,7 @@ class Connection:
             return  # `root` need not exist.
         options = ["--files-from=-", "--from0"]
         options += [f"--link-dest={link_folder}"] if link_folder else []
-        destination = f"{self.entry.rsync_address}:{remote_folder}/"
+        destination = f"{self.host.rsync_address}:{remote_folder}/"
         self._rsync([*options, f"{root}/", destination], stdin)
 
     def fetch(
@@ -420,7 +419,7 @@ class Connection:
         options += [f"--exclude=/{name}" for name in excluded]
         for name in included:
             options += [f"--include=/{name}", f"--include=/{name}/**"]
-        self._rsync([*options, "--exclude=*", f"{self.entry.rsync_address}:{source}/", f"{folder}/"], b"")
+        self._rsync([*options, "--exclude=*", f"{self.host.rsync_address}:{source}/", f"{folder}/"], b"")
 
     def _rsync(self, arguments: Sequence[str], stdin: bytes) -> None:
         """Run rsync with these arguments. Raises the error of `_make_error` if it fails."""
@@ -466,7 +465,7 @@ class Connection:
                     ssh=self.ssh_command,
                     address=self.ssh_command.removeprefix("ssh "),
                     name=self.name,
-                    path=self.entry.path,
+                    path=hosts_path(),
                 )
                 return UsageError(f"{message}: {why}", hint)
         return Unreachable(f"{message}: {last or 'the connection was cut'}", self._check_hint)
@@ -518,11 +517,11 @@ class Connection:
         names = [path.relative_to(folder.path).as_posix() for path in paths]
         names = [name for name in names if name != job_files.LOCK]
         self.send(folder.path, names, f"{LOOP_FOLDER}/jobs/{folder.id}")
-        sent, entry = read_sent(folder), self.entry
+        sent = read_sent(folder)
         target, tree = (sent.project, sent.tree) if sent else (None, "-")
         # The price is as old as the file that states it.
-        as_of = datetime.datetime.fromtimestamp(job_files.modified_at(entry.path), datetime.UTC).date()
-        sender = Sender(name=self.name, target=target, prices=entry.host.prices, as_of=as_of, trusted=trusted)
+        as_of = datetime.datetime.fromtimestamp(job_files.modified_at(hosts_path()), datetime.UTC).date()
+        sender = Sender(name=self.name, target=target, prices=self.host.prices, as_of=as_of, trusted=trusted)
         variables = {SENDER_VARIABLE: sender.to_json_text()}
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
@@ -570,7 +569,7 @@ class Connection:
         excluded = [f"{job_files.RESULTS}/{name}" for name in past]
         source, limit = f"{LOOP_FOLDER}/jobs/{folder.id}", MAX_FILE_BYTES
         self.fetch(source, folder.path, max_bytes=limit, included=files, excluded=excluded)
-        prices = self.entry.host.prices
+        prices = self.host.prices
         # Terms: whether the machine runs on demand or as a spot machine.
         _, terms = read_terms(read_text(folder.path / TERMS_FILE))
         price = prices.usd_and_terms(terms)[0] if prices else None
@@ -658,13 +657,13 @@ def ask_facts(connection: Connection) -> dict[str, str]:
 
 def _quote_python(connection: Connection) -> str:
     """The interpreter of `hosts.yaml`, quoted for a shell; `~` means the home there."""
-    path = connection.entry.host.python
+    path = connection.host.python
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
 def refuse_unfit_machine(connection: Connection, facts: Mapping[str, str]) -> None:
     """Raise UsageError for the first missing requirement without which `loop` cannot run there."""
-    python, version, setting = connection.entry.host.python, facts["python"], f"python: in {connection.entry.path}"
+    python, version, setting = connection.host.python, facts["python"], f"python: in {hosts_path()}"
     version_numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     free_gb, needed_gb = int(facts["free_kb"] or 0) / 1e6, NEEDED_GB_BY_TORCH[bool(facts["torch"])]
     install = f"{connection.ssh_command} 'sudo apt-get install -y {{}}'"
@@ -691,10 +690,10 @@ def list_missing_tools(connection: Connection, facts: Mapping[str, str]) -> Iter
         yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
     if facts["gpus"] and not facts["nvcc"]:
         yield "no nvcc: CUDA kernels cannot be built; install the CUDA toolkit there"
-    if connection.entry.host.gpus is not None and not facts["gpus"]:
+    if connection.host.gpus is not None and not facts["gpus"]:
         yield "no NVIDIA driver answers: nvidia-smi names no GPU; install the driver there"
     if not facts["torch"]:
-        yield f"no torch for `{connection.entry.host.python}`: it is downloaded into loop's own environment"
+        yield f"no torch for `{connection.host.python}`: it is downloaded into loop's own environment"
 
 
 INSTALL_SCRIPT = """
@@ -850,7 +849,7 @@ def check() -> None:
     _choose_hosts()
 
 
-def _choose_hosts() -> list[HostEntry]:
+def _choose_hosts() -> list[Host]:
     """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
     names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*read_hosts()]
     if not names:
@@ -863,23 +862,23 @@ def slots(width: int) -> list[Slot]:
     answer or has a full disk; raises MachineFailure if all are skipped."""
     usable: list[Slot] = []
     failures: list[MachineFailure] = []
-    for entry in _choose_hosts():
+    for machine in _choose_hosts():
         if len(usable) == width:
             break
         try:
-            with Connection(entry) as connection:
+            with Connection(machine) as connection:
                 _, free_kb = connection.check_ready()
                 if free_kb << 10 < MIN_FREE_BYTES:
                     raise connection.disk_full_error()
         except MachineFailure as error:
             failures.append(error)
             continue
-        gpus = entry.host.gpus or (None,)
-        usable += [SshSlot(entry, gpu) for gpu in gpus[: width - len(usable)]]
-        if entry.host.stop or entry.cost_text:
-            cost = f", and costs {entry.cost_text}" if entry.cost_text else ""
-            advice = f"loop hosts stop {entry.name}" if entry.host.stop else "stop it yourself"
-            remark_once(f"{entry.name} goes on running when all is over{cost}; then: {advice}")
+        gpus = machine.gpus or (None,)
+        usable += [SshSlot(machine, gpu) for gpu in gpus[: width - len(usable)]]
+        if machine.stop or machine.cost_text:
+            cost = f", and costs {machine.cost_text}" if machine.cost_text else ""
+            advice = f"loop hosts stop {machine.name}" if machine.stop else "stop it yourself"
+            remark_once(f"{machine.name} goes on running when all is over{cost}; then: {advice}")
     if failures and not usable:
         raise failures[0]
     for failure in failures:
@@ -890,7 +889,7 @@ def slots(width: int) -> list[Slot]:
 class SshSlot(Slot):
     """One GPU of a machine, over its own connection. `number`: GPU index; None: any GPU."""
 
-    def __init__(self, host: HostEntry, number: int | None = None) -> None:
+    def __init__(self, host: Host, number: int | None = None) -> None:
         self.host, self.connection = host.name, Connection(host)
         self.gpus = None if number is None else (number,)
         self.stale_jobs: set[str] = set()

@@ -16,7 +16,7 @@ from loop.cli import hosts
 from loop.cli.hosts import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import ssh as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
-from loop.jobs.ssh import Connection, Host, HostEntry, PollResult, SentJob, Unreachable, tree_in_use_error
+from loop.jobs.ssh import Connection, Host, PollResult, SentJob, Unreachable, tree_in_use_error
 from loop.model import change
 from loop.model.campaign import Campaign
 from loop.model.record import JobRun
@@ -140,8 +140,8 @@ class Idle:
     queued: tuple[str, ...] = ()
     """Jobs that begin there."""
 
-    def __init__(self, entry: HostEntry) -> None:
-        self.entry = entry
+    def __init__(self, host: Host) -> None:
+        self.host = host
 
     def list_running(self) -> list[str]:
         return []
@@ -160,11 +160,9 @@ def make(folder: Path, name: str) -> JobFolder:
     return job
 
 
-def make_host(folder: Path) -> HostEntry:
+def make_host(folder: Path) -> Host:
     """A machine that costs money until it is stopped."""
-    return HostEntry(
-        "l4", Host(ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped"), folder / "hosts.yaml"
-    )
+    return Host(name="l4", ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped")
 
 
 def stopped(folder: Path, job: JobFolder, keep_until: float | None = None, *queued: str) -> bool:
@@ -216,7 +214,7 @@ def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     """Loudly, and by the exit code; the job is back all the same."""
     job, seen = make(tmp_path, "back"), PollResult("done", 0, b"", b"", has_more=False, is_gone=True)
     host = make_host(tmp_path)
-    broken = HostEntry("l4", host.host.model_copy(update={"stop": "false"}), host.path)
+    broken = host.model_copy(update={"stop": "false"})
     assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), seen, Screen())
     assert ([], True) == (
         [*noted.list_sent_jobs()],

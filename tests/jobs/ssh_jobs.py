@@ -2,19 +2,18 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from loop.jobs.executor import Executor
 from loop.jobs.folder import Job, JobFolder, create_job
-from loop.jobs.ssh import Host, HostEntry, SshSlot
+from loop.jobs.ssh import Host, SshSlot
 from loop.model.record import State
 
-HOST = HostEntry("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
+HOST = Host(name="l4", ssh="there", gpus=(0, 1), usd_per_hour=0.7)
 QUICK = ("patterns", "schema", "pattern")  # A command that prints a page and ends.
 LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')  # One that goes on until it is ended.
 
 
-def opened(*hosts: HostEntry) -> Executor:
+def opened(*hosts: Host) -> Executor:
     """An executor with a slot on each machine."""
     return Executor([SshSlot(host) for host in hosts])
 

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.errors import DefinitionError, UsageError
 from loop.jobs import ssh
-from loop.jobs.ssh import Connection, Host, HostEntry
+from loop.jobs.ssh import Connection, Host
 
 TEXT = """format: 1
 hosts:
@@ -37,8 +37,8 @@ def test_hosts_are_named(own: Path) -> None:
     found = ssh.read_hosts()
     assert ("me@34.1.2.3", "2222") == (found["l4"].ssh_address, found["l4"].port)
     assert ("h100", "") == (found["h100"].ssh_address, found["h100"].port)
-    assert (0.28, "spot") == found["l4"].host.prices.usd_and_terms("spot")  # type: ignore[union-attr]
-    assert (3, "on_demand") == found["h100"].host.prices.usd_and_terms(None)  # type: ignore[union-attr]
+    assert (0.28, "spot") == found["l4"].prices.usd_and_terms("spot")  # type: ignore[union-attr]
+    assert (3, "on_demand") == found["h100"].prices.usd_and_terms(None)  # type: ignore[union-attr]
     assert found["l4"] == ssh.find_host("l4")
     with pytest.raises(UsageError) as wrong:
         ssh.find_host("h10")
@@ -79,7 +79,7 @@ FIT = {
 
 def connection(**fields: object) -> Connection:
     """A machine that nobody talks to."""
-    return Connection(HostEntry("l4", Host.model_validate({"ssh": "me@there", **fields}), Path("hosts.yaml")))
+    return Connection(Host.model_validate({"name": "l4", "ssh": "me@there", **fields}))
 
 
 def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "says", "mend"),
     [
-        ({"python": ""}, "l4 has no `python3`", "python: in hosts.yaml"),
-        ({"python": "3.9.2"}, "Python 3.9.2 as `python3`; loop needs 3.11 or newer", "python: in hosts.yaml"),
+        ({"python": ""}, "l4 has no `python3`", "python: in "),
+        ({"python": "3.9.2"}, "Python 3.9.2 as `python3`; loop needs 3.11 or newer", "python: in "),
         ({"rsync": ""}, "l4 has no rsync", "ssh me@there 'sudo apt-get install -y rsync'"),
         ({"venv": ""}, "that makes no environments", "install -y python3-venv"),
         ({"free_kb": "100000"}, "l4 has 0.1 GB free", "du -xh"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import MachineFailure, UsageError
-from loop.jobs.ssh import Connection, Host, HostEntry, Unreachable
+from loop.jobs.ssh import Connection, Host, Unreachable, hosts_path
 from tests.jobs.sshd import Server, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
@@ -27,7 +27,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def there(machine: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """A connection to it."""
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
-    with Connection(HostEntry("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+    with Connection(Host(name="l4", ssh="there")) as connection:
         yield connection
 
 
@@ -40,7 +40,7 @@ def test_the_users_own_configuration_does_not_take_the_master_away(
         f"{machine.client.read_text()}  ControlMaster auto\n  ControlPersist 10m\n  RemoteCommand true\n"
     )
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {own}")
-    with Connection(HostEntry("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+    with Connection(Host(name="l4", ssh="there")) as connection:
         assert b"ours\n" == connection.run_script("echo ours")
         assert connection._master is not None
         assert connection._master.poll() is None
@@ -65,7 +65,7 @@ def test_what_a_person_has_to_mend_is_said(tmp_path: Path, monkeypatch: pytest.M
         "changed": ("its host key has changed", "ssh-keygen"),
         "unknown": ("its host key is not known here", "accept it: ssh there true"),
         "refused": ("it takes none of your keys", "ssh-copy-id there"),
-        "nowhere": ("no such address", "mend `ssh:` of l4 in hosts.yaml"),
+        "nowhere": ("no such address", f"mend `ssh:` of l4 in {hosts_path()}"),
     }
     with Server(tmp_path / "machine") as server:
         if change == "changed":
@@ -78,10 +78,7 @@ def test_what_a_person_has_to_mend_is_said(tmp_path: Path, monkeypatch: pytest.M
             (server.folder / "authorized").write_text("")
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
         address = "no-such-name.invalid" if change == "nowhere" else "there"
-        with (
-            Connection(HostEntry("l4", Host(ssh=address), Path("hosts.yaml"))) as connection,
-            pytest.raises(UsageError) as wrong,
-        ):
+        with Connection(Host(name="l4", ssh=address)) as connection, pytest.raises(UsageError) as wrong:
             connection.run_script("true")
     assert says[change][0] in wrong.value.message
     assert says[change][1] in (wrong.value.hint or "")
@@ -129,7 +126,7 @@ def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machin
 def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The master ends with its connection."""
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
-    with Connection(HostEntry("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+    with Connection(Host(name="l4", ssh="there")) as connection:
         connection.run_script("true")
         master = connection._master
         assert master is not None

@@ -12,7 +12,7 @@ from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import run_all
 from loop.jobs.folder import HEARTBEAT, RUNNER, Job, JobFolder, content_hashes, create_job
-from loop.jobs.ssh import Connection, Host, HostEntry
+from loop.jobs.ssh import Connection, Host
 from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
@@ -129,7 +129,7 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         config = tmp_path / "ssh_config"
         config.write_text(machine.called("first") + second.called("second"))
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {config}")
-        hosts = [HostEntry(name, Host(ssh=name), Path("hosts.yaml")) for name in ("first", "second")]
+        hosts = [Host(name=name, ssh=name) for name in ("first", "second")]
         executor, jobs = opened(*hosts), [make(f"two{number}", *QUICK) for number in range(4)]
         both = [make("one", *LONG), make("other", *LONG)]
         for job in both:

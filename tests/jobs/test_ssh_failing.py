@@ -14,7 +14,7 @@ from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
-from loop.jobs.ssh import Connection, HostEntry, PollResult, SshSlot, Unreachable
+from loop.jobs.ssh import Connection, PollResult, SshSlot, Unreachable
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project
@@ -103,8 +103,7 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
         return "/home/me", 1000 if there.name == "full" else 10**6
 
     monkeypatch.setattr(Connection, "check_ready", ready)
-    costs = HOST.host.model_copy(update={"stop": "true"})
-    hosts = [HostEntry(name, costs, HOST.path) for name in ("off", "full", "on")]
+    hosts = [HOST.model_copy(update={"stop": "true", "name": name}) for name in ("off", "full", "on")]
     monkeypatch.setattr(ssh, "_choose_hosts", lambda: hosts)
     assert ["on", "on"] == [slot.host for slot in ssh.slots(4)]
     assert "on goes on running when all is over, and costs $0.70 an hour; then: loop" in capsys.readouterr().err
