@@ -251,13 +251,10 @@ def jobs_folder() -> Path:
     return state_folder() / JOBS
 
 
-def create_job(
-    job: Job, source: Path | None = None, files: Iterable[Path] = (), *, parent: Path | None = None
-) -> JobFolder:
+def create_job(job: Job, source: Path | None = None, files: Iterable[Path] = ()) -> JobFolder:
     """Create a job's folder with copies of `files`, which lie below `source`, in `src/`. An existing job stays
-    unchanged, so that a job whose id is a hash finds its earlier result. `parent`: folder of the job's folder;
-    None: the folder of all jobs."""
-    folder = JobFolder((parent or jobs_folder()) / job.id)
+    unchanged, so that a job whose id is a hash finds its earlier result."""
+    folder = JobFolder(jobs_folder() / job.id)
     if (folder.path / TASK).is_file():
         return folder
     (folder.path / SOURCES).mkdir(parents=True, exist_ok=True)

@@ -98,7 +98,8 @@ class Choices:
 
     def add_arguments(self, function: Any, *, bound: bool = False) -> Call:
         """Add the parameters of a function, or of a class's constructor. Returns the arguments of a call, as
-        (keyword or empty, text). `bound`: skip the parameter `self`."""
+        (keyword or empty, text). `bound`: skip the parameter `self`. A function without a signature takes tensors
+        by place, as `likes` has them, then `values` by name."""
         call: Call = []
         reads = reads_of(function)
         for parameter in parameters(function)[1 if bound else 0 :]:
@@ -109,12 +110,7 @@ class Choices:
             if text is not None:
                 is_positional = parameter.kind is Parameter.POSITIONAL_ONLY
                 call.append(("" if is_positional else parameter.name, text))
-        return call
-
-    def add_options(self) -> Call:
-        """The call of a function without a signature: tensors by `--like`, then `--set` by name."""
-        call: Call = []
-        for path in (*self.likes, *self.values):
+        for path in () if bound or self.is_constructor or self.names else (*self.likes, *self.values):
             text = self.add(path, None, Parameter.empty, {}) or ""
             call.append(("" if path in self.likes else path, text))
         return call
@@ -134,17 +130,18 @@ class Choices:
             if isinstance(value, bool | int | float):
                 return self._add_choices(path, [self._attribute(path, value)])
             return repr(tuple(value) if isinstance(value, list) else value)
-        # A part of it is given: `config.eps` of `config`.
-        has_given_part = any(other.startswith(f"{path}.") for other in (*self.likes, *self.values))
-        if not has_given_part and default is not Parameter.empty:
+        # Parts of it that are given: `eps` of `config`, by `config.eps`.
+        options = [other for other in (*self.likes, *self.values) if other.startswith(f"{path}.")]
+        given = [option.removeprefix(f"{path}.").partition(".")[0] for option in options]
+        if not given and default is not Parameter.empty:
             return self._add_default(path, kind, default)
         # No tensor: the code reads a key from it, or an attribute that tensors lack.
         parts = reads.get(name, {})
         is_object = any(is_key or not hasattr(torch.Tensor, part) for part, is_key in parts.items())
         if kind == "class":
             return self._add_class(path, owner, reads)
-        if has_given_part or (not kind and (is_object or CONFIG.fullmatch(name))):
-            return self._add_object(path, parts)
+        if given or (not kind and (is_object or CONFIG.fullmatch(name))):
+            return self._add_object(path, parts, given)
         choices = self._value_choices(path, kind)
         if not choices:
             self.missing.append(path)
@@ -195,15 +192,10 @@ class Choices:
             arguments += [] if text is None else [f"{part.name}={text}"]  # None: left at its default.
         return f"{name}({', '.join(arguments)})"
 
-    def _add_object(self, path: str, parts: Mapping[str, bool]) -> str:
-        """Add a parameter that is an object, or a dict, of an unknown class, with the `parts` that
-        the code reads from it, and those that options give. Returns an expression that makes it, or
-        ""."""
-        given_parts = []
-        for option in (*self.likes, *self.values):
-            if option.startswith(f"{path}."):
-                given_parts.append(option.removeprefix(f"{path}.").partition(".")[0])
-        names = dict.fromkeys((*sorted(parts, key=parts.__getitem__), *sorted(given_parts)))
+    def _add_object(self, path: str, parts: Mapping[str, bool], given: Sequence[str]) -> str:
+        """Add a parameter that is an object, or a dict, of an unknown class, with the `parts` that the code reads
+        from it, and those that options give. Returns an expression that makes it; empty without any part."""
+        names = dict.fromkeys((*sorted(parts, key=parts.__getitem__), *sorted(given)))
         if not names:
             self.missing.append(path)
             return ""

@@ -62,8 +62,6 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
     class_or_function = owner if is_method else member
     if not inspect.isclass(class_or_function):
         call = choices.add_arguments(member)
-        if not choices.names:  # No signature.
-            call = choices.add_options()
         return Subject(module, name, function, call, imports=tuple(choices.imports))
     is_module = issubclass(class_or_function, torch.nn.Module)
     if is_module and is_method and word != "forward":

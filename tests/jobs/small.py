@@ -40,7 +40,7 @@ def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
 
     def made(word: str, **settings: object) -> JobFolder:
         fields = {"id": jobs.compute_job_id([word], files), "words": (word,), "files": files, **settings}
-        return jobs.create_job(Job.model_validate(fields), source, [source / "a.txt"], parent=folder / "jobs")
+        return jobs.create_job(Job.model_validate(fields), source, [source / "a.txt"])
 
     return made, (sys.executable, "-S", "-P", str(command))
 

@@ -78,13 +78,14 @@ def test_no_job_is_lost_when_nodes_die(make: Make, cluster: Any) -> None:
 @pytest.mark.slow
 def test_a_node_allows_the_sources_that_were_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sender's user allowed them; the node has no user to ask."""
-    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "sender"))
     source = tmp_path / "source"
     write_target(source, {"right": compiled("right")})
     paths = sorted(path for path in source.rglob("*") if path.is_file())
     words = ("run", "step", "kernel.sources", "--json", "--device=cpu", "--target=.", "--variant=right")
     job = Job(id="a1", words=words, title="sources", files=content_hashes(source, paths))
-    sent = create_job(job, source, paths, parent=tmp_path / "sent")
+    sent = create_job(job, source, paths)
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
     on_ray.unpack(on_ray.run_on_node(loop.__version__, job.id, on_ray.pack(sent.path), gpu=False), sent.path)
     assert ("passed", 0) == (sent.read_answer()["steps"][0]["status"], sent.exit_code)
     assert [] == [*(tmp_path / "state" / "jobs").iterdir()]
