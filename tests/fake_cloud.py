@@ -25,8 +25,6 @@ class FakeCloud:
     name: str = ""
     trouble: str = ""
     """How it fails; empty where it does not."""
-    spot: bool = False
-    """Whether the machine is a spot machine."""
     noticed: bool = False
     """Whether it tells of a preemption."""
     flag: Path | None = None
@@ -89,8 +87,6 @@ class FakeCloud:
     def _gcp(self, request: BaseHTTPRequestHandler) -> tuple[int, str, dict[str, str]]:
         if request.headers.get("Metadata-Flavor") != "Google":
             return 403, "Forbidden", {}
-        if urlsplit(request.path).path == "/computeMetadata/v1/instance/scheduling/preemptible":
-            return 200, "TRUE" if self.spot else "FALSE", {"Metadata-Flavor": "Google"}
         if urlsplit(request.path).path != "/computeMetadata/v1/instance/preempted":
             return 404, "not found", {"Metadata-Flavor": "Google"}
         return 200, "TRUE" if self.planned else "FALSE", {"Metadata-Flavor": "Google"}
@@ -101,8 +97,6 @@ class FakeCloud:
             return (200, TOKEN, {}) if wanted else (400, "Bad Request", {})
         if request.headers.get("X-aws-ec2-metadata-token") != TOKEN:
             return 401, "Unauthorized", {}
-        if request.path == "/latest/meta-data/instance-life-cycle":
-            return 200, "spot" if self.spot else "on-demand", {}
         if request.path == "/latest/meta-data/instance-id":
             return 200, "i-0123456789abcdef0", {}
         if request.path == "/latest/meta-data/spot/instance-action" and self.planned:
@@ -113,8 +107,6 @@ class FakeCloud:
         if request.headers.get("Metadata") != "true":
             return 400, json.dumps({"error": "Bad request. Required metadata header not specified"}), {}
         path = urlsplit(request.path).path
-        if path == "/metadata/instance/compute/priority":
-            return 200, "Spot" if self.spot else "", {}
         if path == "/metadata/instance":
             return 200, json.dumps({"compute": {"name": MACHINE, "vmSize": "Standard_NC4as_T4_v3"}}), {}
         if path == "/metadata/scheduledevents":

@@ -30,11 +30,9 @@ from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_te
 from loop.jobs.ssh import Connection, Host, PollResult, SentJob, Unreachable, retry_unreachable
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
-from loop.library.hosted import read_terms
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
-from loop.model.money import HourPrices
 from loop.model.record import JobRun
 from loop.money import decisions
 from loop.report import format as say
@@ -209,8 +207,8 @@ def keep_or_stop_machine(
     A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
     sessions of the job. Raises WorkFailed if `stop:` fails, for the machine goes on costing."""
     machine = connection.host
-    prices, name = machine.prices, machine.name
-    if prices is None and machine.stop is None:
+    rate_usd, name = machine.usd_per_hour, machine.name
+    if rate_usd is None and machine.stop is None:
         return
     other_jobs = connection.list_running()
     for job, _ in ssh.list_sent_jobs(name):
@@ -220,16 +218,13 @@ def keep_or_stop_machine(
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
         return
-    _, terms = read_terms(read_text(folder.path / ssh.TERMS_FILE))
-    rate_usd, rate_name = prices.usd_and_terms(terms) if prices else (0.0, None)
     needed_until = None  # (time of day until which the user needs it, hours until then)
     if sent.keep_until is not None and sent.keep_until > time.time():
         clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
         needed_until = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
     decision: Literal["keep", "stop"] = "keep" if needed_until else "stop"
     if rate_usd:
-        rate_text = (rate_name or "unknown terms").replace("_", " ")
-        screen.say(f"{name} costs ${rate_usd:.2f} an hour ({rate_text}) while it runs:")
+        screen.say(f"{name} costs {machine.cost_text} while it runs:")
         # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
         device: Device = SessionFolder(session_folders[-1]).head().device if session_folders else "cuda"
         rows = index.rows(Path(sent.sessions), last=index.RECENT_SESSIONS)
@@ -495,7 +490,7 @@ class HostRow(Model):
 
     name: str
     ssh: str
-    usd_per_hour: HourPrices | None
+    usd_per_hour: float | None
     jobs: tuple[str, ...]
     """Ids of jobs whose results are still on that machine."""
     lacks: tuple[str, ...] = ()
@@ -507,7 +502,7 @@ class HostRow(Model):
         return cls(
             name=machine.name,
             ssh=machine.ssh,
-            usd_per_hour=machine.prices,
+            usd_per_hour=machine.usd_per_hour,
             jobs=tuple(folder.id for folder, _ in ssh.list_sent_jobs(machine.name)),
             lacks=lacks,
         )
@@ -526,9 +521,9 @@ class HostList(Printed):
             return
         rows = []
         for row in self.hosts:
-            price = say.usd(row.usd_per_hour.usd_and_terms(None)[0]) if row.usd_per_hour else "?"
+            price = say.usd(row.usd_per_hour) if row.usd_per_hour else "?"
             rows.append((row.name, row.ssh, price, ", ".join(row.jobs) or "-"))
-        screen.table(("host", "ssh", "an hour at most", "jobs there"), rows)
+        screen.table(("host", "ssh", "an hour", "jobs there"), rows)
 
 
 def list_hosts() -> HostList:

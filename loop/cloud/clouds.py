@@ -71,10 +71,6 @@ class Cloud:
         """What will happen to the machine and when; empty if nothing is planned."""
         raise NotImplementedError
 
-    def is_spot(self) -> bool:
-        """True if the machine is a spot machine, which the cloud may take away."""
-        raise NotImplementedError
-
     def get(self, path: str) -> Reply:
         """The server's answer for a path. Raises NoReply."""
         return self.ask(path, self.headers)
@@ -96,15 +92,6 @@ class Cloud:
             connection.close()
         return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
 
-    def get_word(self, path: str, *expected: str) -> str:
-        """The server's one-word answer in capitals. Raises NoReply unless the status is 200 and the word
-        expected."""
-        answer = self.get(path)
-        word = answer.text.strip().upper()
-        if answer.status != 200 or word not in expected:
-            raise self.unreadable_reply(answer)
-        return word
-
     def unreadable_reply(self, answer: Reply) -> NoReply:
         """The error to raise for an answer without usable content."""
         return NoReply(f"{self.base_url} answers with status {answer.status} and {_shorten(answer.text)!r}")
@@ -115,20 +102,19 @@ class Gcp(Cloud):
 
     name = "gcp"
     headers: ClassVar[dict[str, str]] = {"Metadata-Flavor": "Google"}
-    instance_path = "/computeMetadata/v1/instance"
+    path = "/computeMetadata/v1/instance/preempted"
 
     def is_here(self) -> bool:
         """True if the server's answer has Google's own header."""
-        return self.get(f"{self.instance_path}/preempted").headers.get("metadata-flavor") == "Google"
+        return self.get(self.path).headers.get("metadata-flavor") == "Google"
 
     def get_notice(self) -> str:
         """The notice; empty until the server answers `TRUE`: it is about to preempt the machine."""
-        word = self.get_word(f"{self.instance_path}/preempted", "TRUE", "FALSE")
+        answer = self.get(self.path)
+        word = answer.text.strip().upper()
+        if answer.status != 200 or word not in ("TRUE", "FALSE"):
+            raise self.unreadable_reply(answer)
         return "gcp preempts this machine" if word == "TRUE" else ""
-
-    def is_spot(self) -> bool:
-        """True if the server answers `TRUE`: for spot machines and for the older preemptible ones."""
-        return self.get_word(f"{self.instance_path}/scheduling/preemptible", "TRUE", "FALSE") == "TRUE"
 
 
 class Aws(Cloud):
@@ -151,11 +137,6 @@ class Aws(Cloud):
             raise self.unreadable_reply(answer)
         time_text = _shorten(event.get("time", "once"))
         return f"aws is about to {_shorten(event['action'])} this machine, at {time_text}"
-
-    def is_spot(self) -> bool:
-        """True if the machine was bought as spot."""
-        words = ("SPOT", "ON-DEMAND", "SCHEDULED")
-        return self.get_word("/latest/meta-data/instance-life-cycle", *words) == "SPOT"
 
     def get(self, path: str) -> Reply:
         """The server's answer for a path, to a new token of a minute. Raises NoReply."""
@@ -196,11 +177,6 @@ class Azure(Cloud):
                 return f"azure is about to {kind} this machine, not before {time_text}"
         return ""
 
-    def is_spot(self) -> bool:
-        """True for the priorities Spot and Low; a machine may have no priority."""
-        path = "/metadata/instance/compute/priority?api-version=2021-02-01&format=text"
-        return self.get_word(path, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
-
 
 def _shorten(value: object) -> str:
     """A server's value on one line, at most 60 characters."""
@@ -223,15 +199,6 @@ def find_cloud() -> Cloud | None:
             if make_cloud(name, FIND_LIMIT_S).is_here():
                 return make_cloud(name)
     return None
-
-
-def terms_of_machine() -> str:
-    """Cloud and terms, as `gcp spot` or `aws on_demand`, for `LOOP_TERMS`; empty if no metadata server answers."""
-    cloud = find_cloud()
-    with contextlib.suppress(NoReply):
-        if cloud is not None:
-            return f"{cloud.name} {'spot' if cloud.is_spot() else 'on_demand'}"
-    return ""
 
 
 @dataclass

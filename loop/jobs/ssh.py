@@ -37,11 +37,11 @@ from loop.jobs import folder as job_files
 from loop.jobs.executor import MIN_FREE_BYTES, Slot
 from loop.jobs.folder import JobFolder, read_text
 from loop.library.definitions import read_file
-from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender, read_terms
+from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.base import Model
-from loop.model.money import HourPrices, Price
+from loop.model.money import Price
 from loop.model.plan import Text
 from loop.model.record import State, Where
 from loop.store import journal
@@ -69,24 +69,17 @@ class Host(Model):
     """Python interpreter on the machine. `loop` uses its packages and installs nothing into it."""
     gpus: tuple[Annotated[int, Field(ge=0, lt=64)], ...] | None = None
     """Indices of the GPUs that `loop` may use; all if left out."""
-    usd_per_hour: Price | HourPrices | None = None
-    """Price of an hour in dollars; `{on_demand: 0.7, spot: 0.28}` if the two differ."""
+    usd_per_hour: Price | None = None
+    """Price of an hour in dollars, as the machine is rented: on demand, or as a spot machine."""
     start: Text | None = None
     """Command that starts the machine. It runs here when the machine does not answer."""
     stop: Text | None = None
     """Command that stops the machine. It runs here after the machine's last job."""
 
     @property
-    def prices(self) -> HourPrices | None:
-        """Price of an hour, on demand and as a spot machine; None if the file has none."""
-        price = self.usd_per_hour
-        return HourPrices(on_demand=price, spot=price) if isinstance(price, float | int) else price
-
-    @property
     def cost_text(self) -> str:
-        """`$0.70 an hour`, by the higher of its prices; empty without a price."""
-        prices = self.prices
-        return f"${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else ""
+        """`$0.70 an hour`; empty without a price."""
+        return f"${self.usd_per_hour:.2f} an hour" if self.usd_per_hour else ""
 
     @property
     def rsync_address(self) -> str:
@@ -208,7 +201,6 @@ say setsid "$(command -v setsid)"
 CHUNK_BYTES = 1 << 16  # Most bytes of each output stream that one poll fetches.
 START_LIMIT_S = 60.0  # Seconds that a started job has to write its `pid` file.
 MAX_FILE_BYTES = 1 << 30  # Largest file in bytes that is fetched.
-TERMS_FILE = "terms"  # File with the machine's cloud and terms (`gcp spot`), as `loop.cloud.clouds` prints them.
 BUNDLE_FILE = "branches.bundle"  # File with the git branches of sessions that were kept there.
 
 # alive JOB: true if the process in its `pid` file runs: same number, start time, and boot id.
@@ -234,7 +226,6 @@ printf '%s\\n' "$(cd && pwd -P)" "$(head -c 64 venv/loop-digest 2>/dev/null)"
 df -Pk . | awk 'NR == 2 {print $4}'
 busy @TREE@
 """
-TERMS_PROGRAM = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms_of_machine())"
 START_SCRIPT = """
 cd jobs/@ID@ || exit 1
 [ -e rc ] || alive . || {
@@ -244,8 +235,7 @@ cd jobs/@ID@ || exit 1
   [ ! -d ../../trees/@TREE@.past ] ||
     { mkdir -p out/sessions && cp -a ../../trees/@TREE@.past/. out/sessions/; } || exit 1
   printf %s @TREE@ >tree && rm -f pid || exit 1
-  setsid nohup sh -c 'LOOP_TERMS=$(@PYTHON@ -P -c "$1"); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
-    exec @PYTHON@ -P -c "from loop.cli import main; main()" job run .' sh @TERMS@ </dev/null >begun 2>&1 &
+  setsid nohup @PYTHON@ -P -c "from loop.cli import main; main()" job run . </dev/null >begun 2>&1 &
 }
 """
 # Moves git's worktree records to the new tree, which already has the sessions' branches.
@@ -521,13 +511,13 @@ class Connection:
         target, tree = (sent.project, sent.tree) if sent else (None, "-")
         # The price is as old as the file that states it.
         as_of = datetime.datetime.fromtimestamp(job_files.modified_at(hosts_path()), datetime.UTC).date()
-        sender = Sender(name=self.name, target=target, prices=self.host.prices, as_of=as_of, trusted=trusted)
-        variables = {SENDER_VARIABLE: sender.to_json_text()}
+        price = self.host.usd_per_hour
+        sender = Sender(name=self.name, target=target, usd_per_hour=price, as_of=as_of, trusted=trusted)
+        variables = {SENDER_VARIABLE: sender.model_dump_json()}
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-        python, terms_program = f'"$HOME/{PYTHON}"', shlex.quote(TERMS_PROGRAM)
-        self._run(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, TERMS=terms_program)
+        self._run(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=f'"$HOME/{PYTHON}"')
 
     def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
         """State of a job, and its output after the bytes of each stream that are known already. A job that did not
@@ -565,16 +555,12 @@ class Connection:
     def fetch_results(self, folder: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
         """Fetch a job's results and `more_files`, without the sessions in `past`, which were sent from here. Also
         records the machine's local name and its price of an hour."""
-        files = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, TERMS_FILE, *more_files)
+        files = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, *more_files)
         excluded = [f"{job_files.RESULTS}/{name}" for name in past]
         source, limit = f"{LOOP_FOLDER}/jobs/{folder.id}", MAX_FILE_BYTES
         self.fetch(source, folder.path, max_bytes=limit, included=files, excluded=excluded)
-        prices = self.host.prices
-        # Terms: whether the machine runs on demand or as a spot machine.
-        _, terms = read_terms(read_text(folder.path / TERMS_FILE))
-        price = prices.usd_and_terms(terms)[0] if prices else None
         device = folder.device or Where(host=self.name)
-        device = device.model_copy(update={"host": self.name, "usd_per_hour": price})
+        device = device.model_copy(update={"host": self.name, "usd_per_hour": self.host.usd_per_hour})
         write_sealed(folder.path / job_files.WHERE, device)
 
     def remove(self, *jobs: str) -> None:

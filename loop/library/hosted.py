@@ -7,11 +7,10 @@ from pydantic import ValidationError
 
 from loop.base.errors import UsageError
 from loop.model.base import Model
-from loop.model.money import HourPrices, Rate, RateCard, Terms
+from loop.model.money import Price, Rate, RateCard
 
 HOSTS_FILE = "hosts.yaml"
-SENDER_VARIABLE, TERMS_VARIABLE = "LOOP_HOSTED", "LOOP_TERMS"
-"""Environment variables: the sender's `Sender` as JSON; and cloud with rental terms, as `gcp spot`."""
+SENDER_VARIABLE = "LOOP_HOSTED"  # Environment variable with the sender's `Sender` as JSON.
 
 
 class Sender(Model):
@@ -21,31 +20,12 @@ class Sender(Model):
     """The sender's name for this machine."""
     target: str | None = None
     """The target's folder on the sending machine. Sessions record it. None: the bundled target."""
-    prices: HourPrices | None = None
+    usd_per_hour: Price | None = None
+    """Price of this machine; None: the user stated none."""
     as_of: datetime.date
+    """Day of the price."""
     trusted: tuple[str, ...] = ()
     """Hashes of the definitions that the user allowed on the sending machine."""
-
-    def to_json_text(self) -> str:
-        """JSON for the environment variable `LOOP_HOSTED`."""
-        return self.model_dump_json(exclude_none=True)  # An explicit null price is an error.
-
-    def rate(self, terms: Terms | None, cloud: str | None) -> Rate | None:
-        """The hourly price of this whole machine; None without one. `terms`: how it is rented, by
-        the `cloud`; None if unknown: then the higher price counts."""
-        if self.prices is None:
-            return None
-        usd, used_terms = self.prices.usd_and_terms(terms)
-        reason = f"{cloud}'s metadata server says {terms}" if terms else "nobody says whether it is a spot machine"
-        return Rate(
-            name=f"{self.name}/{used_terms}",
-            resource="gpu",
-            usd_per_hour=usd,
-            source=f"{HOSTS_FILE}; {reason}",
-            as_of=self.as_of,
-            cloud=cloud,
-            whole=True,
-        )
 
 
 def read_sender() -> Sender | None:
@@ -59,17 +39,17 @@ def read_sender() -> Sender | None:
         raise UsageError(f"{SENDER_VARIABLE} cannot be read", hint=f"unset {SENDER_VARIABLE}") from error
 
 
-def read_terms(text: str) -> tuple[str | None, Terms | None]:
-    """Cloud and rental terms from text such as `gcp spot`; (None, None) for any other text."""
-    cloud, _, word = text.strip().partition(" ")
-    terms: dict[str, Terms] = {"spot": "spot", "on_demand": "on_demand"}
-    return (cloud, terms[word]) if word in terms and cloud.isalnum() else (None, None)
-
-
 def with_rented_price(card: RateCard) -> RateCard:
-    """The card, charging this machine's price if the command was sent to a rented machine."""
+    """The card, charging this machine's price if the command was sent to a rented machine that has one."""
     sender = read_sender()
-    cloud, terms = read_terms(os.environ.get(TERMS_VARIABLE, ""))
-    if sender is None or (rate := sender.rate(terms, cloud)) is None:
+    if sender is None or sender.usd_per_hour is None:
         return card
+    rate = Rate(
+        name=f"host/{sender.name}",
+        resource="gpu",
+        usd_per_hour=sender.usd_per_hour,
+        source=HOSTS_FILE,
+        as_of=sender.as_of,
+        whole=True,
+    )
     return card.model_copy(update={"rates": (*card.rates, rate), "gpu": rate.name})

@@ -40,29 +40,6 @@ Basis = Literal["measured", "stated"]
 HIGHEST_USD_PER_HOUR = 500
 Price = Annotated[float, Field(gt=0, lt=HIGHEST_USD_PER_HOUR)]
 """US dollars per hour. Catalogues write 0 or 700 for "not offered"; both are refused."""
-Terms = Literal["on_demand", "spot"]
-"""Rental terms: `on_demand` until returned; `spot` until the cloud takes the machine away."""
-
-
-class HourPrices(Model):
-    """Hourly prices of one machine, on demand and as a spot machine."""
-
-    on_demand: Price | None = None
-    spot: Price | None = None
-    """US dollars per hour of a spot machine. The price may change daily."""
-
-    @model_validator(mode="after")
-    def _refuse_no_price(self) -> "HourPrices":
-        if self.on_demand is None and self.spot is None:
-            raise ValueError("expected on_demand, spot or both, got neither")
-        return self
-
-    def usd_and_terms(self, terms: Terms | None) -> tuple[float, Terms]:
-        """(US dollars per hour, terms of that price). Unknown terms or price: the higher price counts."""
-        usd_by_terms: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
-        prices = {name: usd for name, usd in usd_by_terms.items() if usd is not None}
-        chosen_terms = terms if terms in prices else max(prices, key=lambda name: prices[name])
-        return prices[chosen_terms], chosen_terms
 
 
 class Rate(Model):
@@ -86,10 +63,13 @@ class Rate(Model):
         return 60.0 if self.cloud == "gcp" else 0.0
 
 
-class MachineRate(HourPrices):
+class MachineRate(Model):
     """Hourly prices of a whole cloud machine: GPU and host together. Its rates are named
     `<cloud>/<region>/<shape>`, with `/spot` added for spot machines."""
 
+    on_demand: Price | None = None
+    spot: Price | None = None
+    """US dollars per hour of a spot machine. The price may change daily."""
     gpu: Text
     count: Annotated[int, Field(ge=1)] = 1
     cloud: Text
@@ -98,6 +78,12 @@ class MachineRate(HourPrices):
     shape: Text
     source: Text
     as_of: datetime.date
+
+    @model_validator(mode="after")
+    def _refuse_no_price(self) -> "MachineRate":
+        if self.on_demand is None and self.spot is None:
+            raise ValueError("expected on_demand, spot or both, got neither")
+        return self
 
     @property
     def name(self) -> str:

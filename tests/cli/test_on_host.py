@@ -21,7 +21,7 @@ from tests.repository.test_reading import put_under_git
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 HOSTS = """format: 1
 hosts:
-  l4: {{ssh: there, usd_per_hour: {{on_demand: 36, spot: 18}}, stop: "{stop}"}}
+  l4: {{ssh: there, usd_per_hour: 36, stop: "{stop}"}}
 """
 
 
@@ -91,7 +91,7 @@ def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server,
     record = session.record()
     assert record is not None
     assert ("passed", str(project), "l4") == (record.status, record.head.target_folder, record.head.host)
-    assert ["l4/on_demand"] == [one.rate for one in record.bill.charges]
+    assert ["host/l4"] == [one.rate for one in record.bill.charges]
     assert 36 * record.seconds / 3600 == pytest.approx(record.bill.usd)
     assert f"Report: {session.report}" in done.stdout
     after = done.stdout.partition("\nNext: ")[2].splitlines()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loop.cloud.clouds import CLOUDS, NoReply, Watch, find_cloud, make_cloud, terms_of_machine
+from loop.cloud.clouds import CLOUDS, NoReply, Watch, find_cloud, make_cloud
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
@@ -89,12 +89,3 @@ def test_a_server_that_falls_silent_for_long_is_said(fake: FakeCloud) -> None:
     watch.close()
     watch._answered_at_s -= 60
     assert "preemption watch of gcp, for the last 6" in watch.explain_unwatched()[0]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_spot_machine_is_told_from_one_on_demand(name: str, fake: FakeCloud) -> None:
-    """By its own metadata server; the price of its hour rests on that."""
-    fake.name = name
-    assert f"{name} on_demand" == terms_of_machine()
-    fake.spot = True
-    assert f"{name} spot" == terms_of_machine()

@@ -13,7 +13,7 @@ TEXT = """format: 1
 hosts:
   l4:
     ssh: me@34.1.2.3:2222
-    usd_per_hour: {on_demand: 0.7, spot: 0.28}
+    usd_per_hour: 0.7
     stop: gcloud stop l4
   h100: {ssh: h100, usd_per_hour: 3, gpus: [0, 1]}
 """
@@ -33,12 +33,11 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_hosts_are_named(own: Path) -> None:
-    """By name; with the address and port that ssh is called with, and a price for each kind."""
+    """By name; with the address and port that ssh is called with, and the price."""
     found = ssh.read_hosts()
     assert ("me@34.1.2.3", "2222") == (found["l4"].ssh_address, found["l4"].port)
     assert ("h100", "") == (found["h100"].ssh_address, found["h100"].port)
-    assert (0.28, "spot") == found["l4"].prices.usd_and_terms("spot")  # type: ignore[union-attr]
-    assert (3, "on_demand") == found["h100"].prices.usd_and_terms(None)  # type: ignore[union-attr]
+    assert (0.7, 3) == (found["l4"].usd_per_hour, found["h100"].usd_per_hour)
     assert found["l4"] == ssh.find_host("l4")
     with pytest.raises(UsageError) as wrong:
         ssh.find_host("h10")
