@@ -358,7 +358,10 @@ def _judge_contest(
     pairs = [Pair(contest.candidate, rival.side.name, "self") for rival in contest.controls[:1]]
     pairs += [Pair(contest.candidate, rival.side.name, "known_good") for rival in contest.rivals]
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
-    judged: list[Verdict] = [*(yield from find_doubts(context.bench, timings, measured, pairs))]
+    own_sides = {side.name for side in contest.sides}
+    wrong_outputs = [(side, check) for side, check in timings.wrong_outputs if side in own_sides]
+    own_timings = replace(timings, wrong_outputs=wrong_outputs)
+    judged: list[Verdict] = [*(yield from find_doubts(context.bench, own_timings, measured, pairs))]
     own_workloads = {workload.name for workload in contest.workloads}
     differences = control_contest.differing_workloads(timings, control_contest.controls[0])
     for workload, word in differences.items():
