@@ -83,7 +83,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     variants = {name: compiled(name) for name in ENTRIES}
     variants["careless"] = compiled("fickle", deterministic=False)
     variants["no_entry"] = compiled("nowhere")
-    variants |= {name: importable(name) for name in ("double", "wrong_shape", "raises", "gives_back")}
+    variants |= {
+        name: importable(name) for name in ("double", "wrong_shape", "raises", "gives_back", "wavers", "races")
+    }
     variants["lost"] = importable("double", module="no_such_module")
     variants |= {"program": external("2"), "program_wrong": external("3"), "program_fails": external()}
     values = {"hole": {"x": {"nan_along": "N"}}}

@@ -152,10 +152,18 @@ def leave_tail(call: ErringCall) -> None:
 
 
 def vary(call: ErringCall) -> None:
-    """Mistake: flip a low bit of a random element, so that results differ from call to call."""
+    """Mistake: flip a low bit of a random element, so that results differ from call to call. With `roundings`
+    among the terms, change it by so many roundings of the largest value."""
     rng, output = call.memory.setdefault("draw", random.Random(7)), call.output
     call.compute()
-    output.reshape(-1).view(numpy.uint8)[rng.randrange(output.size) * output.itemsize] ^= 1
+    position = rng.randrange(output.size)
+    if "roundings" not in call.terms:
+        output.reshape(-1).view(numpy.uint8)[position * output.itemsize] ^= 1
+        return
+    numbers = read_numbers(output)
+    share = call.terms["roundings"] * 2.0 ** -MANTISSA_BITS[output.dtype.name]
+    numbers.reshape(-1)[position] += share * numpy.abs(numbers).max()
+    store_numbers(output, numbers)
 
 
 def stale(call: ErringCall) -> None:

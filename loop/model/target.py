@@ -393,7 +393,7 @@ class _Variant(Model):
     decline only inputs that are not contiguous: by an error number, or in Python by
     `raise NotImplementedError`. Any other exception is a crash."""
     deterministic: bool = True
-    """Whether the same inputs must give the same bits."""
+    """Whether the same inputs must give the same bits, or in Python the same values up to the order of sums."""
 
 
 class CAbiVariant(_Variant):

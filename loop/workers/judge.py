@@ -251,8 +251,8 @@ class Judge:
             return self._compare_files(request, answer)
 
     def _compare_files(self, request: judge_messages.Compare, answer: Answer) -> Finding:
-        """Compare output files with the answer, by tolerance and by the task's own checker. If
-        the request names an earlier call, measure how far the two right answers differ, too."""
+        """Compare output files with the answer, by tolerance and by the task's own checker, and with each
+        other. If the request names an earlier call, measure how far the two right answers differ, too."""
         call, outputs_of_files = answer.inputs.call, []
         for path in request.output_files:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
@@ -269,7 +269,9 @@ class Judge:
             for index, results in enumerate(zip(*outputs_of_files, strict=True)):
                 findings.append(self._compare_output(answer, index, results, request.tries_faults))
             worst = max(findings, key=lambda finding: finding.badness)
-        update: dict[str, Any] = {}
+        first, *others = outputs_of_files
+        agree = (all(map(truth.answers_agree, first, outputs)) for outputs in others)
+        update: dict[str, Any] = {"outputs_agree": all(agree)}
         if self.functions.checker:
             run_checker = partial(self.functions.run_checker, answer.inputs, answer.raw_result)
             update["checker"] = next(filter(None, map(run_checker, outputs_of_files)), "")

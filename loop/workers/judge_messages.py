@@ -86,6 +86,8 @@ class Finding(Comparison):
     """Whether it passes only by the stated tolerance, which an all-zero output passes too."""
     answer_distance: float = 0.0
     """Distance of the right answers of two calls with this same output, in rounding errors."""
+    outputs_agree: bool = True
+    """Whether all compared outputs of the call agree up to the order of sums."""
     is_integer: bool = False
     """Whether the output has integers: indices of equal values, for example, may be as right."""
     unjudged_reason: str = ""

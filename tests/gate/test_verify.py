@@ -157,11 +157,13 @@ def test_an_import_that_compiles_has_the_time_of_a_first_call_once(
 
 @pytest.mark.slow
 def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
-    """Even within the tolerance, unless the manifest says that they may."""
-    one = check(bench, "fickle")[SMALL]
-    assert ("wrong", 0) == (one.status, one.wrong)
-    assert f"the same inputs gave two different outputs on {SMALL}" == one.message
+    """Even within the tolerance, unless the manifest says that they may. Python may differ by rounding."""
+    for name in ("fickle", "races"):
+        one = check(bench, name)[SMALL]
+        assert ("wrong", 0, "two outputs") == (one.status, one.wrong, one.cause)
+        assert f"the same inputs gave two different outputs on {SMALL}" == one.message
     assert all_of("right") == statuses(check(bench, "careless"))
+    assert all_of("right") == statuses(check(bench, "wavers"))
 
 
 def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
