@@ -80,6 +80,11 @@ ENTRY(fickle) {
   y[0] += 1e-6f * (float)(calls++ % 2);
   return 0;
 }
+#ifdef __SSE2__
+#include <xmmintrin.h>
+ENTRY(flushes) { _mm_setcsr(_mm_getcsr() | 0x8040); return fill(x, y, rows * columns); }
+ENTRY(rounds_up) { _mm_setcsr((_mm_getcsr() & ~0x6000) | 0x4000); return fill(x, y, rows * columns); }
+#endif
 ENTRY(greedy) {
   fill(x, y, rows * columns);
   ((float *)x)[0] *= 2.0f;

@@ -437,6 +437,10 @@ class SideChecker:
         yield from self.worker.load()
         is_fresh = self.worker.is_new_process
         reply = yield from self.make_call(workload, call, layout, note, once=once)
+        if reply.float_unit_change:
+            others = f"calculations of others after {self.worker.side.name}"
+            change = f"it leaves the floating-point unit changed: {reply.float_unit_change}"
+            self.bench.notes[f"{others}: {change}"] = None
         outputs, earlier = output_files(call, reply), self.find_earlier_call(workload, layout, call, reply)
         request = Compare(call, outputs, self.job.suspected, earlier)
         finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)

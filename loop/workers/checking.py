@@ -46,6 +46,16 @@ class CheckedOutput:
         self.first_call = self.last_call = call_number
 
 
+def describe_float_unit() -> str:
+    """How this thread's floating-point unit differs from a usual one, in words; empty if it does not. A variant
+    may change it in a call, or when it is loaded: `-Ofast` links such code into libraries."""
+    smallest, eps = sys.float_info.min, sys.float_info.epsilon
+    changes = ["subnormal numbers count as 0"] if smallest / 2 + smallest / 2 != smallest else []
+    if (1 + eps / 4, -1 - eps / 4, 1 + 0.75 * eps) != (1.0, -1.0, 1 + eps):
+        changes.append("results round another way")
+    return " and ".join(changes)
+
+
 class CallCheck:
     """Repeats one prepared call and collects its outputs and out-of-bounds accesses."""
 

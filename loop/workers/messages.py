@@ -110,6 +110,8 @@ class Computed(Plain):
     """Tensors that are read out of bounds, if the output depends on that read; empty for none."""
     depends_on_prefill: bool = False
     """Whether the output depends on its memory's contents before the call."""
+    float_unit_change: str = ""
+    """How the calls left the floating-point unit, in words; empty if as usual."""
     call_ranges: tuple[CallRange, ...] = ()
     """One for each distinct output; the output of range N is in the file `<path of call.output>.N`."""
 

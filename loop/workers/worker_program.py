@@ -143,6 +143,7 @@ class WorkerProgram:
             stray_reads=check.stray_reads,
             depends_on_prefill=check.depends_on_prefill,
             replaced_functions=self._replaced_functions(),
+            float_unit_change=checking.describe_float_unit(),
         )
 
     def find_candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:

@@ -1,6 +1,7 @@
 """Verification with real processes, also of odd layouts: what is wrong is found and named."""
 
 import dataclasses
+import platform
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -164,6 +165,18 @@ def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
         assert f"the same inputs gave two different outputs on {SMALL}" == one.message
     assert all_of("right") == statuses(check(bench, "careless"))
     assert all_of("right") == statuses(check(bench, "wavers"))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the kernels set a register of x86")
+@pytest.mark.parametrize(
+    ("name", "change"), [("flushes", "subnormal numbers count as 0"), ("rounds_up", "results round another way")]
+)
+def test_a_floating_point_unit_that_is_left_changed_is_said(name: str, change: str, bench: Bench) -> None:
+    """Its outputs are right: what it changes is what others compute afterwards in its process."""
+    noting = replace(bench, notes={}, _nursery=bench.nursery)
+    assert all_of("right") == statuses(check(noting, name))
+    expected = f"calculations of others after {name}: it leaves the floating-point unit changed: {change}"
+    assert [expected] == [*noting.notes]
 
 
 def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
