@@ -51,7 +51,7 @@ def kernel(folder: Path, measure: Callable[[Bench, Side, Workload], None]) -> No
     """Open a bench on the bundled kernel, and measure its variant `cpu` there on one workload."""
     with open_bench("cpu", THREADS, folder) as bench:
         quick = expand_sets(bench.target, [SET], "float32", 1)
-        measure(bench, built(bench, "cpu"), next(one for one in quick if one.name == WORKLOAD))
+        measure(bench, built(bench, "cpu"), next(workload for workload in quick if workload.name == WORKLOAD))
 
 
 def record(rounds: int) -> None:
@@ -60,7 +60,7 @@ def record(rounds: int) -> None:
 
     def measure(bench: Bench, side: Side, workload: Workload) -> None:
         sides = [side, null_rival(side, [workload]).side, slowed_rival(side, SLOWER, [workload]).side]
-        open_ = {workload.name: [one.name for one in sides]}
+        open_ = {workload.name: [timed_side.name for timed_side in sides]}
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
             if len(began) <= timings.rounds:
@@ -69,28 +69,28 @@ def record(rounds: int) -> None:
             return open_
 
         terms = Terms(rounds, float("inf"), int(time.time()))
-        found = run_to_end(schedule.measure(bench, sides, [workload], terms, pending))
-        assert isinstance(found, Timings)
-        _store(found, [*began, time.monotonic()], [one.name for one in sides])
+        timings = run_to_end(schedule.measure(bench, sides, [workload], terms, pending))
+        assert isinstance(timings, Timings)
+        _store(timings, [*began, time.monotonic()], [timed_side.name for timed_side in sides])
 
     with tempfile.TemporaryDirectory(prefix="loop-busy-") as folder, busy_programs(OTHERS):
         kernel(Path(folder), measure)
 
 
-def _store(found: Timings, began: Sequence[float], sides: Sequence[str]) -> None:
-    """A line a round: its seconds, then what counts of each segment."""
+def _store(timings: Timings, began: Sequence[float], sides: Sequence[str]) -> None:
+    """Write a line for each round: its seconds, then `_short` of each segment."""
     rows = []
-    for number in range(found.rounds):
-        ours = [[s for s in found.segments if s.round == number and s.side == name] for name in sides]
-        told = [[_short(segment) for segment in segments] for segments in ours]
-        rows.append([round(began[number + 1] - began[number], 3), *told])
+    for number in range(timings.rounds):
+        by_side = [[s for s in timings.segments if s.round == number and s.side == name] for name in sides]
+        cells = [[_short(segment) for segment in segments] for segments in by_side]
+        rows.append([round(began[number + 1] - began[number], 3), *cells])
     facts = machine()
     head = {
         "on": str(datetime.datetime.now(datetime.UTC).date()),
         "machine": f"{facts.processor}, {facts.cores} cores, {facts.system}, Python {facts.python}",
         "programs": OTHERS,
         "sides": list(sides),
-        "waits": any(segment.waited for segment in found.segments),
+        "waits": any(segment.waited for segment in timings.segments),
     }
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     RECORDED.parent.mkdir(exist_ok=True)
@@ -98,62 +98,62 @@ def _store(found: Timings, began: Sequence[float], sides: Sequence[str]) -> None
 
 
 def _short(segment: Segment) -> list[Any]:
-    """What decides what counts of a segment: three samples as microseconds and the share that they waited.
+    """The samples of a segment that decide a verdict, in microseconds.
 
-    The median alone where three are clean; else those that waited least.
+    The median alone if three or more are clean; else the three that waited least, with their share of waiting.
     """
-    every = samples.samples_of_segment(segment)
-    clean = [one for one in every if one.waited_share <= samples.CLEAN_WAIT_SHARE]
+    readings = samples.samples_of_segment(segment)
+    clean = [sample for sample in readings if sample.waited_share <= samples.CLEAN_WAIT_SHARE]
     if len(clean) >= samples.FEWEST_SAMPLES:
-        return [_us(median([one.seconds for one in clean]))]
-    least = sorted(every, key=lambda one: one.waited_share)[: samples.FEWEST_SAMPLES]
-    return [[_us(one.seconds), round(one.waited_share, 3)] for one in least]
+        return [_us(median([sample.seconds for sample in clean]))]
+    calmest = sorted(readings, key=lambda sample: sample.waited_share)[: samples.FEWEST_SAMPLES]
+    return [[_us(sample.seconds), round(sample.waited_share, 3)] for sample in calmest]
 
 
 def _us(seconds: float) -> float:
     return float(f"{seconds * 1e6:.5g}")
 
 
-def _long(told: Sequence[Any]) -> list[tuple[float, float]]:
-    """Seconds and share of waiting of three samples, as `_short` has them."""
-    if len(told) == 1 and not isinstance(told[0], list):
-        return [(told[0] * 1e-6, 0.0)] * samples.FEWEST_SAMPLES
-    return [(us * 1e-6, share) for us, share in told]
+def _long(cells: Sequence[Any]) -> list[tuple[float, float]]:
+    """Seconds and share of waiting of three samples: the inverse of `_short`."""
+    if len(cells) == 1 and not isinstance(cells[0], list):
+        return [(cells[0] * 1e-6, 0.0)] * samples.FEWEST_SAMPLES
+    return [(us * 1e-6, share) for us, share in cells]
 
 
 def replay(recorded: Mapping[str, Any], rival: str, seed: int) -> Iterator[tuple[float, list[Segment]]]:
-    """Seconds and segments of rounds, drawn for ever: the candidate, and one rival under its own name."""
+    """Draw recorded rounds endlessly: seconds, and the segments of the candidate and of one rival."""
     rows, draw, number = recorded["rounds"], random.Random(f"{rival} {seed}"), 0
     names = recorded["sides"]
     while True:
-        first = draw.randrange(len(rows))
-        for row in [rows[(first + step) % len(rows)] for step in range(TOGETHER)]:
+        start = draw.randrange(len(rows))
+        for row in [rows[(start + step) % len(rows)] for step in range(TOGETHER)]:
             spent = row[0] * 2 / len(names)
             yield (
                 spent,
                 [
-                    _segment(name, number, _long(told), waits=recorded["waits"])
+                    _segment(name, number, _long(cells), waits=recorded["waits"])
                     for name, segments in zip(names, row[1:], strict=True)
                     if name in (names[0], rival)
-                    for told in segments
+                    for cells in segments
                 ],
             )
             number += 1
 
 
-def _segment(name: str, number: int, told: Sequence[tuple[float, float]], *, waits: bool) -> Segment:
+def _segment(name: str, number: int, pairs: Sequence[tuple[float, float]], *, waits: bool) -> Segment:
     return Segment(
         side=name,
         workload=WORKLOAD,
         round=number,
         calls=1,
-        seconds=tuple(seconds for seconds, _ in told),
-        waited=tuple(seconds * share for seconds, share in told) if waits else (),
+        seconds=tuple(seconds for seconds, _ in pairs),
+        waited=tuple(seconds * share for seconds, share in pairs) if waits else (),
     )
 
 
 def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[verdicts.Decision, int]:
-    """What the sequential rule says of the candidate within the time, and after how many rounds."""
+    """The sequential rule's decision within `VERDICT_S`, and the count of its rounds."""
     candidate, workload = _side(recorded["sides"][0]), Workload(name=WORKLOAD, sizes={}, dtype="float32")
     contest = Contest(candidate, [Rival(candidate.copy_as(rival), [workload])])
     timings, used_s = Timings(), 0.0
@@ -167,7 +167,7 @@ def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[verdict
 
 
 def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
-    """What the rule against the baseline says, the rival in its place."""
+    """The verdict of the rule that `measure` uses, with the rival in the baseline's place."""
     workload = Workload(name=WORKLOAD, sizes={}, dtype="float32")
     drawn = replay(recorded, rival, seed)
     segments = [segment for _ in range(MEASURED_ROUNDS) for segment in next(drawn)[1]]
@@ -183,7 +183,7 @@ def _side(name: str) -> Side:
 
 
 def draw() -> list[str]:
-    """The table of verdicts drawn from what was recorded, as lines."""
+    """Lines of the table of verdicts that are drawn from the recorded rounds."""
     recorded = json.loads(RECORDED.read_text())
     rivals = dict(zip(DRAWN, reversed(recorded["sides"][1:]), strict=True))
     lines = [
@@ -195,10 +195,11 @@ def draw() -> list[str]:
         "|:--|:--|--:|--:|--:|--:|--:|--:|",
     ]
     for title, count in DRAWN.items():
-        found = [verdict(recorded, rivals[title], seed) for seed in range(count)]
-        told = [measured(recorded, rivals[title], seed) for seed in range(count)]
-        lines.append(_row(title, f"{VERDICT_S:g} s", [one.verdict for one, _ in found], [n for _, n in found]))
-        lines.append(_row(title, f"{MEASURED_ROUNDS} rounds, as `measure`", told, [MEASURED_ROUNDS]))
+        drawn = [verdict(recorded, rivals[title], seed) for seed in range(count)]
+        decisions, rounds = zip(*drawn, strict=True)
+        words = [measured(recorded, rivals[title], seed) for seed in range(count)]
+        lines.append(_row(title, f"{VERDICT_S:g} s", [decision.verdict for decision in decisions], rounds))
+        lines.append(_row(title, f"{MEASURED_ROUNDS} rounds, as `measure`", words, [MEASURED_ROUNDS]))
     return [*lines, "", *_noise(recorded, rivals)]
 
 
@@ -214,21 +215,21 @@ def _noise(recorded: Mapping[str, Any], rivals: Mapping[str, str]) -> list[str]:
     for title, rival in rivals.items():
         segments = []
         for number, row in enumerate(recorded["rounds"]):
-            one = {**recorded, "rounds": [row]}
-            found = next(replay(one, rival, 0))[1]
-            segments += [segment.model_copy(update={"round": number}) for segment in found]
+            single = {**recorded, "rounds": [row]}
+            drawn = next(replay(single, rival, 0))[1]
+            segments += [segment.model_copy(update={"round": number}) for segment in drawn]
         logs = samples.log_ratios(segments, rival, recorded["sides"][0])
-        kept = winsorise(logs)
+        winsorised = winsorise(logs)
         lines.append(
             f"- {title}: {len(logs)} of {len(recorded['rounds'])} rounds count, median ratio "
             f"{math.exp(median(logs)):.3f}, block sd {noise_between_rounds([logs]) or 0.0:.1%} with "
-            f"{kept.clipped_count} outliers pulled in."
+            f"{winsorised.clipped_count} outliers pulled in."
         )
     return lines
 
 
 def live(count: int) -> list[str]:
-    """Verdicts for real while the others run, each within its time."""
+    """Lines on `count` live verdicts of `VERDICT_S` each, while other programs run."""
     words: list[str] = []
     rounds: list[int] = []
 
@@ -236,12 +237,12 @@ def live(count: int) -> list[str]:
         for number in range(count):
             contest = Contest(side, [slowed_rival(side, SLOWER, [workload])])
             terms = Terms(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()))
-            found = run_to_end(schedule.measure(bench, contest.sides, [workload], terms, contest.pending_sides))
-            assert isinstance(found, Timings)
+            timings = run_to_end(schedule.measure(bench, contest.sides, [workload], terms, contest.pending_sides))
+            assert isinstance(timings, Timings)
             # A slowed side counts as the candidate in a contest: it is slower where ours is faster.
-            said = contest.decide_now(found, workload, contest.rivals[0]).verdict
-            words.append({"slower": "faster", "faster": "slower"}.get(said, said))
-            rounds.append(found.rounds)
+            word = contest.decide_now(timings, workload, contest.rivals[0]).verdict
+            words.append({"slower": "faster", "faster": "slower"}.get(word, word))
+            rounds.append(timings.rounds)
             sys.stderr.write(f"\r{number + 1} of {count}: {dict(Counter(words))}")
 
     with tempfile.TemporaryDirectory(prefix="loop-busy-") as folder, busy_programs(OTHERS):

@@ -3,8 +3,8 @@
 Not a test. `formats_sample.json` names the tasks: it was drawn from a seed, and committed before any result. Each
 task gets two honest answers and some wrong ones, which `loop targets audit` makes of its own reference. Tasks of
 GPU MODE and SOL-ExecBench also get the answers that their repositories ship. One line an answer goes to
-`recorded/formats_judged.jsonl`; what stands there is not judged again, so an interrupted run goes on. Nothing of
-theirs is kept here.
+`recorded/formats_judged.jsonl`. A recorded answer is not judged again, so an interrupted run resumes. No file of
+a task is stored here.
 """
 
 import argparse
@@ -42,10 +42,10 @@ from tests.projects import LOOP
 ON_CPU = Path(__file__).with_name("kernelbench_check.py")
 MEMORY = 16 * 10**9  # Bytes that judging one task may take.
 UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
-"""Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
+"""Packages that evaluators import but do not use for judging; empty modules replace missing ones."""
 EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
-FEW = 2  # Wrong answers to a task that is not one of the table of all mistakes.
-PART = 4  # Mistakes of a task of the table that are judged, and kept, at a time.
+FEW = 2  # Wrong answers to each task outside the table of all mistakes.
+PART = 4  # Mistakes in one job of a task in that table.
 
 
 class Excluded(Exception):
@@ -72,11 +72,11 @@ class Job:
     """Path of the task in its checkout."""
     mistakes: Sequence[str]
     shipped: bool = True
-    """Whether answers that lie beside the task are judged, too."""
+    """Whether answers that ship with the task are judged, too."""
 
 
 def jobs(run: Run, drawn: Mapping[str, Any]) -> Iterator[Job]:
-    """Each task with its mistakes, the formats in turn: those of the table get all, in parts, the others two."""
+    """Jobs, the formats in turn. Audited tasks get all mistakes, `PART` in each job; the others get `FEW`."""
     lists: list[list[Job]] = []
     for option in run.checkouts:
         audited = drawn[option]["audited"][run.device]
@@ -86,17 +86,18 @@ def jobs(run: Run, drawn: Mapping[str, Any]) -> Iterator[Job]:
             if name not in audited:
                 lists[-1].append(Job(option, name, turn))
                 continue
-            for first in range(0, len(MISTAKES), PART):
-                part = list(MISTAKES)[first : first + PART]
-                lists[-1].append(Job(option, name, part, shipped=not first))
-    yield from (one for some in zip_longest(*lists) for one in some if one)
+            for start in range(0, len(MISTAKES), PART):
+                part = list(MISTAKES)[start : start + PART]
+                lists[-1].append(Job(option, name, part, shipped=not start))
+    yield from (job for batch in zip_longest(*lists) for job in batch if job)
 
 
-def is_done(job: Job, device: str, kept: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows tell of all that a job would ask; early rows do not say what was asked: that was everything."""
-    own = [one for one in kept if (one["option"], one["task"], one["device"]) == (job.option, job.name, device)]
-    asked = {make for one in own for make in one.get("asked", ())}
-    return bool(own) and (asked >= set(job.mistakes) or not any("asked" in one for one in own))
+def is_done(job: Job, device: str, recorded: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether recorded rows cover a job's mistakes. Early rows lack `asked`: they covered all mistakes."""
+    key = job.option, job.name, device
+    records = [row for row in recorded if (row["option"], row["task"], row["device"]) == key]
+    mistakes = {make for row in records for make in row.get("asked", ())}
+    return bool(records) and (mistakes >= set(job.mistakes) or not any("asked" in row for row in records))
 
 
 def judge(run: Run, job: Job) -> list[dict[str, Any]]:
@@ -113,89 +114,91 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
     try:
         path = checkout / job.name
         task = table.load_task(path)
-        if why := _hindered(task, run.device):
-            return [{**head, "excluded": why, "asked": job.mistakes}]
+        if hindrance := _hindered(task, run.device):
+            return [{**head, "excluded": hindrance, "asked": job.mistakes}]
         folder, _ = write_as_target(path)
         subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
-        found = list(_audited(run, job, path))
+        results = list(_audited(run, job, path))
         shipped = shipped_in(path) if job.shipped else ()
-        found += [row for one in shipped for row in _judged(run, job, path, one)]
+        results += [row for answer in shipped for row in _judged(run, job, path, answer)]
     except Excluded as excluded:
-        found = [{"excluded": str(excluded), "asked": job.mistakes}]
+        results = [{"excluded": str(excluded), "asked": job.mistakes}]
     except LoopError as error:
-        found = [{"excluded": _short(error.message, checkout), "asked": job.mistakes}]
+        results = [{"excluded": _short(error.message, checkout), "asked": job.mistakes}]
     seconds = round(time.monotonic() - begin, 1)
-    return [{**head, **row, "seconds": seconds} for row in found]
+    return [{**head, **row, "seconds": seconds} for row in results]
 
 
 def _short(message: str, checkout: Path) -> str:
-    """Why a task is not judged, without the place where it lies; the end of a long reason says most."""
-    said = message.replace(f"{checkout}/", "")
-    return said if len(said) < 300 else f"{said[:150]} ... {said[-150:]}"
+    """A message without the checkout's path, its middle cut out from 300 characters on."""
+    text = message.replace(f"{checkout}/", "")
+    return text if len(text) < 300 else f"{text[:150]} ... {text[-150:]}"
 
 
 def _hindered(task: ForeignTask, device: str) -> str:
-    """What stands in the way of a task by its text; empty where nothing does."""
-    found = find_hindrances(task, len(detect_gpus().usable) if device == "cuda" else 0)
-    return ", ".join(dict.fromkeys(one.kind for one in found))
+    """Kinds of hindrances in a task's source, joined by commas; empty if there are none."""
+    hindrances = find_hindrances(task, len(detect_gpus().usable) if device == "cuda" else 0)
+    return ", ".join(dict.fromkeys(hindrance.kind for hindrance in hindrances))
 
 
 def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
-    """Honest and wrong answers that loop makes."""
-    kinds = [word for one in job.mistakes for word in ("--control", one)]
+    """Rows of `loop targets audit`: one for each control, one for each finding, then the time taken."""
+    kinds = [word for mistake in job.mistakes for word in ("--control", mistake)]
     begun = time.monotonic()
-    said = _loop(run, job.option, ("targets", "audit", str(path), *kinds))
+    audit = _loop(run, job.option, ("targets", "audit", str(path), *kinds))
     seconds = {"audit": round(time.monotonic() - begun, 2)}
-    _, replaced, why = said["theirs"].partition("not its evaluator")
-    theirs = f"stated rule{why[:160]}" if replaced else "evaluator"
-    own = _own_check(run, job, path, [one["file"] for one in said["controls"]])
-    for one in said["controls"]:
-        kept = {name: one[name] for name in ("control", "make", "kind", "ours", "theirs", "why", "ours_why")}
-        row = {**kept, "whose": theirs, "causes": one["causes"][:3]}
-        if one["file"] in own:
-            row |= {"stated": one["theirs"], "theirs": own[one["file"]], "whose": "its check on a CPU"}
-            ours = GateVerdict(one["ours"], cause=one["ours_cause"])
-            row["causes"] = explain_disagreement(table.load_task(path), ours, Verdict(status=own[one["file"]]))[:3]
+    _, replaced, reason = audit["theirs"].partition("not its evaluator")
+    whose = f"stated rule{reason[:160]}" if replaced else "evaluator"
+    checks = _own_check(run, job, path, [case["file"] for case in audit["controls"]])
+    for case in audit["controls"]:
+        columns = {name: case[name] for name in ("control", "make", "kind", "ours", "theirs", "why", "ours_why")}
+        row = {**columns, "whose": whose, "causes": case["causes"][:3]}
+        if case["file"] in checks:
+            row |= {"stated": case["theirs"], "theirs": checks[case["file"]], "whose": "its check on a CPU"}
+            verdict = GateVerdict(case["ours"], cause=case["ours_cause"])
+            row["causes"] = explain_disagreement(
+                table.load_task(path), verdict, Verdict(status=checks[case["file"]])
+            )[:3]
         yield row
-    for finding in said["findings"]:
+    for finding in audit["findings"]:
         if finding["kind"] not in ("timing", "text"):
             yield {"finding": f"{finding['kind']}: {finding['what']}"}
     yield {"took": seconds, "asked": job.mistakes}
 
 
 def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
-    """An answer that lies beside the task."""
-    wrong = answer.parent.name == "wrong"
-    control, kind = f"{'wrong/' * wrong}{answer.name}", f"shipped{' wrong' * wrong}"
+    """The row of an answer that ships with the task."""
+    is_wrong = answer.parent.name == "wrong"
+    control, kind = f"{'wrong/' * is_wrong}{answer.name}", f"shipped{' wrong' * is_wrong}"
     head = {"control": control, "kind": kind, "make": "shipped"}
     try:
         folder, _ = write_as_target(path, [str(answer)])
         subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
-        said = _loop(run, job.option, ("targets", "judge", str(path), str(answer)))
-        (one,) = said["verdicts"]
+        reply = _loop(run, job.option, ("targets", "judge", str(path), str(answer)))
+        (verdict,) = reply["verdicts"]
     except (LoopError, Excluded) as error:
-        why = _short(str(error), path)
-        yield {**head, "ours": "not judged", "theirs": "not asked", "why": why}
+        reason = _short(str(error), path)
+        yield {**head, "ours": "not judged", "theirs": "not asked", "why": reason}
         return
-    theirs = {"theirs": one["theirs"]["status"], "why": one["theirs"]["why"], "whose": "evaluator"}
-    yield {**head, "ours": one["ours"], **theirs, "causes": one["causes"][:3]}
+    evaluator = {"theirs": verdict["theirs"]["status"], "why": verdict["theirs"]["why"], "whose": "evaluator"}
+    yield {**head, "ours": verdict["ours"], **evaluator, "causes": verdict["causes"][:3]}
 
 
 def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
-    """A command of loop's with --json. Raises Excluded where it gives nothing."""
-    more: list[str] = ["--device", run.device, "--json", "--limit-minutes", str(run.evaluator_s / 60)]
-    more += ["--threads", str(cores())]
+    """The reply of a loop command with --json. Raises Excluded if the command fails."""
+    options: list[str] = ["--device", run.device, "--json", "--limit-minutes", str(run.evaluator_s / 60)]
+    options += ["--threads", str(cores())]
     if run.device == "cuda":
-        more += ["--evaluator-python", run.python] if words[0] == "targets" else []
-        more += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
-    said: dict[str, Any] = json.loads(_run(run, (*LOOP, *words, *more)))
-    if "error" in said:
-        raise Excluded(_short(said["error"]["message"], run.checkouts.get(option, ROOT)))
-    return said
+        options += ["--evaluator-python", run.python] if words[0] == "targets" else []
+        options += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
+    reply: dict[str, Any] = json.loads(_run(run, (*LOOP, *words, *options)))
+    if "error" in reply:
+        raise Excluded(_short(reply["error"]["message"], run.checkouts.get(option, ROOT)))
+    return reply
 
 
 def interpreter(python: str, folder: Path) -> str:
-    """A program in a folder that starts an interpreter, with empty packages in place of those it lacks."""
+    """Write a script that starts this interpreter, with empty modules for packages of `UNUSED` that it lacks."""
     for name in UNUSED:
         if subprocess.run((python, "-c", f"import {name}"), capture_output=True, check=False).returncode:
             (folder / f"{name}.py").write_text(EMPTY)
@@ -206,16 +209,16 @@ def interpreter(python: str, folder: Path) -> str:
 
 
 def _own_check(run: Run, job: Job, path: Path, answers: Sequence[str]) -> dict[str, str]:
-    """What KernelBench's own check says on a CPU, by answer; of other formats nothing."""
+    """Verdicts of KernelBench's own check on a CPU, by answer; empty for other formats and on a GPU."""
     if job.option != "kernelbench" or run.device != "cpu":
         return {}
     source = str(run.checkouts[job.option] / "src")
-    told = _run(run, (run.python, "-P", str(ON_CPU), source, str(path), *answers))
-    return json.loads(told.splitlines()[-1])  # type: ignore[no-any-return]
+    output = _run(run, (run.python, "-P", str(ON_CPU), source, str(path), *answers))
+    return json.loads(output.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 def _run(run: Run, command: Sequence[str]) -> str:
-    """What a command prints; it is ended at its limit, and where memory gets short."""
+    """Standard output of a command. Raises Excluded beyond its time or memory limit, or if it prints nothing."""
     begin, path = time.monotonic(), os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     child = subprocess.Popen(
         ("nice", *command),
@@ -226,23 +229,23 @@ def _run(run: Run, command: Sequence[str]) -> str:
         text=True,
         start_new_session=True,
     )
-    why = ""
+    reason = ""
     while True:
         try:
             output, errors = child.communicate(timeout=0.5)
             break
         except subprocess.TimeoutExpired:
-            if not why and (why := _too_much(run, child.pid, time.monotonic() - begin)):
+            if not reason and (reason := _too_much(run, child.pid, time.monotonic() - begin)):
                 kill_trees([child.pid])
-    if why:
-        raise Excluded(why)
+    if reason:
+        raise Excluded(reason)
     if not output.strip():
-        raise Excluded(next((one for one in reversed(errors.splitlines()) if "rror" in one), errors)[-200:])
+        raise Excluded(next((line for line in reversed(errors.splitlines()) if "rror" in line), errors)[-200:])
     return output
 
 
 def _too_much(run: Run, pid: int, seconds: float) -> str:
-    """Why a command has to end; empty where it may go on."""
+    """Why a command must be killed; empty while it is within its limits."""
     if seconds > run.limit_s:
         return f"time: more than {run.limit_s:g} s"
     if run.device == "cpu" and _resident(pid) > MEMORY:
@@ -251,18 +254,18 @@ def _too_much(run: Run, pid: int, seconds: float) -> str:
 
 
 def _resident(pid: int) -> int:
-    """Bytes that a command and all that it started keep in memory for themselves; what they share counts once."""
+    """Resident bytes of a process and its descendants; memory that they share counts once."""
     total = 0
     with contextlib.suppress(psutil.NoSuchProcess):  # It has ended meanwhile.
-        first = psutil.Process(pid)
-        for process in (first, *first.children(recursive=True)):
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
             memory = process.memory_info()
             total += memory.rss - (memory.shared if process.pid != pid else 0)
     return total
 
 
 def main() -> None:
-    """Draw, pack, or judge; then write the page."""
+    """Draw the sample; or judge its tasks, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in EVALUATORS:
         parser.add_argument(f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}")
@@ -274,8 +277,8 @@ def main() -> None:
     parser.add_argument("--evaluator-s", type=float, default=300, help="for each answer, on their side")
     parser.add_argument("--draw", action="store_true", help="draw the sample anew, and end")
     options = parser.parse_args()
-    named = {option: getattr(options, option) for option in EVALUATORS}
-    checkouts = {option: path.absolute() for option, path in named.items() if path}
+    paths = {option: getattr(options, option) for option in EVALUATORS}
+    checkouts = {option: path.absolute() for option, path in paths.items() if path}
     if not checkouts:
         parser.error("name at least one checkout")
     if options.draw:
@@ -283,9 +286,9 @@ def main() -> None:
         return
     python = interpreter(options.evaluator_python, Path(tempfile.mkdtemp(prefix="bench-formats-")))
     run = Run(checkouts, options.device, python, options.limit_s, options.evaluator_s)
-    kept = rows()
+    recorded = rows()
     for job in jobs(run, sample()):
-        if not is_done(job, run.device, kept):
+        if not is_done(job, run.device, recorded):
             lines = [json.dumps(row) + "\n" for row in judge(run, job)]
             with ROWS.open("a") as file:
                 file.write("".join(lines))

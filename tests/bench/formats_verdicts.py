@@ -1,4 +1,4 @@
-"""What came of answers that were judged twice: rows that `formats_judged` writes, and their part of the page."""
+"""Answers judged by loop and by a format's evaluator: rows of `formats_judged`, and their part of the page."""
 
 import json
 from collections import Counter
@@ -30,7 +30,7 @@ ALLOWED = {
     "by_address": "An evaluator that gives each call new memory never meets it, and loses nothing by it.",
     "write_input": "No format says whether an answer may change its inputs. `loop` wants that said.",
 }
-"""In fairness to who lets them pass."""
+"""Mistakes that an evaluator may accept, with the reason."""
 MODES = "theirs ran `test`, then `leaderboard`, which draws new inputs for each timed call and checks each output."
 NAMES = {
     "kernelbench": "KernelBench",
@@ -44,28 +44,28 @@ Row = Mapping[str, Any]
 
 
 def rows(path: Path = ROWS) -> list[Row]:
-    """Every line of a file; of a task that was judged again not its exclusion. None where there is no file.
+    """The recorded rows, one for each answer or finding; empty if there is no file.
 
-    A task is judged in parts: each finding counts once, and of an honest answer the worst verdict.
+    A task that was judged later loses its exclusion. A row that is not `right` replaces an earlier one.
     """
-    found = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    judged = {(one["task"], one["device"], *one.get("asked", ())) for one in found if "excluded" not in one}
-    once: dict[object, Row] = {}
-    for number, one in enumerate(found):
-        task = one["task"], one["device"]
-        answer = *task, one.get("control") or one.get("finding") or number
-        if "excluded" in one and (*task, *one.get("asked", ())) in judged:
+    records = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    judged = {(row["task"], row["device"], *row.get("asked", ())) for row in records if "excluded" not in row}
+    by_answer: dict[object, Row] = {}
+    for number, row in enumerate(records):
+        task = row["task"], row["device"]
+        answer = *task, row.get("control") or row.get("finding") or number
+        if "excluded" in row and (*task, *row.get("asked", ())) in judged:
             continue
-        if answer not in once or {one.get("ours"), one.get("theirs")} - {"right", None}:
-            once[answer] = one
-    return list(once.values())
+        if answer not in by_answer or {row.get("ours"), row.get("theirs")} - {"right", None}:
+            by_answer[answer] = row
+    return list(by_answer.values())
 
 
-def sections(found: Sequence[Row]) -> Iterator[str]:
-    """The page's part in lines; nothing without rows."""
+def sections(records: Sequence[Row]) -> Iterator[str]:
+    """Lines of the page's part; none without rows."""
     groups: dict[tuple[str, str], list[Row]] = {}
-    for one in found:
-        groups.setdefault((one["option"], one["device"]), []).append(one)
+    for row in records:
+        groups.setdefault((row["option"], row["device"]), []).append(row)
     if not groups:
         return
     yield "\n## Two verdicts on the same answers\n"
@@ -75,11 +75,11 @@ def sections(found: Sequence[Row]) -> Iterator[str]:
     heads = "| format | on | sample | judged | ours passes | theirs passes | ours finds"
     yield f"{heads} | theirs finds | same |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
-    for group, some in groups.items():
-        yield _row(group, some)
+    for group, answers in groups.items():
+        yield _row(group, answers)
     yield ""
-    for group, some in groups.items():
-        yield from _notes(group, some)
+    for group, answers in groups.items():
+        yield from _notes(group, answers)
     yield from _disagreements(groups)
     yield from _mistakes(groups)
 
@@ -88,114 +88,114 @@ def _name(group: tuple[str, str]) -> str:
     return f"{NAMES[group[0]]}, {'GPU' if group[1] == 'cuda' else 'CPU'}"
 
 
-def _both(some: Iterable[Row], kinds: Sequence[str]) -> list[Row]:
-    """Answers of those kinds on which there are two verdicts."""
-    return [one for one in some if one.get("kind") in kinds and {one["ours"], one["theirs"]} <= set(VERDICTS)]
+def _both(answers: Iterable[Row], kinds: Sequence[str]) -> list[Row]:
+    """Rows of answers of these kinds that have two verdicts."""
+    return [row for row in answers if row.get("kind") in kinds and {row["ours"], row["theirs"]} <= set(VERDICTS)]
 
 
-def _row(group: tuple[str, str], some: Sequence[Row]) -> str:
-    tasks = {one["task"] for one in some}
-    honest, wrong = _both(some, HONEST), _both(some, WRONG)
-    same = sum(one["ours"] == one["theirs"] for one in (*honest, *wrong))
+def _row(group: tuple[str, str], answers: Sequence[Row]) -> str:
+    tasks = {row["task"] for row in answers}
+    honest, wrong = _both(answers, HONEST), _both(answers, WRONG)
+    agreed = sum(row["ours"] == row["theirs"] for row in (*honest, *wrong))
     cells = [
         NAMES[group[0]],
-        ", ".join(sorted({one["machine"] for one in some})),
+        ", ".join(sorted({row["machine"] for row in answers})),
         len(tasks),
-        len({one["task"] for one in (*honest, *wrong)}),
+        len({row["task"] for row in (*honest, *wrong)}),
     ]
     cells += [_of(honest, side, "right") for side in ("ours", "theirs")]
     cells += [_of(wrong, side, "wrong") for side in ("ours", "theirs")]
-    return f"| {' | '.join(map(str, (*cells, f'{same} of {len(honest) + len(wrong)}')))} |"
+    return f"| {' | '.join(map(str, (*cells, f'{agreed} of {len(honest) + len(wrong)}')))} |"
 
 
-def _of(some: Sequence[Row], side: str, verdict: str) -> str:
-    return f"{sum(one[side] == verdict for one in some)} of {len(some)}"
+def _of(answers: Sequence[Row], side: str, verdict: str) -> str:
+    return f"{sum(row[side] == verdict for row in answers)} of {len(answers)}"
 
 
-def _notes(group: tuple[str, str], some: Sequence[Row]) -> Iterator[str]:
-    """Who `theirs` is, what was excluded and why, and what is odd about tasks."""
-    whose = Counter(one["whose"] for one in some if "whose" in one)
-    commits = ", ".join(sorted({one["commit"] for one in some}))
-    yield f"- {_name(group)} at {commits}: theirs: {', '.join(f'{one} ({n})' for one, n in whose.items())}."
+def _notes(group: tuple[str, str], answers: Sequence[Row]) -> Iterator[str]:
+    """Notes on one group: who judged as `theirs`, exclusions with their reasons, findings about tasks."""
+    whose = Counter(row["whose"] for row in answers if "whose" in row)
+    commits = ", ".join(sorted({row["commit"] for row in answers}))
+    yield f"- {_name(group)} at {commits}: theirs: {', '.join(f'{name} ({n})' for name, n in whose.items())}."
     if group[0] == "gpumode":
         yield f"- {_name(group)}: {MODES}"
-    reasons = Counter(one["excluded"].split(":")[0] for one in some if "excluded" in one)
+    reasons = Counter(row["excluded"].split(":")[0] for row in answers if "excluded" in row)
     if reasons:
         yield f"- {_name(group)}, excluded: {', '.join(f'{why} {n}' for why, n in reasons.most_common())}."
-    judged = {one["task"] for one in _both(some, (*HONEST, *WRONG))}
-    silent = Counter(_why_not(one) for one in some if "kind" in one and one["task"] not in judged)
+    judged = {row["task"] for row in _both(answers, (*HONEST, *WRONG))}
+    silent = Counter(_why_not(row) for row in answers if "kind" in row and row["task"] not in judged)
     if silent:
-        told = ", ".join(f"{why} ({n} answers)" for why, n in silent.most_common())
-        yield f"- {_name(group)}, tasks without two verdicts: {told}."
-    stated = [one for one in some if one.get("stated") in VERDICTS and one["theirs"] in VERDICTS]
+        listing = ", ".join(f"{why} ({n} answers)" for why, n in silent.most_common())
+        yield f"- {_name(group)}, tasks without two verdicts: {listing}."
+    stated = [row for row in answers if row.get("stated") in VERDICTS and row["theirs"] in VERDICTS]
     if stated:
-        same = sum(one["stated"] == one["theirs"] for one in stated)
-        yield f"- {_name(group)}: the rule as loop applies it says the same in {same} of {len(stated)} answers."
-    findings = Counter(one["finding"].split(":")[0] for one in some if "finding" in one)
+        agreed = sum(row["stated"] == row["theirs"] for row in stated)
+        yield f"- {_name(group)}: the rule as loop applies it says the same in {agreed} of {len(stated)} answers."
+    findings = Counter(row["finding"].split(":")[0] for row in answers if "finding" in row)
     if findings:
-        yield f"- {_name(group)}, about the tasks: {', '.join(f'{what} {n}' for what, n in findings.items())}."
+        yield f"- {_name(group)}, about the tasks: {', '.join(f'{kind} {n}' for kind, n in findings.items())}."
 
 
-def _why_not(one: Row) -> str:
+def _why_not(row: Row) -> str:
     """Why there are not two verdicts on an answer."""
-    if one["ours"] not in VERDICTS:
-        return f"ours {one['ours']}{': ' if one.get('ours_why') else ''}{one.get('ours_why', '')}"[:160]
-    return f"theirs {one['theirs']}{': ' if one['why'] else ''}{one['why']}"[:160]
+    if row["ours"] not in VERDICTS:
+        return f"ours {row['ours']}{': ' if row.get('ours_why') else ''}{row.get('ours_why', '')}"[:160]
+    return f"theirs {row['theirs']}{': ' if row['why'] else ''}{row['why']}"[:160]
 
 
 def _disagreements(groups: Mapping[tuple[str, str], Sequence[Row]]) -> Iterator[str]:
-    """Each kind of disagreement, with the tasks, and what may be behind it."""
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for group, some in groups.items():
-        for one in _both(some, (*HONEST, *WRONG)):
-            if one["ours"] != one["theirs"]:
-                what = MISTAKES.get(one["make"], one["control"])
-                cause = next(iter(one.get("causes") or ()), "no cause known")
-                found.setdefault((_name(group), what, one["ours"], one["theirs"], cause), []).append(one)
-    if found:
+    """A table of disagreements: of each kind its tasks and the likeliest cause."""
+    disagreements: dict[tuple[str, ...], list[Row]] = {}
+    for group, answers in groups.items():
+        for row in _both(answers, (*HONEST, *WRONG)):
+            if row["ours"] != row["theirs"]:
+                answer = MISTAKES.get(row["make"], row["control"])
+                cause = next(iter(row.get("causes") or ()), "no cause known")
+                disagreements.setdefault((_name(group), answer, row["ours"], row["theirs"], cause), []).append(row)
+    if disagreements:
         yield "\n## Where the two differ\n"
         yield "| format | answer | ours | theirs | tasks | likeliest cause |"
         yield "|---|---|---|---|---|---|"
-    for (name, what, ours, theirs, cause), some in found.items():
-        tasks = dict.fromkeys(Path(one["task"]).stem for one in some)
-        shown = ", ".join([*list(tasks)[:3], *([f"{len(tasks) - 3} more"] if len(tasks) > 3 else [])])
-        yield f"| {name} | {what} | {ours} | {theirs} | {len(tasks)}: {shown} | {cause.replace('|', '/')} |"
+    for (name, answer, ours, theirs, cause), answers in disagreements.items():
+        tasks = dict.fromkeys(Path(row["task"]).stem for row in answers)
+        listed = ", ".join([*list(tasks)[:3], *([f"{len(tasks) - 3} more"] if len(tasks) > 3 else [])])
+        yield f"| {name} | {answer} | {ours} | {theirs} | {len(tasks)}: {listed} | {cause.replace('|', '/')} |"
 
 
 def _mistakes(groups: Mapping[tuple[str, str], Sequence[Row]]) -> Iterator[str]:
-    """How many of each mistake either side finds, on the tasks that got all of them."""
+    """A table of the mistakes that each side finds, on the audited tasks."""
     sample = json.loads(SAMPLE.read_text())
     table = {
-        group: [one for one in some if one["task"] in sample[group[0]]["audited"][group[1]]]
-        for group, some in groups.items()
+        group: [row for row in rows if row["task"] in sample[group[0]]["audited"][group[1]]]
+        for group, rows in groups.items()
     }
-    table = {group: some for group, some in table.items() if _both(some, WRONG)}
+    table = {group: rows for group, rows in table.items() if _both(rows, WRONG)}
     if not table:
         return
     yield "\n## Which wrong answers are found\n"
     yield "Up to eight tasks a format, each with every mistake that fits it and makes a difference there."
     yield "`8 : 3 of 8`: `loop` finds 8, they find 3, of 8 that were tried. **Bold** where they find fewer.\n"
-    yield f"| the answer | {' | '.join(f'{_name(group)}: {_who(some)}' for group, some in table.items())} |"
+    yield f"| the answer | {' | '.join(f'{_name(group)}: {_who(rows)}' for group, rows in table.items())} |"
     yield f"|---|{':-:|' * len(table)}"
     for make, words in MISTAKES.items():
-        told = (_cell([one for one in _both(some, WRONG) if one["make"] == make]) for some in table.values())
-        yield f"| {words} | {' | '.join(told)} |"
-    yield f"| **all of them** | {' | '.join(_cell(_both(some, WRONG)) for some in table.values())} |"
-    right = ([one for one in _both(some, HONEST) if one["kind"] == "honest"] for some in table.values())
-    yield f"| right answers that are rejected | {' | '.join(map(_cell, right))} |\n"
-    missed = {one["make"] for some in table.values() for one in _both(some, WRONG) if one["theirs"] == "right"}
+        cells = (_cell([row for row in _both(rows, WRONG) if row["make"] == make]) for rows in table.values())
+        yield f"| {words} | {' | '.join(cells)} |"
+    yield f"| **all of them** | {' | '.join(_cell(_both(rows, WRONG)) for rows in table.values())} |"
+    honest = ([row for row in _both(rows, HONEST) if row["kind"] == "honest"] for rows in table.values())
+    yield f"| right answers that are rejected | {' | '.join(map(_cell, honest))} |\n"
+    missed = {row["make"] for rows in table.values() for row in _both(rows, WRONG) if row["theirs"] == "right"}
     yield from (f"- {MISTAKES[make]}: {text}" for make, text in ALLOWED.items() if make in missed)
 
 
-def _who(some: Sequence[Row]) -> str:
-    """Whose verdict `theirs` is, in few words: some are a rule as the format states it, applied by us."""
+def _who(rows: Sequence[Row]) -> str:
+    """Who gave the verdicts `theirs`: an evaluator, or loop, which applies the format's stated rule."""
     kinds = {
-        "its stated rule" if one["whose"].startswith("stated") else one["whose"] for one in some if "whose" in one
+        "its stated rule" if row["whose"].startswith("stated") else row["whose"] for row in rows if "whose" in row
     }
     return " or ".join(sorted(kinds)).replace("evaluator", "its evaluator")
 
 
 def _cell(cell: Sequence[Row]) -> str:
-    ours, theirs = (sum(one[side] == "wrong" for one in cell) for side in ("ours", "theirs"))
-    shown = f"{ours} : {theirs} of {len(cell)}" if cell else "-"
-    return f"**{shown}**" if theirs < ours else shown
+    ours, theirs = (sum(row[side] == "wrong" for row in cell) for side in ("ours", "theirs"))
+    counts = f"{ours} : {theirs} of {len(cell)}" if cell else "-"
+    return f"**{counts}**" if theirs < ours else counts

@@ -64,32 +64,33 @@ def candidate(draw: random.Random) -> tuple[str, float]:
 
 
 def rounds(logs: Sequence[float], true: float, scatter: float, draw: random.Random) -> list[float]:
-    """Rounds of one candidate on one workload: neighbours of the recorded ones stay together."""
-    found: list[float] = []
-    while len(found) < ROUNDS:
-        first = draw.randrange(len(logs))
-        found += [true + scatter * logs[(first + step) % len(logs)] for step in range(5)]
-    return found[:ROUNDS]
+    """Log ratios of one candidate on one workload: runs of five consecutive recorded rounds, moved by `true`."""
+    ratios: list[float] = []
+    while len(ratios) < ROUNDS:
+        start = draw.randrange(len(logs))
+        ratios += [true + scatter * logs[(start + step) % len(logs)] for step in range(5)]
+    return ratios[:ROUNDS]
 
 
 def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw: random.Random) -> bool:
-    """Whether the shipped rules keep it, as the `number`-th of its campaign; if not clear it is timed further."""
+    """Whether the shipped rules keep the `number`-th candidate of a campaign; unclear ones get more rounds."""
     drawn = [rounds(logs, true, scatter, draw) for _ in range(WORKLOADS)]
     for count in range(verdicts.FUTILE_BLOCKS, verdicts.MAX_BLOCKS):
-        if min(verdicts.evidence_against_faster(one[:count]) for one in drawn) >= verdicts.FUTILE_EVIDENCE:
+        if min(verdicts.evidence_against_faster(ratios[:count]) for ratios in drawn) >= verdicts.FUTILE_EVIDENCE:
             return False  # As `Contest.is_evidently_not_faster`; a pair that is faster has no such evidence.
-    found = [decided(one, number, range(verdicts.MIN_BLOCKS, verdicts.MAX_BLOCKS + 1)) for one in drawn]
+    decisions = [decided(ratios, number, range(verdicts.MIN_BLOCKS, verdicts.MAX_BLOCKS + 1)) for ratios in drawn]
     if is_hopeful(
-        [one.verdict for one, _ in found], [one[:count] for one, (_, count) in zip(drawn, found, strict=True)]
+        [decision.verdict for decision, _ in decisions],
+        [ratios[:count] for ratios, (_, count) in zip(drawn, decisions, strict=True)],
     ):
-        more = range(verdicts.MAX_BLOCKS, ROUNDS + 1)
-        found = [
-            before if before[0].verdict == "same" else decided(one, number, more)
-            for one, before in zip(drawn, found, strict=True)
+        counts = range(verdicts.MAX_BLOCKS, ROUNDS + 1)
+        decisions = [
+            earlier if earlier[0].verdict == "same" else decided(ratios, number, counts)
+            for ratios, earlier in zip(drawn, decisions, strict=True)
         ]
     speeds = []
-    for place, (one, (decision, count)) in enumerate(zip(drawn, found, strict=True)):
-        ratio, low, high = ratio_interval(winsorise(one[:count]).values)
+    for place, (ratios, (decision, count)) in enumerate(zip(drawn, decisions, strict=True)):
+        ratio, low, high = ratio_interval(winsorise(ratios[:count]).values)
         speeds.append(
             SpeedVerdict(
                 variant="cpu", workload=f"w{place}", against="known_good", verdict=decision.verdict, ratio=ratio,
@@ -100,7 +101,7 @@ def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw
 
 
 def decided(drawn: Sequence[float], number: int, counts: range) -> tuple[verdicts.Decision, int]:
-    """The first decision after one of these counts of rounds, and after how many."""
+    """The first decision after one of these counts of rounds, and that count."""
     for count in counts:
         if decision := verdicts.by_evidence(drawn[:count], WORKLOADS, 0.0, number, counts[-1]):
             return decision, count
@@ -110,37 +111,37 @@ def decided(drawn: Sequence[float], number: int, counts: range) -> tuple[verdict
 def campaign(logs: Sequence[float], scatter: float, seed: int) -> dict[str, Any]:
     """Kinds proposed and kept in one campaign, and the false keeps: not faster at all."""
     draw = random.Random(f"{scatter} {seed}")
-    said: dict[str, Any] = {"gains": 0, "gains_kept": 0, "layout": 0, "layout_kept": 0, "false": 0}
+    counts: dict[str, Any] = {"gains": 0, "gains_kept": 0, "layout": 0, "layout_kept": 0, "false": 0}
     number = 0
     for _ in range(CANDIDATES):
         kind, true = candidate(draw)
         number += 1
         if kind == "wrong":
             continue
-        kept = judged(logs, true, scatter, number, draw)
+        is_kept = judged(logs, true, scatter, number, draw)
         gain, layout = kind == "faster" and true >= math.log1p(0.03), kind == "layout"
-        said["gains"] += gain
-        said["gains_kept"] += gain and kept
-        said["layout"] += layout
-        said["layout_kept"] += layout and kept
-        said["false"] += kept and true <= 0
-    return said
+        counts["gains"] += gain
+        counts["gains_kept"] += gain and is_kept
+        counts["layout"] += layout
+        counts["layout_kept"] += layout and is_kept
+        counts["false"] += is_kept and true <= 0
+    return counts
 
 
 def to_the_best(logs: Sequence[float], seed: int, *, memory: bool) -> int | None:
-    """Candidates until a second session keeps the best patch that the first one did not; None: within none.
+    """Candidates that a second session tries until it keeps the best patch left; None if it never keeps it.
 
-    Both draw from one pool. With memory the second leaves out what its brief says that the first took back.
+    Both draw from one pool. With memory, the second session skips what the first one rejected.
     """
     draw = random.Random(f"memory {seed}")
     pool = [true for kind, true in (candidate(draw) for _ in range(CANDIDATES)) if kind != "wrong"]
     draw.shuffle(pool)
-    before, never = pool[: len(pool) // 2], pool[len(pool) // 2 :]
-    lost = [true for number, true in enumerate(before, 1) if not judged(logs, true, 1.0, number, draw)]
-    left = never if memory else never + lost
-    best = max(never + lost)
-    random.Random(f"order {seed}").shuffle(left)
-    for number, true in enumerate(left, 1):
+    tried, fresh = pool[: len(pool) // 2], pool[len(pool) // 2 :]
+    rejected = [true for number, true in enumerate(tried, 1) if not judged(logs, true, 1.0, number, draw)]
+    remaining = fresh if memory else fresh + rejected
+    best = max(fresh + rejected)
+    random.Random(f"order {seed}").shuffle(remaining)
+    for number, true in enumerate(remaining, 1):
         if true == best and judged(logs, true, 1.0, number, draw):
             return number
     return None
@@ -158,15 +159,15 @@ NASTY = {
     "daemonises": "setsid sh -c 'sleep 100000' >/dev/null 2>&1 & exit 0",
     "daemonises without environment": "env -i setsid sh -c 'sleep 100000 & sleep 100000' >/dev/null 2>&1 & exit 0",
 }
-"""Ways not to end, in a shell; each is tried with five deadlines."""
+"""Shell scripts that do not want to end; each is tried with five deadlines."""
 DEADLINES = (0.3, 0.5, 0.8, 1.2, 2.0)
 
 
 def nasty(key: str) -> dict[str, Any]:
-    """Seconds from its deadline to its end, and processes left then: of `NAME | SECONDS`."""
+    """Run the proposer of `NAME | SECONDS`: seconds from its deadline to its end, and processes left then."""
     name, _, deadline = key.partition(" | ")
     limit_s = float(deadline)
-    before = {one.pid for one in psutil.process_iter()}
+    before = {process.pid for process in psutil.process_iter()}
     with tempfile.TemporaryDirectory(prefix="loop-nasty-") as folder:
         work = Path(folder) / "work"
         work.mkdir()
@@ -176,15 +177,15 @@ def nasty(key: str) -> dict[str, Any]:
         campaign, printed = Campaign(proposer=NASTY[name], quiet_minutes=1), Path(folder) / "printed"
         task = ProposerTask(1, campaign, page, work, work, work / "locks", printed, limit_s)
         with kill_new_orphans():
-            found = run_to_end(run_proposer(task))
+            result = run_to_end(run_proposer(task))
         late = time.monotonic() - begun - limit_s
-    left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
-    alive = [one for one in left if "100000" in (one.info["cmdline"] or ())]
-    return {"ended": found.ended, "late_s": round(max(0.0, late), 2), "left": len(alive)}
+    started = [process for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
+    alive = [process for process in started if "100000" in (process.info["cmdline"] or ())]
+    return {"ended": result.ended, "late_s": round(max(0.0, late), 2), "left": len(alive)}
 
 
 def each(kind: str, keys: Sequence[object], work: Callable[[str], Any]) -> Iterator[Any]:
-    """The result of each key, made now where it is not stored yet."""
+    """The result of each key; a result that is not stored yet is computed and stored."""
     for key in keys:
         name = f"{kind} {key}"
         results: dict[str, Any] = json.loads(DONE.read_text()) if DONE.exists() else {}
@@ -196,7 +197,7 @@ def each(kind: str, keys: Sequence[object], work: Callable[[str], Any]) -> Itera
 
 
 def with_memory(logs: Sequence[float], campaigns: int) -> list[str]:
-    """The table of what memory is worth."""
+    """Lines of the table that compares campaigns with and without memory."""
     lines = [
         "",
         "## With memory and without",
@@ -218,7 +219,7 @@ def with_memory(logs: Sequence[float], campaigns: int) -> list[str]:
 
 
 def write(campaigns: int, lives: Sequence[Any]) -> None:
-    """Do what is left besides the live campaigns, and write the page."""
+    """Run the simulated campaigns that are not stored yet, and write the page."""
     logs = null_logs()
     facts = machine()
     lines = [
@@ -240,17 +241,17 @@ def write(campaigns: int, lives: Sequence[Any]) -> None:
     ]
     for name, scatter in (("as recorded", 1.0), ("calm", CALM)):
         work = lambda key, scatter=scatter: campaign(logs, scatter, int(key))  # noqa: E731
-        found = list(each(name, range(campaigns), work))
-        total = {key: sum(one[key] for one in found) for key in found[0]}
-        wrong = sum(one["false"] > 0 for one in found)
+        played = list(each(name, range(campaigns), work))
+        total = {key: sum(result[key] for result in played) for key in played[0]}
+        false_keeps = sum(result["false"] > 0 for result in played)
         lines.append(
-            f"| {name} | {wrong} of {campaigns} | {total['gains_kept']} of {total['gains']} "
+            f"| {name} | {false_keeps} of {campaigns} | {total['gains_kept']} of {total['gains']} "
             f"| {total['layout_kept']} of {total['layout']} |"
         )
     lines += with_memory(logs, min(campaigns, WITH_MEMORY))
     keys = [f"{name} | {limit}" for name in NASTY for limit in DEADLINES]
     results = list(each("nasty", keys, nasty))
-    worst: Mapping[str, Any] = max(results, key=lambda one: one["late_s"])
+    worst: Mapping[str, Any] = max(results, key=lambda result: result["late_s"])
     lines += [
         "",
         "## Proposers that do not want to end",
@@ -258,7 +259,7 @@ def write(campaigns: int, lives: Sequence[Any]) -> None:
         f"{len(results)} proposers: {', '.join(NASTY)}; each with five deadlines.",
         "",
         f"- The last was gone {worst['late_s']:.1f} s after its deadline.",
-        f"- Processes left: {sum(one['left'] for one in results)}.",
+        f"- Processes left: {sum(result['left'] for result in results)}.",
         *live_page(lives),
         "",
         "No agent's program was at hand: presets are tested on their documented formats only.",

@@ -33,10 +33,10 @@ STAYS = "100000"  # An argument of every process that a proposer leaves behind.
 LEAVER = """
 import ctypes, os, time
 try:
-    cuda, made, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
-    said = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(made), 0), cuda.cuCtxSetCurrent(made)]
-    said.append(cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(1 << 30)))
-    print("holds a GiB of the GPU" if not any(said) else f"no memory of the GPU: {said}", flush=True)
+    cuda, ctx, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+    codes = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 0), cuda.cuCtxSetCurrent(ctx)]
+    codes.append(cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1 << 30)))
+    print("holds a GiB of the GPU" if not any(codes) else f"no memory of the GPU: {codes}", flush=True)
 except OSError as error:
     print(f"no GPU: {error}", flush=True)
 time.sleep(100000)
@@ -45,16 +45,16 @@ PROPOSER = """
 import json, os, pathlib, subprocess, sys, time
 dealt, brief, folder, answer = sys.argv[1:]
 number = int(pathlib.Path(brief).name[:4])
-every = json.loads(pathlib.Path(dealt).read_text())
-if number > len(every):
+patches = json.loads(pathlib.Path(dealt).read_text())
+if number > len(patches):
     pathlib.Path(answer).write_text('{"done": true}')
     sys.exit()
-patch = every[number - 1]
+patch = patches[number - 1]
 pathlib.Path(answer).write_text(json.dumps({"idea": patch["kind"] + ": " + patch["idea"]}))
 if patch["kind"] == "leaves":
     words = [sys.executable, "-I", "-c", patch["texts"][0][0], "100000"]
-    left = subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE, text=True)
-    print("LEFT", left.stdout.readline().strip(), flush=True)
+    child = subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    print("LEFT", child.stdout.readline().strip(), flush=True)
     sys.exit()
 if not patch["file"]:
     for _ in range(4):
@@ -76,16 +76,16 @@ path.write_text(text)
 def dealt(kernel: Kernel, seed: int) -> list[Patch]:
     """The candidates of one campaign, no patch twice."""
     draw = random.Random(f"live {seed}")
-    found: list[Patch] = []
+    chosen: list[Patch] = []
     for kinds in DEALT:
-        left = [one for one in kernel.patches if one.kind in kinds and one not in found]
-        found += [draw.choice(left)] if left else []
-    draw.shuffle(found)
-    return found
+        eligible = [patch for patch in kernel.patches if patch.kind in kinds and patch not in chosen]
+        chosen += [draw.choice(eligible)] if eligible else []
+    draw.shuffle(chosen)
+    return chosen
 
 
 def make(kernel: Kernel, folder: Path, plans: Mapping[str, str]) -> None:
-    """The target in a repository of its own, as a user has it, with these plans."""
+    """Write the target with these plans into a git repository of its own."""
     if kernel.copied:
         shutil.copytree(shipped("kernels") / kernel.copied, folder)
     for name, text in kernel.files.items():
@@ -98,49 +98,49 @@ def make(kernel: Kernel, folder: Path, plans: Mapping[str, str]) -> None:
 
 
 def session(root: Path, target: Path, words: Sequence[str]) -> tuple[dict[str, Any], float]:
-    """Run one session with folders of its own: what it printed as JSON, and the seconds it took."""
-    own = {f"LOOP_{name.upper()}": str(root / name) for name in ("sessions", "state", "cache")}
-    env, begun = {**os.environ, **own}, time.monotonic()
+    """Run one session with folders of its own; return its JSON output and its seconds."""
+    folders = {f"LOOP_{name.upper()}": str(root / name) for name in ("sessions", "state", "cache")}
+    env, begun = {**os.environ, **folders}, time.monotonic()
     subprocess.run([*LOOP, "trust", str(target)], env=env, capture_output=True, check=True)
     log = root / "said.log"
     with log.open("w") as errors:
-        asked = [*LOOP, *words, "--json"]
-        done = subprocess.run(asked, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"exit {done.returncode}: {log.read_text()[-3000:]}{done.stdout[-3000:]}")
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said, time.monotonic() - begun
+        command = [*LOOP, *words, "--json"]
+        child = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, check=False)
+    if child.returncode not in (0, 1):
+        raise RuntimeError(f"exit {child.returncode}: {log.read_text()[-3000:]}{child.stdout[-3000:]}")
+    reply: dict[str, Any] = json.loads(child.stdout)
+    return reply, time.monotonic() - begun
 
 
 def play(root: Path, kernel: Kernel, plan: str, patches: Sequence[Patch], words: Sequence[str]) -> dict[str, Any]:
-    """A campaign in which a script plays these patches: `summary`, and what is left of its processes."""
+    """Run a campaign whose proposer plays these patches; return `summary` and the count of processes left."""
     make(kernel, root / "target", {"live": plan})
-    (root / "dealt.json").write_text(json.dumps([asdict(one) for one in patches]))
+    (root / "dealt.json").write_text(json.dumps([asdict(patch) for patch in patches]))
     (root / "propose.py").write_text(PROPOSER)
     command = f"{sys.executable} -I {root}/propose.py {root}/dealt.json {{brief}} {{workdir}} {{answer}}"
-    named = ["optimize", str(root / "target"), "--plan", "live", "--variant", kernel.variant]
-    asked = ["--proposer", command, "--stall", "100", "--max-candidates", str(len(patches))]
-    before = {one.pid for one in psutil.process_iter()}
-    said, seconds = session(root, root / "target", [*named, *asked, *words])
+    arguments = ["optimize", str(root / "target"), "--plan", "live", "--variant", kernel.variant]
+    options = ["--proposer", command, "--stall", "100", "--max-candidates", str(len(patches))]
+    before = {process.pid for process in psutil.process_iter()}
+    reply, seconds = session(root, root / "target", [*arguments, *options, *words])
     journal, ticks = (_lines(root / "sessions", name) for name in ("journal", "ticks"))
-    left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
-    here = [one for one in left if STAYS in (one.info["cmdline"] or ())]
+    started = [process for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
+    remaining = [process for process in started if STAYS in (process.info["cmdline"] or ())]
     return {
         "kernel": kernel.name,
         "load": round(os.getloadavg()[1], 1),
-        "left": len(here),
-        **summary(said["changes"], journal, ticks, seconds),
+        "left": len(remaining),
+        **summary(reply["changes"], journal, ticks, seconds),
     }
 
 
 def live(seed: int) -> dict[str, Any]:
-    """One campaign: what became of each kind, the figure at the end, and where the time went."""
+    """Run the campaign of a seed: outcome of each candidate, confirmed figure, and where the time went."""
     kernel = pool()[seed % len(pool())]
     words = ["--proposer-minutes", str(LIMIT_S / 60), "--max-minutes", str(MINUTES), "--seed", str(seed)]
     with tempfile.TemporaryDirectory(prefix="loop-live-") as top:
         plan = PLAN.format(timed=kernel.timed, tuning="")
-        found = play(Path(top), kernel, plan, dealt(kernel, seed), words)
-    return {**found, "cores": machine().cores, "on": machine().processor}
+        result = play(Path(top), kernel, plan, dealt(kernel, seed), words)
+    return {**result, "cores": machine().cores, "on": machine().processor}
 
 
 def _lines(sessions: Path, name: str) -> list[dict[str, Any]]:
@@ -154,23 +154,23 @@ Lines = Sequence[Mapping[str, Any]]
 def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: float) -> dict[str, Any]:
     """Each candidate with its outcome, the confirmed figure, and loop's own seconds.
 
-    loop's own: all but the steps that build, check and measure, the proposers, and the builds in a brief.
+    loop's own seconds leave out steps that build, check or measure, proposers, and builds in a brief.
     """
-    records = [one for one in journal if one["event"] == "finished"]
-    asked = {one["run"]: one["output"] for one in records if one["action"] in ("change.brief", "change.tune")}
-    decided = [one for one in records if one["action"] == "change.decide" and one["output"].get("tried")]
-    tried = {one["run"]: one["output"]["tried"] for one in decided}
-    judged = {asked[run].get("candidate"): one for run, one in tried.items()}
+    records = [row for row in journal if row["event"] == "finished"]
+    outputs = {row["run"]: row["output"] for row in records if row["action"] in ("change.brief", "change.tune")}
+    decisions = [row for row in records if row["action"] == "change.decide" and row["output"].get("tried")]
+    tried = {row["run"]: row["output"]["tried"] for row in decisions}
+    judged = {outputs[run].get("candidate"): decision for run, decision in tried.items()}
     outcome = []
-    for one in changes["proposals"]:
-        ended = {"outcome": one["ended"], "reason": one["said"], "gain": None}
-        found = judged.get(one["number"], ended)
-        kind, _, idea = one["idea"].partition(": ")
-        outcome.append({"kind": kind, "idea": idea, **{key: found[key] for key in ended}})
-    at_work = sum(one["seconds"] for one in records if one["action"] not in ("change.brief", "change.decide"))
-    edges = seconds - sum(one["seconds"] for one in records)
-    own = seconds - at_work - _in_builds(records, ticks) - sum(one["seconds"] for one in changes["proposals"])
-    confirmed = [[one["ratio"], *one["interval"]] for one in changes["confirmed"]]
+    for proposal in changes["proposals"]:
+        ended = {"outcome": proposal["ended"], "reason": proposal["said"], "gain": None}
+        decision = judged.get(proposal["number"], ended)
+        kind, _, idea = proposal["idea"].partition(": ")
+        outcome.append({"kind": kind, "idea": idea, **{key: decision[key] for key in ended}})
+    at_work = sum(row["seconds"] for row in records if row["action"] not in ("change.brief", "change.decide"))
+    edges = seconds - sum(row["seconds"] for row in records)
+    own = seconds - at_work - _in_builds(records, ticks) - sum(row["seconds"] for row in changes["proposals"])
+    confirmed = [[figure["ratio"], *figure["interval"]] for figure in changes["confirmed"]]
     return {
         "outcome": outcome,
         "seconds": round(seconds, 1),
@@ -178,18 +178,18 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
         "edges_s": round(edges, 1),
         "confirmed": confirmed,
         "tuned": [judged[None]] if None in judged else [],
-        "searched": [one["message"] for one in records if one["output"].get("trials")],
-        "failed": [f"{one['step']}: {one['message']}" for one in records if one["status"] == "failed"],
+        "searched": [row["message"] for row in records if row["output"].get("trials")],
+        "failed": [f"{row['step']}: {row['message']}" for row in records if row["status"] == "failed"],
     }
 
 
 def _in_builds(records: Lines, ticks: Lines) -> float:
-    """Seconds in which briefs had the compiler read and compile, and an edit loaded: until the next note."""
+    """Seconds that briefs spent in builds: from each note that `BUILDS` matches to the next note."""
     total = 0.0
-    for one in records:
-        if one["action"] == "change.brief":
-            at = [tick for tick in ticks if all(tick[key] == one[key] for key in ("run", "step", "attempt"))]
-            ends = [*(tick["seconds"] for tick in at[1:]), one["seconds"]]
+    for row in records:
+        if row["action"] == "change.brief":
+            at = [tick for tick in ticks if all(tick[key] == row[key] for key in ("run", "step", "attempt"))]
+            ends = [*(tick["seconds"] for tick in at[1:]), row["seconds"]]
             total += sum(end - t["seconds"] for t, end in zip(at, ends, strict=False) if BUILDS.match(t["note"]))
     return total
 
@@ -198,28 +198,28 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines of the page: a row a campaign, and the sums."""
     if not results:
         return []
-    rows, every = [], []
-    for number, one in enumerate(results, 1):
-        every += one["outcome"]
-        kinds = [each["kind"] for each in one["outcome"] if each["outcome"] == "kept"]
+    rows, outcomes = [], []
+    for number, result in enumerate(results, 1):
+        outcomes += result["outcome"]
+        kinds = [outcome["kind"] for outcome in result["outcome"] if outcome["outcome"] == "kept"]
         false = len(kinds) - kinds.count("faster")
-        figure = "; ".join("{:.3f}x [{:.3f}, {:.3f}]".format(*found) for found in one["confirmed"]) or "-"
+        figure = "; ".join("{:.3f}x [{:.3f}, {:.3f}]".format(*bounds) for bounds in result["confirmed"]) or "-"
         rows.append(
-            f"| {number} | {one['kernel']} | {len(one['outcome'])} | {len(kinds)} | {false} | {figure} "
-            f"| {one['seconds'] / 60:.1f} min | {one['own_s']:.1f} s | {one['load']} |"
+            f"| {number} | {result['kernel']} | {len(result['outcome'])} | {len(kinds)} | {false} | {figure} "
+            f"| {result['seconds'] / 60:.1f} min | {result['own_s']:.1f} s | {result['load']} |"
         )
-    proposed = Counter(one["kind"] for one in every)
-    won = Counter(one["kind"] for one in every if one["outcome"] == "kept")
-    kept = [f"{kind} {won[kind]} of {count}" for kind, count in proposed.items()]
+    proposed = Counter(outcome["kind"] for outcome in outcomes)
+    won = Counter(outcome["kind"] for outcome in outcomes if outcome["outcome"] == "kept")
+    shares = [f"{kind} {won[kind]} of {count}" for kind, count in proposed.items()]
     surprises = []
-    for one in every:
-        if (one["kind"] == "faster") != (one["outcome"] == "kept"):
-            meant = "Meant to be faster, and not kept"
-            if one["outcome"] == "kept":
-                meant = "Not meant to be faster, and kept"
-            surprises.append(f"- {meant}: {one['idea']}: {one['reason']}.")
-    own, seconds, edges = (sum(one[name] for one in results) for name in ("own_s", "seconds", "edges_s"))
-    where = dict.fromkeys(f"{one['on']}, cores for a campaign: {one['cores']}" for one in results)
+    for outcome in outcomes:
+        if (outcome["kind"] == "faster") != (outcome["outcome"] == "kept"):
+            title = "Meant to be faster, and not kept"
+            if outcome["outcome"] == "kept":
+                title = "Not meant to be faster, and kept"
+            surprises.append(f"- {title}: {outcome['idea']}: {outcome['reason']}.")
+    own, seconds, edges = (sum(result[name] for result in results) for name in ("own_s", "seconds", "edges_s"))
+    machines = dict.fromkeys(f"{result['on']}, cores for a campaign: {result['cores']}" for result in results)
     hour = (own - edges) / (seconds - edges) + edges / len(results) / 3600
     return [
         "",
@@ -227,15 +227,15 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
         "",
         "Two kernels of a page and the bundled `cpu`, each without some of its ideas. A script plays patches of",
         "the pool in `optimize_pool.py`. `Own`: what `loop` took besides builds, checks, measuring and proposer.",
-        f"On {'; '.join(where)}.",
+        f"On {'; '.join(machines)}.",
         "",
         "| Campaign | Kernel | Candidates | Kept | False keeps | In the end, at 99 % | Took | Own | Load |",
         "|--:|:--|--:|--:|--:|:--|--:|--:|--:|",
         *rows,
         "",
-        f"- Kept by kind, as the patches are meant: {', '.join(kept)}.",
+        f"- Kept by kind, as the patches are meant: {', '.join(shares)}.",
         *surprises,
-        f"- Processes of proposers left: {sum(one['left'] for one in results)}.",
+        f"- Processes of proposers left: {sum(result['left'] for result in results)}.",
         f"- Of {seconds / 60:.0f} minutes `loop` itself took {own / seconds:.1%}; proposers took next to nothing.",
         f"  Of an hour it is {hour:.1%}: beginning and end take {edges / len(results):.1f} s, and come once.",
     ]
