@@ -119,8 +119,8 @@ class Ours:
         """The same for any tensors."""
         code = {torch.float16: "float16", torch.bfloat16: "bfloat16"}[q.dtype]
         tensors = (q, k, v, output)
-        told = [make_loop_tensor(t.data_ptr(), tuple(t.shape), t.stride(), code) for t in tensors]
-        inputs, outputs = (LoopTensor * 3)(*told[:3]), (LoopTensor * 1)(told[3])
+        described = [make_loop_tensor(t.data_ptr(), tuple(t.shape), t.stride(), code) for t in tensors]
+        inputs, outputs = (LoopTensor * 3)(*described[:3]), (LoopTensor * 1)(described[3])
         numbers = (ctypes.c_double * 3)(causal, 0, math.nan)
 
         def run() -> None:
@@ -195,21 +195,23 @@ def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
 
 
 def libraries(names: Sequence[str], *flags: str) -> dict[str, Ours]:
-    """The variants, built for the GPU at hand with flags of one's own; without those that are for another GPU."""
+    """Build variants with extra flags for the GPU at hand; variants for other GPUs are left out."""
     folder = shipped("kernels/attention")
     target = read_file(folder / "target.yaml", Target).value
     capability = "sm_{}{}".format(*torch.cuda.get_device_capability())
     terms: dict[str, Any] = {"cache": cache_folder() / "builds", "include": include_folder(), "limit_s": 600}
     kernels = {name: target.compiled_variant(name, capability) for name in names}
     ready = {
-        name: one.model_copy(update={"build": one.build.model_copy(update={"flags": (*one.build.flags, *flags)})})
-        for name, one in kernels.items()
-        if one.architecture in (None, capability)
+        name: variant.model_copy(
+            update={"build": variant.build.model_copy(update={"flags": (*variant.build.flags, *flags)})}
+        )
+        for name, variant in kernels.items()
+        if variant.architecture in (None, capability)
     }
     builds = run_to_end(
-        run_side_by_side((build(name, one, folder, **terms) for name, one in ready.items()), cores())
+        run_side_by_side((build(name, variant, folder, **terms) for name, variant in ready.items()), cores())
     )
-    return {one.variant: Ours(one.variant, one.library, ready[one.variant].entry) for one in builds}
+    return {built.variant: Ours(built.variant, built.library, ready[built.variant].entry) for built in builds}
 
 
 def floor(plain: Plain) -> dict[str, float]:
@@ -221,27 +223,27 @@ def floor(plain: Plain) -> dict[str, float]:
 def draw_shapes(count: int = 200, seed: int = UNSEEN) -> list[Shape]:
     """Shapes at random: at most 256 MiB of keys and values, and about a millisecond."""
     draw = random.Random(seed)
-    made: list[Shape] = []
+    shapes: list[Shape] = []
 
     def between(low: int, high: int) -> int:
         return round(math.exp(draw.uniform(math.log(low), math.log(high))))
 
-    while len(made) < count:
+    while len(shapes) < count:
         b, shared, group = between(1, 64), between(1, 32), draw.choice((1, 1, 1, 4, 8))
         queries = draw.choice((1, between(1, 16), between(16, 128), between(128, 4096), between(128, 4096)))
         keys = queries if draw.random() < 0.5 else between(1, 65536)
         d, causal = draw.choice((64, 64, 64, 128, 128, 128, 96, 256, 32, 80, 192)), draw.random() < 0.5
         work = 4 * b * shared * group * queries * keys * d
         if 4 * b * shared * keys * d <= 256 << 20 and work <= 120e9:
-            made.append((b, shared, group, queries, keys, d, causal))
-    return made
+            shapes.append((b, shared, group, queries, keys, d, causal))
+    return shapes
 
 
 def draw_prefill(count: int, seed: int) -> list[tuple[Shape, torch.dtype]]:
     """At random: 200 to 17,000 queries, ragged, both types, heads that share keys; up to 600 GFLOP."""
     draw = random.Random(seed)
-    made: list[tuple[Shape, torch.dtype]] = []
-    while len(made) < count:
+    shapes: list[tuple[Shape, torch.dtype]] = []
+    while len(shapes) < count:
         s, b = round(math.exp(draw.uniform(math.log(200), math.log(17000)))), 2 ** draw.randrange(4)
         h, group, d = (
             draw.choice((4, 8, 12, 16, 24, 32)),
@@ -252,8 +254,8 @@ def draw_prefill(count: int, seed: int) -> list[tuple[Shape, torch.dtype]]:
         # PyTorch's flash declines a mask where queries and keys differ in number.
         causal, dtype = keys == s and draw.random() < 0.6, draw.choice((torch.float16, torch.bfloat16))
         if 4 * b * h * s * keys * d <= 600e9:
-            made.append(((b, h // group, group, s, keys, d, causal), dtype))
-    return made
+            shapes.append(((b, h // group, group, s, keys, d, causal), dtype))
+    return shapes
 
 
 def draw_held_out(count: int = 40, seed: int = HELD_OUT) -> Iterator[Case]:
@@ -284,15 +286,15 @@ def random_row(shape: Shape, ours: dict[str, Ours]) -> dict[str, Any]:
 
 def host_us(run: Run, calls: int = 1500, rounds: int = 7) -> float:
     """Microseconds that a call keeps the host, the median of some rounds."""
-    found = []
+    times_us = []
     for _ in range(rounds + 1):
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for _ in range(calls):
             run()
-        found.append((time.perf_counter() - begin) / calls * 1e6)
+        times_us.append((time.perf_counter() - begin) / calls * 1e6)
     torch.cuda.synchronize()
-    return median(found[1:])
+    return median(times_us[1:])
 
 
 def call_parts(ours: dict[str, Ours], plain: Plain) -> dict[str, float]:
@@ -311,11 +313,11 @@ def call_parts(ours: dict[str, Ours], plain: Plain) -> dict[str, float]:
         "the overload in `torch.ops`": lambda: whole.op(q, k, v, True, 0, math.nan),
         "the operator": lambda: whole(q, k, v, causal=True),
     }
-    found = {name: host_us(run) for name, run in runs.items()}
+    host_times = {name: host_us(run) for name, run in runs.items()}
     for name in BACKENDS:
         with held_to(name):
-            found[f"SDPA, {name}"] = host_us(library_call(case))
-    return found
+            host_times[f"SDPA, {name}"] = host_us(library_call(case))
+    return host_times
 
 
 USED_MEM_HIGH = 8  # `CU_MEMPOOL_ATTR_USED_MEM_HIGH` of the driver's interface.
@@ -351,27 +353,27 @@ def memory_rows(ours: dict[str, Ours]) -> Iterator[dict[str, Any]]:
 
 
 def record(rounds: int) -> dict[str, Any]:
-    """Everything that the page says, measured."""
+    """Measure all figures of the page."""
     ours, plain = libraries(EVERY), Plain()
-    found: dict[str, Any] = {"about": about(rounds), "floor": floor(plain)}
+    data: dict[str, Any] = {"about": about(rounds), "floor": floor(plain)}
     left, right = (torch.randn(8192, 8192, device="cuda", dtype=torch.float16) for _ in "ab")
-    found |= times({"product": Graph([lambda: left @ right], 3).time_us}, 15)
-    found["decode"] = list(decode_rows(ours["auto"].on, plain, rounds))
+    data |= times({"product": Graph([lambda: left @ right], 3).time_us}, 15)
+    data["decode"] = list(decode_rows(ours["auto"].on, plain, rounds))
     long = [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
     few = {name: ours[name] for name in ("auto", *CHOICES[:3])}
-    found["long"] = [measure(case, few, rounds) for case in long]
-    found["sets"] = []
+    data["long"] = [measure(case, few, rounds) for case in long]
+    data["sets"] = []
     for title, shapes, names, dtype in SETS:
         chosen = {name: ours[name] for name in names if name in ours}
         measured = [measure(make_case(*shape, dtype), chosen, rounds) for shape in shapes]
-        found["sets"].append({"title": title, "dtype": str(dtype)[6:], "names": [*chosen], "rows": measured})
+        data["sets"].append({"title": title, "dtype": str(dtype)[6:], "names": [*chosen], "rows": measured})
     held_out = [measure(case, {"auto": ours["auto"]}, rounds) for case in draw_held_out()]
-    found["sets"].append({"title": "Held-out shapes", "dtype": "both types", "names": ["auto"], "rows": held_out})
+    data["sets"].append({"title": "Held-out shapes", "dtype": "both types", "names": ["auto"], "rows": held_out})
     chosen = {name: ours[name] for name in ("auto", *CHOICES) if name in ours}
-    found["random"] = [random_row(shape, chosen) for shape in draw_shapes()]
-    found["calls"] = call_parts(ours, plain)
-    found["memory"] = list(memory_rows(ours))
-    return found
+    data["random"] = [random_row(shape, chosen) for shape in draw_shapes()]
+    data["calls"] = call_parts(ours, plain)
+    data["memory"] = list(memory_rows(ours))
+    return data
 
 
 def main() -> None:

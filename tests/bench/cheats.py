@@ -21,13 +21,13 @@ from loop.workers.bench import Bench
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
 from tests.targets import make_sides
 
-GAIN = 1.15  # A cheat that seems so many times as fast as the honest variant has gained by it.
+GAIN = 1.15  # A cheat gains if it seems more than this many times as fast as the honest variant.
 TRIES = 2  # A second look at what seems to gain: on a busy machine one ratio says little.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one cheat."""
+    """The outcome of one cheat."""
 
     name: str
     word: str
@@ -36,26 +36,26 @@ class Outcome:
 
     @property
     def caught(self) -> bool:
-        """Whether it got nothing by it."""
+        """Whether it gained nothing, or is a known gap (`REMAINS`)."""
         return self.word != "GAINS" or self.name in REMAINS
 
 
 def outcome(bench: Bench, name: str, rounds: int = 2) -> Outcome:
-    """Check one cheat, then time it beside the honest variant that is written as it is."""
+    """Check one cheat, then time it beside the honest variant in the same language."""
     (side,) = make_sides(bench, name)
     (checks,) = run_to_end(verify(bench, [Job(side, expand_sets(bench.target, ["some"], "float32"))]))
     if checks.first_failure:
         failure = checks.first_failure
         return Outcome(name, "rejected", f"{failure.status}: {failure.message}")
     for _ in range(TRIES):
-        found = timed(bench, name, rounds)
-        if found.caught:
+        result = timed(bench, name, rounds)
+        if result.caught:
             break
-    return found
+    return result
 
 
 def timed(bench: Bench, name: str, rounds: int) -> Outcome:
-    """What timing makes of a cheat."""
+    """Time a cheat that passed its checks, beside the honest variant."""
     honest = honest_like(name)
     sides = make_sides(bench, honest, name)
     try:
@@ -63,43 +63,43 @@ def timed(bench: Bench, name: str, rounds: int) -> Outcome:
     except Untimed as error:
         return Outcome(name, "not timed" if name in str(error) else "GAINS", str(error))
     doubts = run_to_end(find_doubts(bench, timings, (), [Pair(side, honest, "self") for side in sides]))
-    doubts = [one for one in doubts if "held back" not in one.reason]  # Of other programs, not of a side.
-    if own := [one for one in doubts if one.variant == name]:
-        return Outcome(name, own[0].verdict, own[0].reason)
+    doubts = [doubt for doubt in doubts if "held back" not in doubt.reason]  # Of other programs, not of a side.
+    if against_it := [doubt for doubt in doubts if doubt.variant == name]:
+        return Outcome(name, against_it[0].verdict, against_it[0].reason)
     ratio = seconds(timings, honest) / seconds(timings, name)
     blamed = f"; {honest} is blamed: {doubts[0].reason}" if doubts else ""
     return Outcome(name, "GAINS" if ratio > GAIN or doubts else "no gain", f"{ratio:.2f}x{blamed}")
 
 
 def seconds(timings: Timings, name: str) -> float:
-    return math.exp(log_time(one for one in timings.segments if one.side == name))
+    return math.exp(log_time(segment for segment in timings.segments if segment.side == name))
 
 
-def table(found: Sequence[Outcome]) -> str:
+def table(results: Sequence[Outcome]) -> str:
     """One row a cheat, and the sum."""
-    rows = [f"| {one.name} | {one.word} | {one.reason.replace('|', '/')} |" for one in found]
-    caught = sum(one.caught for one in found)
-    return "\n".join(["| Cheat | Outcome | Why |", "|:--|:--|:--|", *rows, "", f"{caught} of {len(found)}"])
+    rows = [f"| {result.name} | {result.word} | {result.reason.replace('|', '/')} |" for result in results]
+    caught = sum(result.caught for result in results)
+    return "\n".join(["| Cheat | Outcome | Why |", "|:--|:--|:--|", *rows, "", f"{caught} of {len(results)}"])
 
 
 def main() -> int:
-    """Print the table; 1 where a cheat gains."""
+    """Print the table; the exit code is 1 if a cheat gains."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="cheats to try; none: all")
-    everything = [*PYTHON_CHEATS, *(f"c_{name}" for name in C_CHEATS)]
-    names, found = parser.parse_args().names or everything, list[Outcome]()
+    every_cheat = [*PYTHON_CHEATS, *(f"c_{name}" for name in C_CHEATS)]
+    names, results = parser.parse_args().names or every_cheat, list[Outcome]()
     with tempfile.TemporaryDirectory() as root:
         for name in names:
             begun = time.monotonic()
             # A folder of its own: a cheat that overwrites the inputs would make the next ones wrong.
             with open_cheats(Path(root) / name, Path(root) / "cache") as bench:
                 try:
-                    found.append(outcome(bench, name))
+                    results.append(outcome(bench, name))
                 except LoopError as error:
-                    found.append(Outcome(name, "GAINS", f"the whole command ends: {error}"))
-            print(f"{found[-1]} ({time.monotonic() - begun:.0f} s)", file=sys.stderr, flush=True)
-    print(f"On {machine().processor}, {cores()} cores.\n\n{table(found)}")
-    return int(not all(one.caught for one in found))
+                    results.append(Outcome(name, "GAINS", f"the whole command ends: {error}"))
+            print(f"{results[-1]} ({time.monotonic() - begun:.0f} s)", file=sys.stderr, flush=True)
+    print(f"On {machine().processor}, {cores()} cores.\n\n{table(results)}")
+    return int(not all(result.caught for result in results))
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ def times_of(shapes: Sequence[Shape], ours: dict[str, Ours]) -> list[list[float 
 
 
 def as_times(us: Sequence[Sequence[float | None]]) -> np.ndarray:
-    """The same as an array, infinite where a kernel declines."""
-    return np.array([[math.inf if one is None else one for one in row] for row in us])
+    """Times as an array, infinite where a kernel declines."""
+    return np.array([[math.inf if time is None else time for time in row] for row in us])
 
 
 def estimated(costs: np.ndarray, counts: np.ndarray, us: np.ndarray) -> np.ndarray:
@@ -118,7 +118,7 @@ def estimated(costs: np.ndarray, counts: np.ndarray, us: np.ndarray) -> np.ndarr
 
 
 def over_fastest(estimates: np.ndarray, us: np.ndarray) -> np.ndarray:
-    """What each shape's pick takes, in times of the fastest kernel."""
+    """Time of each shape's pick, as a multiple of the fastest kernel's time."""
     picked = np.take_along_axis(us, estimates.argmin(axis=1)[:, None], axis=1)[:, 0]
     return picked / us.min(axis=1)
 
@@ -134,15 +134,15 @@ def regret(costs: np.ndarray, counts: np.ndarray, us: np.ndarray) -> float:
 def fit(counts: np.ndarray, us: np.ndarray) -> np.ndarray:
     """Kernels x five costs in microseconds, none negative."""
     costs = np.zeros((len(KERNELS), TERMS))
-    for kernel, own in enumerate(costs):
-        known = np.isfinite(us[:, kernel]) & (counts[:, kernel, 0] > 0)
-        if known.any():
-            scaled = counts[known, kernel] / us[known, kernel, None]
-            own[:] = non_negative(scaled, np.ones(len(scaled)))
-    least = regret(costs, counts, us)
+    for kernel, row in enumerate(costs):
+        has_counts = np.isfinite(us[:, kernel]) & (counts[:, kernel, 0] > 0)
+        if has_counts.any():
+            scaled = counts[has_counts, kernel] / us[has_counts, kernel, None]
+            row[:] = non_negative(scaled, np.ones(len(scaled)))
+    lowest = regret(costs, counts, us)
     for factor in (2.0, 1.4, 1.2, 1.1, 1.05, 1.02):
         for _ in range(6):
-            before = least
+            previous = lowest
             for index in np.ndindex(costs.shape):
                 for value in (
                     costs[index] * factor,
@@ -150,20 +150,20 @@ def fit(counts: np.ndarray, us: np.ndarray) -> np.ndarray:
                     0.0,
                     costs[index] + 0.1 * (factor - 1),
                 ):
-                    kept, costs[index] = costs[index], value
-                    now = regret(costs, counts, us)
-                    if now < least:
-                        least = now
+                    old, costs[index] = costs[index], value
+                    cost = regret(costs, counts, us)
+                    if cost < lowest:
+                        lowest = cost
                     else:
-                        costs[index] = kept
-            if least > before - 1e-5:
+                        costs[index] = old
+            if lowest > previous - 1e-5:
                 break
     return costs
 
 
-def non_negative(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def non_negative(rows: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Least squares without negative numbers, by coordinate descent."""
-    products, right, solution = rows.T @ rows, rows.T @ wanted, np.zeros(rows.shape[1])
+    products, right, solution = rows.T @ rows, rows.T @ goal, np.zeros(rows.shape[1])
     for _ in range(2000):
         for i in range(len(solution)):
             if products[i, i] > 0:
@@ -177,10 +177,10 @@ def table(costs: dict[int, np.ndarray]) -> str:
     lines = []
     for kernel, name in enumerate(KERNELS):
         cells = [", ".join(f"{value:.2f}" for value in costs[size][kernel]) for size in range(len(SIZES))]
-        known = [bool(costs[size][kernel].any()) for size in range(len(SIZES))]
+        is_fitted = [bool(costs[size][kernel].any()) for size in range(len(SIZES))]
         lines.append(
             "    {"
-            + ", ".join(f"{{{cell}}}" if has else "{}" for cell, has in zip(cells, known, strict=True))
+            + ", ".join(f"{{{cell}}}" if fitted else "{}" for cell, fitted in zip(cells, is_fitted, strict=True))
             + "},"
             f"  // {name}"
         )
@@ -197,20 +197,20 @@ def judged(estimates: np.ndarray, us: np.ndarray) -> str:
 
 
 def main() -> None:
-    """Record on a GPU, else take what was recorded; fit, and print the costs."""
+    """Record times if there is a GPU; fit the costs to the recorded times, and print them."""
     if torch.cuda.is_available():
         only = ("-DATTENTION_GROUPS_ONLY=k" + name.title().replace(" ", "") for name in KERNELS[4:])
         with ThreadPoolExecutor(len(KERNELS)) as pool:
-            others = pool.submit(libraries, KERNELS[:4])
+            rest_of_kernels = pool.submit(libraries, KERNELS[:4])
             groups = pool.map(lambda flag: libraries(["warp_specialized"], flag)["warp_specialized"], only)
-            ours = others.result() | dict(zip(KERNELS[4:], groups, strict=True))
+            ours = rest_of_kernels.result() | dict(zip(KERNELS[4:], groups, strict=True))
         drawn = {
             name: draw_shapes(count, seed) + [shape for shape, _ in draw_prefill(count // 4, seed)]
             for name, count, seed in (("fit", SHAPES, SEED), ("held out", SHAPES // 4, HELD_OUT))
         }
-        found = {name: {"shapes": shapes, "us": times_of(shapes, ours)} for name, shapes in drawn.items()}
+        measured = {name: {"shapes": shapes, "us": times_of(shapes, ours)} for name, shapes in drawn.items()}
         about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-        RECORDED.write_text(json.dumps({"about": about, **found}) + "\n")
+        RECORDED.write_text(json.dumps({"about": about, **measured}) + "\n")
     elif not RECORDED.exists():
         sys.exit("no GPU, and nothing recorded")
     recorded = json.loads(RECORDED.read_text())
@@ -219,14 +219,14 @@ def main() -> None:
     counts = {name: counts_of(shapes, DEVICE) for name, (shapes, _) in sets.items()}
     size_of = {name: np.searchsorted(SIZES, [shape[5] for shape in shapes]) for name, (shapes, _) in sets.items()}
     costs = {
-        size: fit(counts["fit"][here, :, :TERMS], sets["fit"][1][here])
+        size: fit(counts["fit"][of_size, :, :TERMS], sets["fit"][1][of_size])
         for size in range(len(SIZES))
-        for here in [size_of["fit"] == size]
+        for of_size in [size_of["fit"] == size]
     }
     print(table(costs))
     for name, (_, us) in sets.items():
-        fitted, now = np.array([costs[size] for size in size_of[name]]), counts[name][:, :, TERMS]
-        print(f"{name}, costs of today: {judged(np.where(np.isfinite(us), now, np.inf), us)}")
+        fitted, today = np.array([costs[size] for size in size_of[name]]), counts[name][:, :, TERMS]
+        print(f"{name}, costs of today: {judged(np.where(np.isfinite(us), today, np.inf), us)}")
         print(f"{name}, fitted costs: {judged(estimated(fitted, counts[name][:, :, :TERMS], us), us)}")
 
 

@@ -1,11 +1,11 @@
-"""What a session says is what was tried: wrong and right kernels of twelve functions by every door; COVERAGE.md.
+"""Which entry points report wrong kernels: wrong and right kernels of twelve functions by every door; COVERAGE.md.
 
     python -m tests.bench.coverage                # all: an hour and a half on two cores
     python -m tests.bench.coverage --parts init histories
     python -m tests.bench.coverage --only softmax --doors session quick    # stores no page
 
-A kernel is wrong in one way that a quick look misses. A door has found it where it ends with an error, or names
-the set that would find it beside its verdict.
+Each wrong kernel has one mistake that a quick look misses. A door has found it if it ends with an error, or names
+beside its verdict the set of workloads that would find it.
 """
 
 import argparse
@@ -35,18 +35,18 @@ HERE = Path(__file__).parent
 CORPUS = HERE / "coverage_corpus"
 PAGE = HERE / "COVERAGE.md"
 RIGHT = {"fine": {}, "lazy": {"LAZY": 1}, "tunes": {"TUNES_S": 2}}
-"""Right kernels: as they are, with a table from the first call on, with a slow first call."""
+"""Macros of right kernels: none, a table built by the first call, and a slow first call."""
 SLOW = {"softmax": 60, "rope": 45}  # Functions whose first call takes so many seconds where it tunes itself.
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the corpus: its manifest and what is wrong with its five kernels."""
+    """A function of the corpus: parts of its manifest, and the mistakes of its five wrong kernels."""
 
     signature: dict[str, Any]
     workloads: dict[str, list[dict[str, Any]]]
     mistakes: tuple[str, ...]
-    """Kind of each mistake, from the first."""
+    """Kind of each mistake; the macro WRONG counts from 1."""
     generator: str = ""
     python: bool = False
     words: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def defined(name: str, wrong: int, **macros: float) -> str:
-    """The source of a kernel with its mistake and what else is chosen."""
+    """The source of a kernel with mistake `wrong` (0: none) and these macros."""
     function = FUNCTIONS[name]
     chosen = {"WRONG": wrong, **macros}
     if function.python:
@@ -273,7 +273,7 @@ def write(folder: Path, name: str, variants: dict[str, str]) -> Path:
 
 
 def told(text: str, variant: str) -> bool:
-    """Whether a session's last screen calls a variant wrong, or names a set that was not verified."""
+    """Whether a session's screen calls a variant wrong, or names a set that was not verified."""
     row = re.search(rf"^{variant} +.*(incorrect|invalid|crash|wrong|not verified)", text, re.M)
     return (
         row is not None
@@ -284,24 +284,24 @@ def told(text: str, variant: str) -> bool:
 
 def by_session(rig: Rig, target: Path, wrong: Sequence[str], *words: str) -> tuple[dict[str, bool], Ran]:
     """`loop run session`: every variant at once."""
-    ran = rig.run("run", "session", *words, "--target", str(target))
-    return {name: ran.code == 1 and told(ran.text, name) for name in wrong}, ran
+    run = rig.run("run", "session", *words, "--target", str(target))
+    return {name: run.code == 1 and told(run.text, name) for name in wrong}, run
 
 
 def by_check(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool], Ran]:
     """`loop kernels check`."""
-    ran = rig.run("kernels", "check", "--target", str(target), "--json")
-    said = ran.text[ran.text.find("{") :]
-    return {name: f'"{name}"' in said and "wrong" in said and told_by_check(said, name) for name in wrong}, ran
+    run = rig.run("kernels", "check", "--target", str(target), "--json")
+    reply = run.text[run.text.find("{") :]
+    return {name: f'"{name}"' in reply and "wrong" in reply and told_by_check(reply, name) for name in wrong}, run
 
 
 def told_by_check(text: str, variant: str) -> bool:
-    """Whether the answer of `kernels check` calls a variant wrong, or names sets that were not verified."""
+    """Whether the reply of `kernels check` calls a variant wrong, or names sets that were not verified."""
     answer, _ = json.JSONDecoder().raw_decode(text)
     outputs = [step.get("output") or {} for step in answer.get("steps", [])]
     return any(
-        variant in one.get("wrong", {}) or any("set" in text for text in one.get("not_exercised", []))
-        for one in outputs
+        variant in output.get("wrong", {}) or any("set" in text for text in output.get("not_exercised", []))
+        for output in outputs
     )
 
 
@@ -324,7 +324,7 @@ def by_mcp(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool
 
 
 def by_bisection(rig: Rig, folder: Path, name: str, number: int) -> tuple[bool, Ran]:
-    """`loop bisect --metric correctness` over six commits, the fourth of which is wrong, from the first."""
+    """`loop bisect --metric correctness` over six commits, of which the fourth and later ones are wrong."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     git(folder, "init", "-q", "-b", "main")
@@ -336,77 +336,79 @@ def by_bisection(rig: Rig, folder: Path, name: str, number: int) -> tuple[bool, 
     show = ("log", "--format=%h", "--abbrev=7", "-1")
     first, fourth = (git(folder, *show, f"HEAD~{back}") for back in (5, 2))
     rig.run("trust", str(folder / "k"))
-    ran = rig.run(
+    run = rig.run(
         "bisect", "--good", first, "--metric", "correctness", "--variant", "kernel", "--target", str(folder / "k")
     )
-    return f"culprit: commit {fourth}" in ran.text, ran
+    return f"culprit: commit {fourth}" in run.text, run
 
 
 DOORS = ("session", "quick", "ci", "check", "mcp", "bisect")
 
 
 def judge_wrong(rig: Rig, folder: Path, name: str, doors: Sequence[str]) -> dict[str, Any]:
-    """A row: for each door the mistakes that it did not find, and whether the first lines name their cause."""
+    """A row: the variants that each door missed, and whether the first lines of `verify` name each cause."""
     numbers = range(1, len(FUNCTIONS[name].mistakes) + 1)
-    wrong = [f"w{number}" for number in numbers]
+    variants = [f"w{number}" for number in numbers]
     target = write(
-        folder / name, name, {one: defined(name, number) for one, number in zip(wrong, numbers, strict=True)}
+        folder / name, name, {key: defined(name, number) for key, number in zip(variants, numbers, strict=True)}
     )
     rig.run("trust", str(target))
     row: dict[str, Any] = {"function": name, "missed": {}, "seconds": {}}
     ways: dict[str, Callable[[], tuple[dict[str, bool], Ran]]] = {
-        "session": lambda: by_session(rig, target, wrong),
-        "quick": lambda: by_session(rig, target, wrong, "quick"),
-        "ci": lambda: by_session(rig, target, wrong, "quick", "--budget-minutes", "20"),
-        "check": lambda: by_check(rig, target, wrong),
-        "mcp": lambda: by_mcp(rig, target, wrong),
+        "session": lambda: by_session(rig, target, variants),
+        "quick": lambda: by_session(rig, target, variants, "quick"),
+        "ci": lambda: by_session(rig, target, variants, "quick", "--budget-minutes", "20"),
+        "check": lambda: by_check(rig, target, variants),
+        "mcp": lambda: by_mcp(rig, target, variants),
     }
     for door in doors:
         if door == "bisect":
-            each = [by_bisection(rig, folder / f"{name}-{number}", name, number) for number in numbers]
-            found = {one: right for one, (right, _) in zip(wrong, each, strict=True)}
-            row["seconds"][door] = sum(ran.seconds for _, ran in each)
+            results = [by_bisection(rig, folder / f"{name}-{number}", name, number) for number in numbers]
+            hits = {key: right for key, (right, _) in zip(variants, results, strict=True)}
+            row["seconds"][door] = sum(run.seconds for _, run in results)
         elif door == "cause":
             row["named"] = {
-                one: named(rig, target, name, number) for one, number in zip(wrong, numbers, strict=True)
+                key: named(rig, target, name, number) for key, number in zip(variants, numbers, strict=True)
             }
             continue
         else:
-            found, ran = ways[door]()
-            row["seconds"][door] = ran.seconds
-        row["missed"][door] = [one for one, right in found.items() if not right]
+            hits, run = ways[door]()
+            row["seconds"][door] = run.seconds
+        row["missed"][door] = [key for key, right in hits.items() if not right]
     return row
 
 
 def named(rig: Rig, target: Path, name: str, number: int) -> bool:
-    """Whether the first three lines that `kernels verify` says of a wrong kernel name its cause or its rule."""
-    ran = rig.run("kernels", "verify", f"w{number}", "--target", str(target))
+    """Whether the first three lines of `kernels verify` on a wrong kernel name its cause or its rule."""
+    run = rig.run("kernels", "verify", f"w{number}", "--target", str(target))
     lines = [
-        line for line in ran.text.splitlines() if re.match(rf"(w{number}:|What is wrong|  Cause|  Rule)", line)
+        line for line in run.text.splitlines() if re.match(rf"(w{number}:|What is wrong|  Cause|  Rule)", line)
     ]
     return re.search(FUNCTIONS[name].words[number - 1], "\n".join(lines[:3])) is not None
 
 
 def judge_right(rig: Rig, folder: Path, name: str) -> dict[str, Any]:
-    """A row: right kernels that were rejected, or lost a workload without a word."""
+    """A row: right kernels that a session rejected or whose checks it did not pass."""
     macros = {**RIGHT, "tunes": {"TUNES_S": SLOW.get(name, 2)}}
-    target = write(folder / f"{name}-right", name, {one: defined(name, 0, **more) for one, more in macros.items()})
+    target = write(
+        folder / f"{name}-right", name, {key: defined(name, 0, **flags) for key, flags in macros.items()}
+    )
     rig.run("trust", str(target))
-    ran = rig.run("run", "session", "quick", "--target", str(target), limit_s=1800)
+    run = rig.run("run", "session", "quick", "--target", str(target), limit_s=1800)
     rejected = [
-        one
-        for one in macros
-        if re.search(rf"^{one} +.*(incorrect|invalid|crash|hung|\d+ of \d+ checks failed)", ran.text, re.M)
+        key
+        for key in macros
+        if re.search(rf"^{key} +.*(incorrect|invalid|crash|hung|\d+ of \d+ checks failed)", run.text, re.M)
     ]
-    return {"function": name, "rejected": rejected, "code": ran.code, "seconds": ran.seconds}
+    return {"function": name, "rejected": rejected, "code": run.code, "seconds": run.seconds}
 
 
 def mistakes_of(rows: Sequence[dict[str, Any]]) -> int:
-    """How many wrong kernels these rows are of."""
+    """How many wrong kernels these rows cover."""
     return sum(len(FUNCTIONS[row["function"]].mistakes) for row in rows)
 
 
-def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more: Sequence[str]) -> str:
+def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], tail: Sequence[str]) -> str:
     doors = [door for door in DOORS if any(door in row["missed"] for row in wrong)]
     lines = [
         "# What a session says is what was tried",
@@ -420,18 +422,18 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
     for door in doors:
         tried = [row for row in wrong if door in row["missed"]]
         count = mistakes_of(tried)
-        missed = [f"{row['function']} {one}" for row in tried for one in row["missed"][door]]
+        missed = [f"{row['function']} {name}" for row in tried for name in row["missed"][door]]
         median = statistics.median(row["seconds"][door] for row in tried)
         lines.append(f"| {door} | {count - len(missed)} of {count} | {', '.join(missed) or '-'} | {median:.0f} |")
-    if asked := [row for row in wrong if "named" in row]:
-        count = mistakes_of(asked)
-        unnamed = [f"{row['function']} {one}" for row in asked for one, hit in row["named"].items() if not hit]
+    if causes := [row for row in wrong if "named" in row]:
+        count = mistakes_of(causes)
+        unnamed = [f"{row['function']} {name}" for row in causes for name, hit in row["named"].items() if not hit]
         lines += [
             "",
             f"First lines name the cause: {count - len(unnamed)} of {count}. Not: {', '.join(unnamed) or '-'}.",
         ]
     if right:
-        rejected = [f"{row['function']} {one}" for row in right for one in row["rejected"]]
+        rejected = [f"{row['function']} {name}" for row in right for name in row["rejected"]]
         lines += [
             "",
             f"Right kernels rejected: {len(rejected)} of {3 * len(right)} ({', '.join(rejected) or 'none'}).",
@@ -439,22 +441,22 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
         failed = [row["function"] for row in right if row["code"]]
         lines.append(f"Among them first calls of {' and '.join(str(SLOW[name]) for name in SLOW)} s.")
         lines.append(f"Sessions of them that failed: {', '.join(failed) or 'none'}.")
-    return "\n".join([*lines, *more, ""])
+    return "\n".join([*lines, *tail, ""])
 
 
 def init_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """`loop init` on thirty examples."""
     failed = [f"{row['name']} ({row['last'][:80]})" for row in rows if row["outcome"] == "failed"]
-    judged, told = (sum(row["outcome"] == outcome for row in rows) for outcome in ("judged", "told"))
+    judged, hints = (sum(row["outcome"] == outcome for row in rows) for outcome in ("judged", "told"))
     return [
         "",
-        f"`loop init` on {len(rows)} functions, modules, C++ files: {judged} judged at once, {told} told what is "
+        f"`loop init` on {len(rows)} functions, modules, C++ files: {judged} judged at once, {hints} told what is "
         f"missing. Failed: {', '.join(failed) or 'none'}.",
     ]
 
 
 def history_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What of them was found."""
+    """Lines on what was found in the histories, a line for each boolean of a row."""
     lines = [
         "",
         f"{len(rows)} histories of {coverage_histories.COMMITS} commits, a wrong and a slow one in each:",
@@ -473,7 +475,7 @@ PARTS = ("kernels", "init", "histories")
 
 
 def main() -> None:
-    """Run what is asked for, row by row; write the page where all ran."""
+    """Run the chosen parts and print each row; write the page if all functions ran."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=list(FUNCTIONS))
     parser.add_argument("--doors", nargs="*", default=[*DOORS, "cause"])
@@ -481,22 +483,22 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="loop-coverage-"))
     rig = Rig(folder, "cache")
-    wrong, right, more = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
+    wrong, right, tail = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
     for name in options.only if "kernels" in options.parts else ():
         wrong.append(printed(judge_wrong(rig, folder / "wrong", name, options.doors)))
         right.append(printed(judge_right(rig, folder / "right", name)))
     if "init" in options.parts:
-        more += init_lines([printed(row) for row in coverage_init.rows(rig)])
+        tail += init_lines([printed(row) for row in coverage_init.rows(rig)])
     if "histories" in options.parts:
-        more += history_lines([printed(row) for row in coverage_histories.rows(rig)])
-    text = page(wrong, right, more)
+        tail += history_lines([printed(row) for row in coverage_histories.rows(rig)])
+    text = page(wrong, right, tail)
     print(text)
     if {row["function"] for row in wrong} == set(FUNCTIONS):
         PAGE.write_text(text)
 
 
 def printed(row: dict[str, Any]) -> dict[str, Any]:
-    """A row, printed as it comes: the bench takes hours."""
+    """Print a row at once, because the bench takes hours; return it."""
     print(json.dumps(row), flush=True)
     return row
 

@@ -1,6 +1,6 @@
-"""`make bench-formats KERNELBENCH=path GPUMODE=path ...`: what of real checkouts loads, what hinders it.
+"""`make bench-formats KERNELBENCH=path GPUMODE=path ...`: which tasks of checkouts load, what hinders them.
 
-Not a test: the figures go to FORMATS.md, with the commit of each checkout. Nothing of theirs is
+Not a test: the figures go to FORMATS.md, with the commit of each checkout. No file of a task is
 imported, run or copied. A checkout that is not named keeps its row from before.
 """
 
@@ -38,7 +38,7 @@ HEAD = f"| {' | '.join(HEADS)} |\n|{'---|' * 3}{'--:|' * 4}---|"
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A path that looks like a task, and cannot be read as one."""
+    """A path that looks like a task but cannot be read as one."""
 
     format: str
     path: Path
@@ -46,7 +46,7 @@ class Unreadable:
 
 
 def tasks_below(path: Path, wanted: str | None = None) -> Iterator[ForeignTask | Unreadable]:
-    """Every task at or below a path, in the order of their names; those that cannot be read with the reason."""
+    """Every task at or below a path, in the order of names; an unreadable one with its error."""
     for place in _places(path, wanted):
         try:
             yield table.load_task(place, wanted)
@@ -78,22 +78,22 @@ def _by_number(name: str) -> tuple[int, str]:
 
 
 def read(option: str, checkout: Path) -> tuple[str, str]:
-    """What became of one checkout: its row, and what is odd about its tasks."""
+    """Read one checkout: its row of the table, and notes on its tasks."""
     repository, inside, form = CHECKOUTS[option]
     begin = time.perf_counter()
     with contextlib.chdir(checkout):  # Notes name files as they are seen from there.
-        found = list(tasks_below(checkout / inside, form))
+        readings = list(tasks_below(checkout / inside, form))
     seconds = time.perf_counter() - begin
-    tasks = [one for one in found if isinstance(one, ForeignTask)]
+    tasks = [reading for reading in readings if isinstance(reading, ForeignTask)]
     needs = [find_hindrances(task, len(detect_gpus().usable)) for task in tasks]
     able = sum(bool(task.cases) and not need for task, need in zip(tasks, needs, strict=True))
-    kinds = Counter(kind for need in needs for kind in {one.kind for one in need})
+    kinds = Counter(kind for need in needs for kind in {hindrance.kind for hindrance in need})
     commit = commit_of(checkout)
     hindered = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()) or "nothing"
-    cells = (repository, commit, form, len(found), len(tasks), able)
-    for one in found:
-        if isinstance(one, Unreadable):
-            print(one.error.message)
+    cells = (repository, commit, form, len(readings), len(tasks), able)
+    for reading in readings:
+        if isinstance(reading, Unreadable):
+            print(reading.error.message)
     return f"| {' | '.join(map(str, cells))} | {seconds:.1f} | {hindered} |", "\n".join(notes(tasks))
 
 
@@ -102,7 +102,7 @@ def commit_of(checkout: Path) -> str:
 
 
 def notes(tasks: Iterable[ForeignTask]) -> Iterator[str]:
-    """What is odd about tasks by their text alone, each note once with the tasks that have it."""
+    """Hints about the tasks' texts; each hint once, with the names of its tasks."""
     owners: dict[str, list[str]] = {}
     for task in tasks:
         for hint in task.hints:
@@ -115,25 +115,25 @@ def before(page: Path) -> dict[str, tuple[str, str]]:
     """Repository to its row and its notes on the page as it is."""
     text = page.read_text() if page.is_file() else ""
     rows = re.findall(r"^(\| ([\w.-]+/[\w.-]+) \|.*)$", text, re.MULTILINE)
-    told = dict(re.findall(r"^## (\S+)\n\n((?:- .*\n)+)", text, re.MULTILINE))
-    return {repository: (row, told.get(repository, "").strip()) for row, repository in rows}
+    remarks = dict(re.findall(r"^## (\S+)\n\n((?:- .*\n)+)", text, re.MULTILINE))
+    return {repository: (row, remarks.get(repository, "").strip()) for row, repository in rows}
 
 
-def document(found: dict[str, tuple[str, str]], place: str) -> Iterator[str]:
+def document(parts: dict[str, tuple[str, str]], place: str) -> Iterator[str]:
     yield f"# Tasks in other formats\n\n{place}\n"
     yield "Tasks are read, not run. `inputs known`: the text alone gives shape and type of every input."
     yield "`run here`: at least one case has all that it needs on this machine. Several things can hinder a task."
     yield "Below the table stands what is odd about tasks by their text alone.\n"
     yield HEAD
-    yield from (row for row, _ in found.values())
-    yield from (f"\n## {repository}\n\n{told}" for repository, (_, told) in found.items() if told)
+    yield from (row for row, _ in parts.values())
+    yield from (f"\n## {repository}\n\n{remarks}" for repository, (_, remarks) in parts.items() if remarks)
     yield from sections(rows())
 
 
 def write_page(read_now: dict[str, tuple[str, str]] | None = None) -> None:
-    """Write the page: rows that were read now, and those that stand there."""
-    found = before(PAGE) | (read_now or {})
-    ordered = {repository: found[repository] for repository, *_ in CHECKOUTS.values() if repository in found}
+    """Write the page: rows that were just read, and the page's own rows for other checkouts."""
+    parts = before(PAGE) | (read_now or {})
+    ordered = {repository: parts[repository] for repository, *_ in CHECKOUTS.values() if repository in parts}
     if read_now or not PAGE.is_file():
         gpus = detect_gpus().usable
         gpu = gpus[0].name if gpus else "no GPU"
@@ -145,12 +145,12 @@ def write_page(read_now: dict[str, tuple[str, str]] | None = None) -> None:
 
 
 def main() -> None:
-    """Read the checkouts that are named, and write the page; without any it is written anew from its rows."""
+    """Read the named checkouts and write the page; with none named, rewrite it from its own rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option, (repository, *_) in CHECKOUTS.items():
         parser.add_argument(f"--{option}", type=Path, help=f"a checkout of {repository}")
-    given = {name: path for name, path in vars(parser.parse_args()).items() if path}
-    write_page({CHECKOUTS[name][0]: read(name, path.absolute()) for name, path in given.items()})
+    checkouts = {name: path for name, path in vars(parser.parse_args()).items() if path}
+    write_page({CHECKOUTS[name][0]: read(name, path.absolute()) for name, path in checkouts.items()})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The sessions of docs/gallery: campaigns from a slower start, made again by the product itself.
+"""The sessions of docs/gallery, run again: campaigns that begin with a slower kernel.
 
     python -m tests.bench.gallery hopper --into docs/gallery/hopper    # on an H100 or H200
     python -m tests.bench.gallery cpu --into docs/gallery/cpu          # also: hopper-further, own, failure
@@ -79,7 +79,7 @@ TIMED = [
 
 
 def replaced(text: str, *pairs: tuple[str, str]) -> str:
-    """A text in which each of these, which it has once, is another."""
+    """A text with each old part, which must occur once, replaced by the new one."""
     for old, new in pairs:
         assert text.count(old) == 1, f"{text.count(old)} times: {old}"
         text = text.replace(old, new)
@@ -87,20 +87,20 @@ def replaced(text: str, *pairs: tuple[str, str]) -> str:
 
 
 def cpu() -> Kernel:
-    """The bundled `cpu` without some of its ideas: one comes back by the tuner, others by patches."""
-    found = pool()[2]
+    """The bundled `cpu` without some of its ideas: the tuner finds one again, patches bring the others."""
+    kernel = pool()[2]
     text = (shipped("kernels") / "attention" / "target.yaml").read_text()
     entry = r"(?m)^  scores:\n(?:    .*\n)*?    macro:(?:.*\n)(?:    .*\n)*"
     manifest, count = re.subn(entry, SEARCHED_CPU, text)
     assert count == 1, f"{count} entries of tuning are named scores"
     leaver = Patch("leaves", "a process on the GPU, and no edit", "", ((LEAVER, ""),))
-    files = {name: text for name, text in found.files.items() if name != "cpu/block.h"}
-    patches = tuple(one for one in found.patches if one.kind != "fork" and one.file != "cpu/block.h")
-    return replace(found, files={**files, "target.yaml": manifest}, patches=(*patches, leaver))
+    files = {name: text for name, text in kernel.files.items() if name != "cpu/block.h"}
+    patches = tuple(patch for patch in kernel.patches if patch.kind != "fork" and patch.file != "cpu/block.h")
+    return replace(kernel, files={**files, "target.yaml": manifest}, patches=(*patches, leaver))
 
 
 def hopper(further: bool = False) -> Kernel:
-    """`tensor_core`, which gets its ideas back; the further campaign begins where that ended."""
+    """The `hopper` kernel, from `tensor_core` on; the further campaign begins where the first one ended."""
     folder = shipped("kernels") / "attention"
     manifest = yaml.safe_load((folder / "target.yaml").read_text())
     variant = manifest["variants"]["warp_specialized"]
@@ -108,10 +108,10 @@ def hopper(further: bool = False) -> Kernel:
     variant["takes"] = "(Hq == Hk or Hq % Hk == 0) and D % 8 == 0 and D <= 128"
     del variant["instances"], variant["budgets"]
     flags = [
-        f"-D{one['macro']}_{field.upper()}={str(value).lower()}"
-        for one in manifest["tuning"].values()
-        if one["variant"] != "cpu"
-        for field, value in one["best"]["sm_90"].items()
+        f"-D{entry['macro']}_{field.upper()}={str(value).lower()}"
+        for entry in manifest["tuning"].values()
+        if entry["variant"] != "cpu"
+        for field, value in entry["best"]["sm_90"].items()
     ]
     for recipe in ("build", "emulation"):
         variant[recipe]["flags"] = [flag for flag in variant[recipe]["flags"] if flag != "{tuned}"] + flags
@@ -184,21 +184,21 @@ def campaign(kernel: Kernel, device: str, root: Path, into: Path, minutes: float
 
 def story(kernel: Kernel, device: str, root: Path, into: Path, with_kept: bool) -> Any:
     """A session of the campaign's target below `root`, with or without the changes that the campaign kept."""
-    target, own = root / "target", root / into.name
+    target, folder = root / "target", root / into.name
     (target / "plans" / "story.yaml").write_text(STORY.format(timed=kernel.timed))
-    own.mkdir()
+    folder.mkdir()
     if with_kept:
         (patch,) = root.glob("sessions/*/changes/kept.patch")
         subprocess.run(["git", "apply", str(patch)], cwd=target, check=True)
     words = ["run", "session", "story", "--target", str(target), "--variant", kernel.variant, "--device", device]
-    _, said = session(own, target, words)
-    copy(own / "sessions", into)
-    return said
+    _, reply = session(folder, target, words)
+    copy(folder / "sessions", into)
+    return reply
 
 
 def copy(sessions: Path, into: Path) -> None:
-    """Report, its figures, record and kept changes of the one session there."""
-    (folder,) = (one.parent for one in sessions.glob("*/session.json"))
+    """Copy report, figures, record and kept changes of the only session in a folder."""
+    (folder,) = (path.parent for path in sessions.glob("*/session.json"))
     into.mkdir(parents=True, exist_ok=True)
     for name in ("report.md", "record.json", "changes/kept.patch"):
         if (folder / name).exists():
@@ -208,17 +208,17 @@ def copy(sessions: Path, into: Path) -> None:
 
 
 def failure(root: Path, into: Path) -> Mapping[str, Any]:
-    """A session of a good commit, then one of a later commit that is wrong on the edges: it names the commit."""
+    """Run a session of a good commit, then one of a later wrong commit: its message names the commit."""
     history = make_history(root, 1)
     words = ["run", "session", "quick", "--variant", "c", "--target", str(history.folder)]
     check_out(history, 0)
     session(root, history.folder, words)
     (good,) = (root / "sessions").iterdir()
     check_out(history, history.wrong_at)
-    said, _ = session(root, history.folder, words)
+    reply, _ = session(root, history.folder, words)
     shutil.rmtree(good)
     copy(root / "sessions", into)
-    return {"wrong commit": history.commits[history.wrong], "said": said.get("message", "")}
+    return {"wrong commit": history.commits[history.wrong], "said": reply.get("message", "")}
 
 
 KERNELS: Mapping[str, tuple[Any, str]] = {
@@ -238,19 +238,19 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--folder", type=Path, help="a new folder for the sessions; default: one that goes afterwards"
     )
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="loop-gallery-") as top:
-        root = given.folder or Path(top)
+        root = options.folder or Path(top)
         root.mkdir(parents=True, exist_ok=True)
-        if given.name == "failure":
-            found = failure(root, given.into)
+        if options.name == "failure":
+            result = failure(root, options.into)
         else:
-            make, device = KERNELS[given.name]
+            make, device = KERNELS[options.name]
             kernel = make()
-            found = {"campaign": campaign(kernel, device, root, given.into / "2-campaign", given.minutes)}
+            result = {"campaign": campaign(kernel, device, root, options.into / "2-campaign", options.minutes)}
             for name in ("1-start", "3-end"):
-                found[name] = story(kernel, device, root, given.into / name, name == "3-end")
-        print(json.dumps(found, indent=1))
+                result[name] = story(kernel, device, root, options.into / name, name == "3-end")
+        print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ RULE = "|:--|:--|--:|--:|--:|--:|--:|"
 
 def study(folder: Path, device: Device, languages: Sequence[Language], kernels: Iterable[Kernel]) -> list[Outcome]:
     """Verify every variant of these kernels."""
-    found: list[Outcome] = []
+    results: list[Outcome] = []
     for kernel in kernels:
         place = folder / kernel.function
         target = write_kernel(place, kernel, languages)
@@ -34,31 +34,31 @@ def study(folder: Path, device: Device, languages: Sequence[Language], kernels: 
         with Bench(*terms, scratch=place / "scratch") as bench:
             for language in languages:
                 begun = time.perf_counter()
-                found += (new := outcomes(bench, kernel, language))
+                results += (new := outcomes(bench, kernel, language))
                 seconds = time.perf_counter() - begun
                 sys.stderr.write(f"{kernel.function} in {language}: {len(new)} variants in {seconds:.1f} s\n")
-    return found
+    return results
 
 
-def table(found: Sequence[Outcome]) -> list[str]:
+def table(results: Sequence[Outcome]) -> list[str]:
     """A row for each kernel and language, and one for all."""
     rows = [HEAD, RULE]
-    keys = list(dict.fromkeys((one.kernel, one.language) for one in found))
+    keys = list(dict.fromkeys((case.kernel, case.language) for case in results))
     for kernel, language in keys:
-        some = [one for one in found if (one.kernel, one.language) == (kernel, language)]
-        rows.append(f"| {kernel} | {language} | {counts(some)} |")
-    return [*rows, f"| all | | {counts(found)} |"]
+        group = [case for case in results if (case.kernel, case.language) == (kernel, language)]
+        rows.append(f"| {kernel} | {language} | {counts(group)} |")
+    return [*rows, f"| all | | {counts(results)} |"]
 
 
-def counts(found: Sequence[Outcome]) -> str:
-    wrong = [one for one in found if one.expected]
-    right = [one for one in found if not one.expected]
-    rejected, reason = (sum(bool(one.check) for one in wrong), sum(one.as_expected for one in wrong))
-    return f"{len(wrong)} | {rejected} | {reason} | {len(right)} | {sum(one.as_expected for one in right)}"
+def counts(results: Sequence[Outcome]) -> str:
+    wrong = [case for case in results if case.expected]
+    right = [case for case in results if not case.expected]
+    rejected, reason = (sum(bool(case.check) for case in wrong), sum(case.as_expected for case in wrong))
+    return f"{len(wrong)} | {rejected} | {reason} | {len(right)} | {sum(case.as_expected for case in right)}"
 
 
 def main() -> None:
-    """Print the table, the reasons that were not the expected ones, and how often each state came."""
+    """Print the table, counts of check states, and each outcome that was not the expected one."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gate_corpus")
     parser.add_argument("--device", default="cpu", choices=list(LANGUAGES))
     parser.add_argument("--language", nargs="+", default=None)
@@ -67,16 +67,16 @@ def main() -> None:
     languages = options.language or LANGUAGES[options.device]
     with tempfile.TemporaryDirectory(prefix="loop-corpus-") as folder:
         chosen = [kernel for kernel in KERNELS if kernel.function in options.kernel]
-        found = study(Path(folder), options.device, languages, chosen)
+        results = study(Path(folder), options.device, languages, chosen)
     facts = machine()
     day = datetime.datetime.now(datetime.UTC).date()
     lines = [f"{day}: {facts.gpus[0] if options.device == 'cuda' else facts.processor}, {facts.cores} cores.", ""]
-    lines += table(found)
-    states = Counter(one.check.status for one in found if one.check)
+    lines += table(results)
+    states = Counter(case.check.status for case in results if case.check)
     lines += ["", ", ".join(f"{count} {state}" for state, count in states.items())]
-    for one in (one for one in found if not one.as_expected):
-        said = f"{one.check.status}: {one.check.message}" if one.check else "passed"
-        lines.append(f"- {one.kernel} {one.mistake} in {one.language}: expected `{one.expected}`; {said}")
+    for case in (case for case in results if not case.as_expected):
+        verdict = f"{case.check.status}: {case.check.message}" if case.check else "passed"
+        lines.append(f"- {case.kernel} {case.mistake} in {case.language}: expected `{case.expected}`; {verdict}")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -142,13 +142,13 @@ def verify(device: str, executor: str, width: int) -> dict[str, Any]:
     """Wall seconds of `loop kernels verify` of all variants on all sets, and its verdicts."""
     words = ["kernels", "verify", "--device", device, "--executor", executor, "--width", str(width), "--json"]
     begun = time.monotonic()
-    done = subprocess.run([*LOOP, *words], stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    child = subprocess.run([*LOOP, *words], stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     seconds = time.monotonic() - begun
-    steps = json.loads(done.stdout)["steps"]
+    steps = json.loads(child.stdout)["steps"]
     output = next(step["output"] for step in steps if step["step"] == "verify")
     checks = sum(len(side["checks"]) for side in output["variants"])
-    said = [output["right"], output["wrong"], checks, sorted(output["not_exercised"])]
-    return {"seconds": seconds, "said": said, "jobs": _jobs(output["jobs"])}
+    verdicts = [output["right"], output["wrong"], checks, sorted(output["not_exercised"])]
+    return {"seconds": seconds, "said": verdicts, "jobs": _jobs(output["jobs"])}
 
 
 def optimize(device: str, executor: str, width: int) -> dict[str, Any]:
@@ -157,15 +157,15 @@ def optimize(device: str, executor: str, width: int) -> dict[str, Any]:
     words = ["--device", device, "--executor", executor, "--width", str(width), "--seed", "7"]
     with tempfile.TemporaryDirectory(prefix="loop-scale-") as top:
         plan = PLAN.format(timed=chosen.timed, tuning="")
-        found = play(Path(top), chosen, plan, chosen.patches, words)
+        result = play(Path(top), chosen, plan, chosen.patches, words)
         rows = [json.loads(line) for path in Path(top).glob("sessions/*/journal.jsonl") for line in path.open()]
     ended = [row for row in rows if row["event"] == "finished"]
-    outcome = sorted([each["kind"], each["outcome"], each["idea"]] for each in found["outcome"])
+    outcome = sorted([patch["kind"], patch["outcome"], patch["idea"]] for patch in result["outcome"])
     steps: dict[str, float] = {}
     for row in ended:
         steps[row["step"]] = round(steps.get(row["step"], 0.0) + row["seconds"], 1)
     jobs = {job["id"]: job for row in ended for job in (row["output"] or {}).get("jobs", ())}
-    return {"seconds": found["seconds"], "said": outcome, "steps": steps, "jobs": _jobs([*jobs.values()])}
+    return {"seconds": result["seconds"], "said": outcome, "steps": steps, "jobs": _jobs([*jobs.values()])}
 
 
 def _jobs(jobs: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
@@ -185,13 +185,13 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     best: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for row in rows:
         key = (row["what"], row["executor"], row["on"], row["day"], row["width"])
-        best[key] = min(row, best.get(key, row), key=lambda one: one["seconds"])
-    for (*which, width), row in best.items():
-        first = best.get((*which, 1))
+        best[key] = min(row, best.get(key, row), key=lambda other: other["seconds"])
+    for (*place, width), row in best.items():
+        alone = best.get((*place, 1))
         must = (MUST if row["what"].startswith("verify") else MUST_OPTIMIZE).get(width)
-        times = f"{first['seconds'] / row['seconds']:.2f}" if first and width > 1 else "-"
-        same = ("yes" if row["said"] == first["said"] else "no") if first and width > 1 else "-"
-        cells = (row["what"], row["executor"], width, f"{row['seconds']:.1f}", times, must or "-", same)
+        times = f"{alone['seconds'] / row['seconds']:.2f}" if alone and width > 1 else "-"
+        agrees = ("yes" if row["said"] == alone["said"] else "no") if alone and width > 1 else "-"
+        cells = (row["what"], row["executor"], width, f"{row['seconds']:.1f}", times, must or "-", agrees)
         lines.append(f"| {' | '.join(map(str, cells))} | {row['on']} | {row['day']} |")
     return "\n".join(lines) + "\n" + NOTES
 
@@ -202,23 +202,23 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, nargs="+", help="widths; default: 1, 2, 4, 8 as far as there are GPUs")
     parser.add_argument("--executor", default="local")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    given = parser.parse_args()
-    there, facts = len(detect_gpus().usable), machine()
+    options = parser.parse_args()
+    gpus, facts = len(detect_gpus().usable), machine()
     on = (
-        f"{there} x {detect_gpus().usable[0].name}, {facts.cores} cores"
-        if there
+        f"{gpus} x {detect_gpus().usable[0].name}, {facts.cores} cores"
+        if gpus
         else f"{facts.processor}, {facts.cores} cores"
     )
-    for what in ("verify", "optimize"):
-        for width in given.gpus or [width for width in (1, 2, 4, 8) if width <= max(there, 1)]:
-            asked = (given.device, given.executor, width)
-            row = verify(*asked) if what == "verify" else optimize(*asked)
-            name = NAMES[what]
+    for command in ("verify", "optimize"):
+        for width in options.gpus or [width for width in (1, 2, 4, 8) if width <= max(gpus, 1)]:
+            terms = (options.device, options.executor, width)
+            row = verify(*terms) if command == "verify" else optimize(*terms)
+            name = NAMES[command]
             day = str(datetime.datetime.now(datetime.UTC).date())
-            row = {"what": name, "executor": given.executor, "width": width, "on": on, "day": day, **row}
+            row = {"what": name, "executor": options.executor, "width": width, "on": on, "day": day, **row}
             rows = [*(json.loads(DONE.read_text()) if DONE.exists() else []), row]
             write_atomic(DONE, json.dumps(rows, indent=1) + "\n")
-            print(json.dumps({**row, "said": "..." if what == "verify" else row["said"]}), flush=True)
+            print(json.dumps({**row, "said": "..." if command == "verify" else row["said"]}), flush=True)
     PAGE.write_text(page(json.loads(DONE.read_text())))
 
 

@@ -149,15 +149,15 @@ TABLES: dict[str, Callable[[Calls], str]] = {
 
 def section(title: str) -> list[str]:
     """One noise: a table a word, a row a rule, a column a slowdown."""
-    found = {}
+    table = {}
     for number, (name, judge) in enumerate(rules(*NOISES[title])):
         noise = name.partition(", ")[2] or str(number)
-        found[name] = [judge(np.random.default_rng([*noise.encode(), round(at * 1000)]), at) for at in SLOWDOWNS]
+        table[name] = [judge(np.random.default_rng([*noise.encode(), round(at * 1000)]), at) for at in SLOWDOWNS]
     lines = [f"## {title}", ""]
     for word, cell in TABLES.items():
         lines.append(f"| {word} | {' | '.join(f'{slowdown:.1%}' for slowdown in SLOWDOWNS)} |")
         lines.append("|:--|" + "--:|" * len(SLOWDOWNS))
-        lines += [f"| {name} | {' | '.join(map(cell, calls))} |" for name, calls in found.items()]
+        lines += [f"| {name} | {' | '.join(map(cell, calls))} |" for name, calls in table.items()]
         lines.append("")
     return lines
 
@@ -227,10 +227,10 @@ def against_the_baseline() -> list[str]:
                     blocks(np.random.default_rng(seed), at, BASELINE_SD, kind)[:, :rounds]
                     for seed, at in zip(seeds, AGAINST, strict=True)
                 ]
-                found = [rule(logs) for logs in drawn]
-                shares = [f"{100 * np.mean(one == SLOWER):.1f}" for one in found]
-                wrong = [np.mean(found[0] <= FASTER), np.mean(found[1] <= FASTER), np.mean(found[2] == SAME)]
-                session = [f"{100 * (1 - (1 - share) ** COMPARISONS):.2f}" for share in wrong]
+                calls = [rule(logs) for logs in drawn]
+                shares = [f"{100 * np.mean(called == SLOWER):.1f}" for called in calls]
+                false = [np.mean(calls[0] <= FASTER), np.mean(calls[1] <= FASTER), np.mean(calls[2] == SAME)]
+                session = [f"{100 * (1 - (1 - share) ** COMPARISONS):.2f}" for share in false]
                 title = f"{name}, {rounds} rounds{', ' * bool(kind)}{kind}"
                 lines.append(f"| {title} | {' | '.join([*shares, *session])} |")
     return [*lines, ""]
@@ -241,15 +241,15 @@ def main() -> None:
     today = datetime.datetime.now(datetime.UTC).date()
     body = [line for title in NOISES for line in section(title)] + against_the_baseline() + more_iterations()
     seconds = time.perf_counter() - begun
-    made = (
+    origin = (
         f"By `make bench-verdict` on {today} in {seconds:.0f} s, seeded: {facts.processor}, {facts.cores} cores, "
     )
-    made += f"{facts.system}, Python {facts.python}, numpy {np.__version__}."
+    origin += f"{facts.system}, Python {facts.python}, numpy {np.__version__}."
     rules = {**TOOLS, **ON_BLOCKS}
-    said = [f"- {name}: {' '.join((rule.__doc__ or '').split())}" for name, rule in rules.items()]
-    head = ["# Operating curves, simulated", "", made, "", *introduction().splitlines(), ""]
+    rule_lines = [f"- {name}: {' '.join((rule.__doc__ or '').split())}" for name, rule in rules.items()]
+    head = ["# Operating curves, simulated", "", origin, "", *introduction().splitlines(), ""]
     page = Path(__file__).parent / "VERDICT.md"
-    page.write_text("\n".join([*head, *said, "", *body]).rstrip() + "\n")
+    page.write_text("\n".join([*head, *rule_lines, "", *body]).rstrip() + "\n")
 
 
 if __name__ == "__main__":
