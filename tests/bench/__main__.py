@@ -1,4 +1,4 @@
-"""`make bench`: measure what the documents claim, with the machine; no test, no clock fails."""
+"""`make bench`: measure the figures that the documents state. No test: nothing fails by the clock."""
 
 import datetime
 import json
@@ -20,15 +20,15 @@ PAIRS = 15
 
 
 def call(command: Sequence[str], folder: Path, **environment: str) -> tuple[float, str]:
-    """Wall seconds and output of a command that must not fail by itself."""
+    """Wall seconds and output of a command; ends the bench unless it exits with 0 or 1."""
     places = {"LOOP_CACHE": str(folder / "cache"), "LOOP_STATE": str(folder / "state")}
-    own = {**os.environ, **places, "LOOP_SESSIONS": str(folder / "sessions"), **environment}
+    variables = {**os.environ, **places, "LOOP_SESSIONS": str(folder / "sessions"), **environment}
     begun = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, env=own, check=False)
+    child = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
     seconds = time.perf_counter() - begun
-    if done.returncode not in (0, 1):
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
-    return seconds, done.stdout
+    if child.returncode not in (0, 1):
+        sys.exit(f"{' '.join(command)}: exit {child.returncode}\n{child.stderr}")
+    return seconds, child.stdout
 
 
 def kernel(folder: Path) -> list[str]:
@@ -42,9 +42,9 @@ def kernel(folder: Path) -> list[str]:
     return lines
 
 
-def kernel_table(found: dict[str, Any], threads: int) -> list[str]:
-    """One table: ratio with interval, and errors beside the library's."""
-    steps = {step["step"]: step["output"] for step in found["steps"]}
+def kernel_table(reply: dict[str, Any], threads: int) -> list[str]:
+    """Lines of one table: ratios with intervals, and errors beside the library's."""
+    steps = {step["step"]: step["output"] for step in reply["steps"]}
     errors = {c["workload"]["name"]: c["max_error"] for c in steps["verify"]["variants"][0]["checks"]}
     theirs = {c["workload"]["name"]: c["max_error"] for c in steps["verify"]["control"]["checks"]}
     rows = steps["measure"]["measurements"]
@@ -69,7 +69,7 @@ def kernel_table(found: dict[str, Any], threads: int) -> list[str]:
 
 
 def startup(folder: Path) -> list[str]:
-    """Whole-process time of quick commands against the imports they cannot avoid, turn about."""
+    """Whole-process time of quick commands against the imports they cannot avoid, timed in turns."""
     reference = [sys.executable, "-c", "import typer, rich, pydantic"]
     script = str(Path(sys.executable).with_name("loop"))
     lines = ["## Start-up, whole process", "", "| Command | Median | Against the imports alone |", "|:--|--:|--:|"]
@@ -85,18 +85,18 @@ def startup(folder: Path) -> list[str]:
 
 def session(folder: Path) -> list[str]:
     """The default session, first with an empty cache, then twice more."""
-    own = folder / "session"
+    root = folder / "session"
     lines = ["## The default session", "", "| Which | Wall | The runner's own share |", "|:--|--:|--:|"]
-    for which in ("first, cache empty", "second", "third"):
-        seconds, _ = call([*LOOP, "run", "session"], own)
-        record = json.loads(sorted((own / "sessions").glob("*/record.json"))[-1].read_text())
+    for title in ("first, cache empty", "second", "third"):
+        seconds, _ = call([*LOOP, "run", "session"], root)
+        record = json.loads(sorted((root / "sessions").glob("*/record.json"))[-1].read_text())
         share = record["own_seconds"] / record["seconds"]
-        lines.append(f"| {which} | {seconds:.1f} s | {share:.1%} |")
+        lines.append(f"| {title} | {seconds:.1f} s | {share:.1%} |")
     return [*lines, ""]
 
 
 def edit(folder: Path) -> list[str]:
-    """From an edit of the kernel to correctness and ratio."""
+    """Time from an edit of the kernel to its verdict and ratio."""
     import shutil
 
     target = folder / "attention"

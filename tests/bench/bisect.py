@@ -1,4 +1,4 @@
-"""`make bench-bisect`: how the search for a commit fares on simulated histories.
+"""`make bench-bisect`: how often the search names the right commit, on simulated histories.
 
 Not a test: the figures go to BISECT.md. `--share N` takes one history in N, `--table` one table, both to stdout.
 """
@@ -21,7 +21,7 @@ SOME, MANY = 120, 400  # Histories of a row; of the row whose rate of wrong name
 
 @dataclass(frozen=True)
 class Row:
-    """Histories of one kind: 64 or 1,024 commits of which one is slower."""
+    """A row of a table: histories of 64 or 1,024 commits, of which one is slower."""
 
     name: str
     last: int
@@ -29,11 +29,11 @@ class Row:
     slowdown: float
     layout_sd: float = 0.0
     places: tuple[int, ...] = ()
-    """Where the step may be; nothing: anywhere."""
+    """Commits that may have the step; empty: any commit."""
     terms: tuple[tuple[str, object], ...] = ()
     """Other fields of `History`."""
     share: int = 1
-    """One history in so many: for what is slow to simulate."""
+    """Divides the count of histories, for rows that are slow to simulate."""
     count: int = SOME
 
 
@@ -78,11 +78,11 @@ WRONG = (
     Row("no step", 64, 0.005, 0.0),
     Row("no step", 64, 0.05, 0.0),
 )
-Found = list[tuple[Done, frozenset[int]]]  # Searches, each with its culprits.
+Searches = list[tuple[Done, frozenset[int]]]  # Each with its true culprits.
 
 
 def search_of(row: Row, number: int) -> tuple[Done, frozenset[int]]:
-    """The search through a history of a row, and its culprits."""
+    """The search through history `number` of a row, and the true culprits."""
     seed = f"{row.name} {row.last} {row.sd} {row.slowdown} {row.layout_sd} {number}"
     culprit = random.Random(seed).choice(row.places or range(1, row.last + 1))
     steps = {culprit: math.log1p(row.slowdown)} if row.slowdown else {}
@@ -91,22 +91,22 @@ def search_of(row: Row, number: int) -> tuple[Done, frozenset[int]]:
     return done(problem(row.last), history.observe), frozenset(steps)
 
 
-def held(one: Done, truth: frozenset[int]) -> bool:
-    """Whether the range of an answer holds a culprit."""
-    run = one.answer.range
+def held(search: Done, truth: frozenset[int]) -> bool:
+    """Whether the answer is a range that holds a culprit."""
+    run = search.answer.range
     return run is not None and any(run[0] <= culprit <= run[1] for culprit in truth)
 
 
-def counts(found: Found) -> str:
-    """Mean measurements of search and confirmation, builds; shares of what was answered."""
-    size = len(found)
+def counts(searches: Searches) -> str:
+    """Cells of a row: mean measurements and builds of a search, and the share of each kind of answer."""
+    size = len(searches)
     means = [
-        sum(number) / size for number in zip(*((o.search, o.confirm, o.builds) for o, _ in found), strict=True)
+        sum(number) / size for number in zip(*((o.search, o.confirm, o.builds) for o, _ in searches), strict=True)
     ]
-    named = sum(bool(o.answer.culprits) and truth.issuperset(o.answer.culprits) for o, truth in found)
-    wrong = sum(not truth.issuperset(o.answer.culprits) for o, truth in found)
-    ranges = sum(o.answer.range is not None for o, _ in found)
-    good = sum(held(o, truth) for o, truth in found)
+    named = sum(bool(o.answer.culprits) and truth.issuperset(o.answer.culprits) for o, truth in searches)
+    wrong = sum(not truth.issuperset(o.answer.culprits) for o, truth in searches)
+    ranges = sum(o.answer.range is not None for o, _ in searches)
+    good = sum(held(o, truth) for o, truth in searches)
     rates = [100 * share / size for share in (named, wrong, good, ranges - good, size - named - wrong - ranges)]
     cells = (f"{size}", *(f"{mean:.1f}" for mean in means), *(f"{max(rate, 0):.1f}" for rate in rates))
     return " | ".join(cells)
@@ -137,7 +137,7 @@ SEVERAL = ((0.15, 0.15), (0.2, 0.1), (0.05, 0.05), (0.1, 0.1, 0.1), (0.3, 0.04),
 
 
 def several_of(slowdowns: tuple[float, ...], number: int) -> tuple[Done, frozenset[int]]:
-    """The search through a history with these steps, in this order; those up are culprits."""
+    """The search through a history with these steps, in this order; steps that slow down are culprits."""
     rng = random.Random(f"{slowdowns} {number}")
     places = sorted(rng.sample(range(1, 65), len(slowdowns)))
     steps = dict(zip(places, map(math.log1p, slowdowns), strict=True))
@@ -146,13 +146,14 @@ def several_of(slowdowns: tuple[float, ...], number: int) -> tuple[Done, frozens
 
 
 def several_table(share: int) -> Iterator[str]:
-    """Several steps in 64 commits, sigma 2 %. *All*: of them are named."""
+    """Several steps in 64 commits, sigma 2 %. *All*: exactly the culprits are named."""
     yield f"| Steps | all | {HEAD}"
     yield f"|:--|--:|{RULE}"
     for slowdowns in SEVERAL:
-        found = [several_of(slowdowns, number) for number in range(max(SOME // share, 3))]
-        every = 100 * sum(frozenset(one.answer.culprits) == truth for one, truth in found) / len(found)
-        yield f"| {', '.join(f'{step:+.0%}' for step in slowdowns)} | {every:.1f} | {counts(found)} |"
+        searches = [several_of(slowdowns, number) for number in range(max(SOME // share, 3))]
+        exact = sum(frozenset(search.answer.culprits) == truth for search, truth in searches)
+        steps = ", ".join(f"{step:+.0%}" for step in slowdowns)
+        yield f"| {steps} | {100 * exact / len(searches):.1f} | {counts(searches)} |"
 
 
 RATES = ((0.0, 1.0), (0.0, 0.9), (0.0, 0.5), (0.0, 0.2), (0.05, 0.5))
@@ -172,8 +173,8 @@ def runs_table(share: int) -> Iterator[str]:
     yield f"|--:|--:|--:|{RULE}"
     for last in (64, 1024):
         for rates in RATES:
-            found = [runs_search(last, rates, number) for number in range(max(SOME // share, 3))]
-            yield f"| {last} | {rates[0]:g} | {rates[1]:g} | {counts(found)} |"
+            searches = [runs_search(last, rates, number) for number in range(max(SOME // share, 3))]
+            yield f"| {last} | {rates[0]:g} | {rates[1]:g} | {counts(searches)} |"
 
 
 INTRODUCTION = """\

@@ -1,7 +1,7 @@
-"""`make bench-causes`: mistakes put into copies of the bundled kernels; is the cause named, and rightly?
+"""`make bench-causes`: does debugging name the right cause of mistakes in copies of the bundled kernels?
 
-Each is one edit of a kernel. `loop run pattern defensive-debugging` looks at it, and what it says is held against
-what the edit does. A cause that fits none of the known faults has to be called so.
+Each mistake is one edit. The cause that `loop run pattern defensive-debugging` names is compared with the edit's
+own. An edit that fits none of the known faults must get no cause.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.faults.results import machine
 
 PAGE = Path(__file__).with_name("CAUSES.md")
-NONE = ""  # What an edit does is none of the known faults.
+NONE = ""  # The edit is none of the known faults.
 FA1, PROBLEM, BLOCK, MASK = "cuda/fa1.cuh", "cuda/problem.cuh", "cpu/block.h", "cpu/attention.h"
 MISSING, SEEN = "missing = row + 1 + problem.lead;", "key <= last_key(problem, row)"
 LATER = f"key < problem.keys && (row >= 128 || {SEEN})"
@@ -32,7 +32,7 @@ class Edit:
     old: str
     new: str
     cause: str
-    """What it has to be called."""
+    """The cause that has to be named; empty: none."""
 
 
 SCALE, BASE = "logits[r] * scale_log2", "scale * 1.44269504088896341f"
@@ -71,19 +71,19 @@ def main() -> None:
     """Try every edit, and write the page."""
     rows, right, wrong = [], 0, 0
     for edit in EDITS:
-        named = tried(edit)
-        good = (edit.cause in named) if edit.cause else not named
-        right += bool(edit.cause) and good
-        wrong += bool(named) and not good
-        said = ", or ".join(named) or "fits none of the known faults"
-        rows.append(f"| `{edit.variant}` | {edit.title} | {said} | {'yes' if good else 'no'} |")
+        causes = tried(edit)
+        is_right = (edit.cause in causes) if edit.cause else not causes
+        right += bool(edit.cause) and is_right
+        wrong += bool(causes) and not is_right
+        claim = ", or ".join(causes) or "fits none of the known faults"
+        rows.append(f"| `{edit.variant}` | {edit.title} | {claim} | {'yes' if is_right else 'no'} |")
         print(rows[-1], flush=True)
-    known = sum(bool(edit.cause) for edit in EDITS)
+    with_cause = sum(bool(edit.cause) for edit in EDITS)
     head = [
         "# Causes named",
         "",
         f"`make bench-causes` on {machine()}: {len(EDITS)} mistakes in copies of the bundled kernels.",
-        f"{known} of them are known faults, and {right} of these were named. {wrong} were named wrongly.",
+        f"{with_cause} of them are known faults, and {right} of these were named. {wrong} were named wrongly.",
         "",
         "| Kernel | Mistake | As if | Right |",
         "|---|---|---|---|",
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def tried(edit: Edit) -> tuple[str, ...]:
-    """What debugging says that a kernel with this edit is as if."""
+    """The causes (`as_if`) that debugging names for a kernel with this edit."""
     with tempfile.TemporaryDirectory() as name:
         target = Path(name) / "attention"
         shutil.copytree(ROOT / "kernels" / "attention", target)
@@ -104,8 +104,8 @@ def tried(edit: Edit) -> tuple[str, ...]:
         rig.run("trust", str(target))
         rig.run("run", "pattern", "defensive-debugging", "--variant", edit.variant, "--target", str(target))
         finished = [record for folder in list_sessions(Path(name) / "sessions") for record in folder.finished()]
-        found = [one for output in outputs_of(finished, DebugOutput) for one in output.explanations]
-    return found[0].as_if if found else ()
+        causes = [cause for output in outputs_of(finished, DebugOutput) for cause in output.explanations]
+    return causes[0].as_if if causes else ()
 
 
 if __name__ == "__main__":

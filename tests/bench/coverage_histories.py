@@ -1,4 +1,4 @@
-"""Histories with one wrong and one slow commit: whether bisection names both, by hand and unasked in a session.
+"""Histories with one wrong and one slow commit: does bisection name both, as a command and within a session?
 
 Each is a repository of one C kernel. The wrong commit is wrong everywhere, or on tails in the set `edges` alone.
 The checkout is clean, has an edited note, or has an edited comment in the kernel.
@@ -28,8 +28,8 @@ FUNCTIONS = {
     "reciprocal": ("1.0f / (1.0f + x[i] * x[i])", "1 / (1 + x * x)"),
     "polynomial": ("1.0f + x[i] * (0.5f + x[i] * 0.25f)", "1 + x * (0.5 + x * 0.25)"),
 }
-"""Name to what the kernel computes of an element, and the same of a tensor."""
-DIRTY = ("", "notes", "kernel")  # What is not committed, in turn.
+"""Name to the kernel's expression of an element, and the same expression of a tensor."""
+DIRTY = ("", "notes", "kernel")  # The file with uncommitted changes, in turn.
 MANIFEST = """\
 format: 2
 name: {name}
@@ -63,14 +63,14 @@ LOOP_EXPORT int kernel(const LoopTensor *in, LoopTensor *out, const double *attr
 
 @dataclass(frozen=True)
 class History:
-    """A repository, and what is true of it."""
+    """A repository, and the truth about its commits."""
 
     name: str
     folder: Path
-    """The target's, which lies in the repository."""
+    """The target's folder, inside the repository."""
     commits: tuple[str, ...]
     wrong: int
-    """Number of the commit that made it wrong. Where the slow one comes later, the next commit mends it."""
+    """Number of the commit that made it wrong. If the slow commit comes later, the next commit mends it."""
     slow: int
     """Number of the commit that made it slow."""
     edge: bool
@@ -100,7 +100,7 @@ def make_history(root: Path, number: int) -> History:
     (folder / ".gitignore").write_text("sessions/\n__pycache__/\n")
     text = "def {}(x):\n    return {}\n\n"
     (folder / "ref.py").write_text(
-        "".join(text.format(one, FUNCTIONS[name][1]) for one in ("reference", "baseline"))
+        "".join(text.format(function, FUNCTIONS[name][1]) for function in ("reference", "baseline"))
     )
     git(folder.parent, "init", "-q", "-b", "main")
     commits = []
@@ -117,7 +117,7 @@ def make_history(root: Path, number: int) -> History:
 
 
 def check_out(history: History, number: int) -> None:
-    """A commit, with what is not committed on top."""
+    """Check out a commit, and write the uncommitted change on top."""
     git(history.folder.parent, "checkout", "-q", "--force", history.commits[number])
     if history.dirty == "notes":
         (history.folder / "notes.md").write_text("not committed\n")
@@ -137,27 +137,27 @@ def rows(rig: Rig) -> Iterator[dict[str, Any]]:
         def say(*words: str, target: str = str(history.folder), place: str = sessions) -> str:
             return rig.run(*words, "--target", target, LOOP_SESSIONS=place).text
 
-        named = dict(_named(history, say))
-        left = git(history.folder.parent, "status", "--porcelain").splitlines()
+        verdicts = dict(_named(history, say))
+        changed = git(history.folder.parent, "status", "--porcelain").splitlines()
         facts = {"function": history.name, "wrong on": "edges" if history.edge else "all"}
-        kept = len(left) == bool(history.dirty)
-        yield {**facts, "dirty": history.dirty, **named, "checkout kept": kept}
+        is_kept = len(changed) == bool(history.dirty)
+        yield {**facts, "dirty": history.dirty, **verdicts, "checkout kept": is_kept}
 
 
 def _named(history: History, say: Callable[..., str]) -> Iterator[tuple[str, bool]]:
-    """What was asked, and whether the culprit was named, and no other commit."""
+    """For each search its title, and whether it named the culprit and no other commit."""
     check_out(history, 0)
     say("run", "session", "quick", "--variant", "c")
     searches = (
         ("wrong", "correctness", history.wrong_at, history.wrong),
         ("slow", "latency", history.slow_at, history.slow),
     )
-    for what, metric, at, culprit in searches:
+    for kind, metric, at, culprit in searches:
         check_out(history, at)
         by_hand = say("bisect", "--good", history.commits[0], "--variant", "c", "--metric", metric)
-        yield f"{what}, by hand", _names(by_hand, history, culprit)
+        yield f"{kind}, by hand", _names(by_hand, history, culprit)
         in_session = say("run", "session", "quick", "--variant", "c")
-        yield f"{what}, in a session", _names(in_session, history, culprit)
+        yield f"{kind}, in a session", _names(in_session, history, culprit)
 
 
 def _names(text: str, history: History, culprit: int) -> bool:

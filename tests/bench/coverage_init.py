@@ -1,6 +1,6 @@
-"""`loop init` on thirty functions, modules and C++ files of different kinds: which are judged at once.
+"""`loop init` on thirty functions, modules and C++ files: which of them can be verified without an edit?
 
-`rows` is what `make bench-coverage` prints: 27 are right and have to be judged so without an edit; 3 cannot be
+`make bench-coverage` prints `rows`. 27 are right, and have to be judged so without an edit. 3 cannot be
 judged, and `loop init` has to say why.
 """
 
@@ -17,15 +17,15 @@ LIMIT_S = 300
 
 @dataclass(frozen=True)
 class Example:
-    """One thing that `loop init` is given."""
+    """One source for `loop init`."""
 
     name: str
     words: str
-    """Of the command, after the folder."""
+    """Arguments of the command, after the folder."""
     judged: bool = True
-    """Whether it is judged at once, else told what is missing."""
+    """Whether it can be verified at once; else `loop init` says what is missing."""
     says: str = ""
-    """What is said of one that cannot be judged."""
+    """A part of the message about one that cannot be judged."""
 
 
 EXAMPLES = (
@@ -68,21 +68,21 @@ EXAMPLES = (
 
 
 def rows(rig: Rig) -> Iterator[dict[str, Any]]:
-    """A row for each example: its name, `judged`, `told` or `failed`, seconds, and the last line that was said."""
+    """A row for each example: its name, `judged`, `told` or `failed`, seconds, and the last line of output."""
     folder = rig.folder / "init"
     folder.mkdir()
     for source in SOURCES.iterdir():
         (folder / source.name.removesuffix(".txt")).write_text(source.read_text())
     for example in EXAMPLES:
         target = "t-" + "".join(c if c.isalnum() else "-" for c in example.name.lower())
-        ran = rig.run("init", target, *example.words.split(), cwd=folder, limit_s=LIMIT_S)
-        seconds, outcome = ran.seconds, "failed"
+        run = rig.run("init", target, *example.words.split(), cwd=folder, limit_s=LIMIT_S)
+        seconds, outcome = run.seconds, "failed"
         if not example.judged:
-            outcome = "told" if ran.code == 2 and example.says in ran.text else "failed"
-        elif ran.code == 0:
+            outcome = "told" if run.code == 2 and example.says in run.text else "failed"
+        elif run.code == 0:
             rig.run("trust", target, cwd=folder)
-            ran = rig.run("kernels", "verify", "--target", target, cwd=folder, limit_s=LIMIT_S)
-            outcome = "judged" if ran.code == 0 and " of " in ran.text else "failed"
-            seconds += ran.seconds
-        last = (ran.text.strip() or "nothing was said").splitlines()[-1]
+            run = rig.run("kernels", "verify", "--target", target, cwd=folder, limit_s=LIMIT_S)
+            outcome = "judged" if run.code == 0 and " of " in run.text else "failed"
+            seconds += run.seconds
+        last = (run.text.strip() or "nothing was said").splitlines()[-1]
         yield {"name": example.name, "outcome": outcome, "seconds": seconds, "last": last}

@@ -31,29 +31,29 @@ GRAPH_US = 1200.0
 
 
 def make_inputs(row: tuple[int, ...]) -> list[Inputs]:
-    """q, k, v and an output, as often as it takes to be past the L2; at most 256 times. Unit normals, float16."""
+    """Tuples of q, k, v, output: enough to exceed the L2, at most 256. Unit normals, float16."""
     b, heads, group, keys, d = row
     count = max(2, min(256, math.ceil(PAST_CACHE / (4 * b * heads * keys * d))))
-    made = []
+    tuples = []
     for _ in range(count):
         q = torch.randn(b, heads * group, 1, d, device="cuda", dtype=torch.float16)
         k, v = (torch.randn(b, heads, keys, d, device="cuda", dtype=torch.float16) for _ in "kv")
-        made.append((q, k, v, torch.empty_like(q)))
-    return made
+        tuples.append((q, k, v, torch.empty_like(q)))
+    return tuples
 
 
 def measure_row(row: tuple[int, ...], ours: Call, plain: Plain, rounds: int) -> dict[str, float]:
     """Microseconds of a call: the library's backends, ours, and the best of the launches of `read`."""
     inputs = make_inputs(row)
-    expected_us = sum(one.numel() * 2 for one in inputs[0]) / 4e6 + 4
+    expected_us = sum(tensor.numel() * 2 for tensor in inputs[0]) / 4e6 + 4
     calls = max(len(inputs), min(256, int(GRAPH_US / expected_us)))
     reads = [Graph([plain.read(k, v, shape) for _, k, v, _ in inputs], calls) for shape in READS]
     graphs = {"read": min(reads, key=Graph.best_us)}
     for name in ("flash", "cuDNN"):
         with held_to(name):
             sdpa = partial(scaled_dot_product_attention, enable_gqa=True)
-            graphs[name] = Graph([partial(sdpa, *one[:3]) for one in inputs], calls)
-    graphs["ours"] = Graph([ours(*one) for one in inputs], calls)
+            graphs[name] = Graph([partial(sdpa, *tensors[:3]) for tensors in inputs], calls)
+    graphs["ours"] = Graph([ours(*tensors) for tensors in inputs], calls)
     return times({name: graph.time_us for name, graph in graphs.items()}, rounds)
 
 

@@ -32,8 +32,8 @@ def draw(checkouts: Mapping[str, Path]) -> dict[str, Any]:
     for option, checkout in checkouts.items():
         chance = random.Random(SEED)
         _, inside, form = CHECKOUTS[option]
-        found = [one for one in tasks_below(checkout / inside, form) if isinstance(one, ForeignTask)]
-        names = {str(one.path.relative_to(checkout)): one for one in found}
+        tasks = [task for task in tasks_below(checkout / inside, form) if isinstance(task, ForeignTask)]
+        names = {str(task.path.relative_to(checkout)): task for task in tasks}
         if option == "kernelbench":
             levels = sorted(name for name in names if "level4" not in name)
             cpu, cuda = chance.sample(levels, 40), chance.sample(levels, 24)
@@ -43,14 +43,14 @@ def draw(checkouts: Mapping[str, Path]) -> dict[str, Any]:
             cpu, cuda = [], chance.sample(shipped, 6)
             audited = {"cpu": [], "cuda": sorted(shipped)[:8]}
         else:
-            here = [one for one in sorted(names) if "tests/" not in one]
-            cpu = cuda = here
-            audited = {"cpu": here[:8], "cuda": here[:8]}
+            examples = [name for name in sorted(names) if "tests/" not in name]
+            cpu = cuda = examples
+            audited = {"cpu": examples[:8], "cuda": examples[:8]}
         drawn[option] = {"cpu": cpu, "cuda": cuda, "audited": audited}
     return drawn
 
 
 def shipped_in(task: Path) -> list[Path]:
-    """Answers that lie beside a task: what its folder or its format calls a solution."""
-    found = [*task.glob("solutions/*/*.py"), *task.glob("solution*.json")] if task.is_dir() else []
-    return sorted(one for one in found if one.name != "__init__.py")
+    """Answers that ship with a task: solutions by the rules of its folder or format."""
+    paths = [*task.glob("solutions/*/*.py"), *task.glob("solution*.json")] if task.is_dir() else []
+    return sorted(path for path in paths if path.name != "__init__.py")

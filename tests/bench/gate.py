@@ -1,7 +1,6 @@
-"""`make bench-gate`: how often the gate is wrong, and how long it takes, by real measurements.
+"""`make bench-gate`: how often a comparison is wrong, and how long it takes, by real measurements.
 
-A variant against itself, which must never come out faster or slower, and against itself made slower by a known
-share.
+A variant is compared with itself, which must never be faster or slower, and with itself slowed by a known share.
 Each contest takes fresh processes, fresh values and the sequential rule, as a session does.
 """
 
@@ -57,7 +56,7 @@ RULE = "|:--|--:|--:|--:|--:|--:|--:|--:|--:|"
 
 
 def study(bench: Bench, side: Side, sets: Sequence[str], times: int) -> dict[str, Tally]:
-    """So many contests of a variant with itself and its slowed selves."""
+    """Verdicts of `times` contests of a variant with itself and with its slowed copies."""
     tallies = {name: Tally() for name in ("itself", *(f"slower by {share:.0%}" for share in SLOWDOWNS))}
     seed = int(time.time())
     workloads = expand_sets(bench.target, sets, bench.target.dtypes[bench.device], seed)
@@ -88,12 +87,12 @@ def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]
     terms = Terms(2, 10.0, 1)
     timings = run_to_end(schedule.measure(bench, [side], workloads, terms))
     assert isinstance(timings, Timings)
-    calls = {w.name: median(s for one in timings.segments_of(w.name) for s in one.seconds) for w in workloads}
+    calls = {w.name: median(s for part in timings.segments_of(w.name) for s in part.seconds) for w in workloads}
     return [w for w in workloads if bench.device == "cuda" or calls[w.name] >= MIN_CALL_S]
 
 
 def count(tallies: dict[str, Tally], contest: Contest, timings: Timings) -> None:
-    """Add what a contest decided. `Alone`: what its blocks would take without the others, processes included."""
+    """Add a contest's verdicts. `Alone`: seconds of one comparison without the others, processes included."""
     spent = timings.rounds_s
     a_block = spent / max(timings.rounds, 1) / len(contest.sides) / len(contest.workloads)
     for tally, rival in zip(tallies.values(), contest.rivals, strict=True):
@@ -119,8 +118,8 @@ def open_bench(device: Device, threads: int, folder: Path) -> Bench:
 def built(bench: Bench, name: str) -> Side:
     """A compiled variant, ready to be timed."""
     variant = bench.compiled_variants((name,))[name]
-    made = run_to_end(build(name, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=600))
-    return bench.make_side(name, made)
+    output = run_to_end(build(name, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=600))
+    return bench.make_side(name, output)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Calls in CUDA graphs, timed turn about; SDPA held to a backend; kernels that do nothing, or only read."""
+"""Calls in CUDA graphs, timed in turns; SDPA with one backend; kernels that do nothing, or only read."""
 
 import contextlib
 import ctypes
@@ -22,12 +22,12 @@ REPLAY_US = 400.0  # One replay of a graph holds so many calls that it takes abo
 
 
 def held_to(name: str) -> contextlib.AbstractContextManager[object]:
-    """While it lasts SDPA uses the backend of that name; nothing for a variant of ours."""
+    """A context in which SDPA uses the backend of that name; without effect for other names."""
     return sdpa_kernel(BACKENDS[name]) if name in BACKENDS else contextlib.nullcontext()
 
 
 class Graph:
-    """Some calls in a CUDA graph: `runs` one after the other, and again."""
+    """A CUDA graph of `calls` calls, which repeat `runs` in order."""
 
     def __init__(self, runs: Sequence[Run], calls: int) -> None:
         self.calls = calls
@@ -41,7 +41,7 @@ class Graph:
                 runs[number % len(runs)]()
 
     def time_us(self) -> float:
-        """Microseconds a call, of one replay."""
+        """Microseconds of a call, from one replay."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         self.graph.replay()
@@ -50,17 +50,17 @@ class Graph:
         return 1e3 * begin.elapsed_time(end) / self.calls
 
     def best_us(self) -> float:
-        """The least of three replays: the first may wait for what was never run."""
+        """The least of three replays, because the first one may be slower."""
         return min(self.time_us() for _ in range(3))
 
 
 def times(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Median microseconds of each, turn about."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
+    """Median microseconds of each run, timed in turns."""
+    samples: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds):
         for name in runs if number % 2 else reversed(runs):
-            found[name].append(runs[name]())
-    return {name: median(values) for name, values in found.items()}
+            samples[name].append(runs[name]())
+    return {name: median(values) for name, values in samples.items()}
 
 
 PLAIN = """
@@ -119,7 +119,7 @@ class Plain:
         self._empty(torch.cuda.current_stream().cuda_stream)
 
     def read(self, k: Tensor, v: Tensor, shape: tuple[int, int, int]) -> Run:
-        """A kernel that reads `k` and `v` once, and does nothing else, launched as one of READS says."""
-        here = torch.cuda.get_device_properties(k.device).multi_processor_count * shape[0]
-        data = (k.data_ptr(), v.data_ptr(), k.numel() * k.element_size(), here, *shape[1:], self._sink.data_ptr())
+        """A call of the kernel that only reads `k` and `v` once; `shape` is an entry of READS."""
+        grid = torch.cuda.get_device_properties(k.device).multi_processor_count * shape[0]
+        data = (k.data_ptr(), v.data_ptr(), k.numel() * k.element_size(), grid, *shape[1:], self._sink.data_ptr())
         return lambda: self._read(*data, torch.cuda.current_stream().cuda_stream)

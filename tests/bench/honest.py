@@ -1,4 +1,4 @@
-"""`make bench-gate`: does the gate reject anything that is right? Many honest variants; writes HONEST.md.
+"""`make bench-gate`: does the gate reject any right variant? Many honest variants; writes HONEST.md.
 
 Kinds: products and attention in other orders of summation, with other exponentials, with workspaces, threads,
 tables, a slow first call, declared limits; compiled and in PyTorch. Naive loops also at the largest workload.
@@ -31,7 +31,7 @@ LARGE_SEEDS = 3  # Seeds of naive loops at B1 H8 S2048 D128: each call takes man
 
 @dataclass
 class Row:
-    """What came of one kind of variant."""
+    """Results of one variant over all seeds."""
 
     states: Counter[str] = field(default_factory=Counter)
     rejected: set[int] = field(default_factory=set)
@@ -39,28 +39,28 @@ class Row:
     seeds: int = 0
     why: str = ""
 
-    def add(self, seed: int, found: VariantChecks) -> None:
-        self.states.update(check.status for check in found.checks)
+    def add(self, seed: int, checks: VariantChecks) -> None:
+        self.states.update(check.status for check in checks.checks)
         self.seeds += 1
-        if not found.is_right:
+        if not checks.is_right:
             self.rejected.add(seed)
-            self.why = self.why or (found.first_failure.message if found.first_failure else found.tally)
+            self.why = self.why or (checks.first_failure.message if checks.first_failure else checks.tally)
 
 
 def check(bench: Bench, names: Sequence[str], name: str, seeds: int, rows: dict[str, Row]) -> None:
-    """Verify these variants on a set of workloads, several seeds to a process."""
+    """Verify these variants on a set of workloads, `SEEDS_AT_ONCE` seeds in one process; add to `rows`."""
     sides = make_sides(bench, *names)
-    for first in range(0, seeds, SEEDS_AT_ONCE):
-        begun, some = time.monotonic(), range(first, min(first + SEEDS_AT_ONCE, seeds))
-        chosen = [one for seed in some for one in expand_sets(bench.target, [name], "float32", seed)]
-        for found in run_to_end(verify(bench, [Job(side, chosen) for side in sides])):
-            row = rows.setdefault(found.variant if name != "large" else f"{found.variant}, largest", Row())
-            for seed in some:
-                mine = tuple(one for one in found.checks if one.workload.base_seed == seed)
-                row.add(seed, found.model_copy(update={"checks": mine}))
+    for start in range(0, seeds, SEEDS_AT_ONCE):
+        begun, batch = time.monotonic(), range(start, min(start + SEEDS_AT_ONCE, seeds))
+        chosen = [workload for seed in batch for workload in expand_sets(bench.target, [name], "float32", seed)]
+        for result in run_to_end(verify(bench, [Job(side, chosen) for side in sides])):
+            row = rows.setdefault(result.variant if name != "large" else f"{result.variant}, largest", Row())
+            for seed in batch:
+                own_checks = tuple(item for item in result.checks if item.workload.base_seed == seed)
+                row.add(seed, result.model_copy(update={"checks": own_checks}))
         for workload in chosen:
             run_to_end(bench.discard_answer(workload))
-        print(f"{name}, seeds to {some[-1]}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
+        print(f"{name}, seeds to {batch[-1]}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
 
 
 def corpus(folder: Path) -> Iterator[tuple[str, Target, Sequence[str], str]]:
@@ -72,17 +72,17 @@ def corpus(folder: Path) -> Iterator[tuple[str, Target, Sequence[str], str]]:
 
 
 def table(rows: dict[str, Row]) -> str:
-    """One row a kind, and the sum."""
+    """One row for each variant, and the sum."""
     lines = ["| Variant | Seeds | Rejected | Checks right | Not supported | Why |", "|:--|--:|--:|--:|--:|:--|"]
     for name, row in rows.items():
-        right, left = row.states["right"], row.states["unsupported"]
-        lines.append(f"| {name} | {row.seeds} | {len(row.rejected)} | {right} | {left} | {row.why} |")
+        right, unsupported = row.states["right"], row.states["unsupported"]
+        lines.append(f"| {name} | {row.seeds} | {len(row.rejected)} | {right} | {unsupported} | {row.why} |")
     rejected, tries = sum(len(row.rejected) for row in rows.values()), sum(row.seeds for row in rows.values())
     return "\n".join([*lines, "", f"{len(rows)} kinds: rejected {rejected} of {tries}"])
 
 
 def main() -> int:
-    """Print the table; 1 where anything that is right was rejected."""
+    """Print the table; the exit code is 1 if a right variant was rejected."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument(

@@ -1,6 +1,6 @@
-"""The pool that `optimize_live` plays from: kernels that start slower than need be, and patches of known worth.
+"""The pool of `optimize_live`: kernels that start slower than necessary, and patches of known worth.
 
-What is meant to be faster was timed on an AMD EPYC with AVX-512, in turns, by the best of hundreds of calls.
+The `faster` patches were timed on an AMD EPYC with AVX-512, in turns, by the best of hundreds of calls.
 rms: 1.29x to 1.34x (one division), 1.27x (two sums). softmax: 1.33x (each exponential once), 1.08x (two maxima).
 cpu: 1.24x to 1.37x (rows), 1.11x to 1.19x (keys), 1.01x to 1.04x (maximum). Each by itself.
 
@@ -81,17 +81,17 @@ class Patch:
     idea: str
     file: str
     texts: tuple[tuple[str, str], ...] = ()
-    """What is replaced, each once."""
+    """Pairs of old and new text; each old text occurs once."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a campaign is run on."""
+    """The target of a campaign, and its patches."""
 
     name: str
     variant: str
     files: Mapping[str, str]
-    """Path to content: what is put over the copy of `copied`, or into an empty folder."""
+    """Path to content: files written over the copy of `copied`, or into an empty folder."""
     patches: tuple[Patch, ...]
     timed: str = "timed"
     copied: str | None = None
@@ -122,11 +122,11 @@ ANYWHERE = (
 """Patches that fit every kernel."""
 
 
-def _small(name: str, body: str, own: tuple[Patch, ...]) -> Kernel:
-    """A kernel of a page, with the patches that fit every one of them."""
+def _small(name: str, body: str, extra: tuple[Patch, ...]) -> Kernel:
+    """A kernel of one page, with its own patches and those that fit every such kernel."""
     source = HEAD.replace("NAME", name) + body
     error = next(line for line in source.splitlines() if "loop_error" in line)
-    both = (
+    common = (
         edit("neutral", "the message of an error", SOURCE, '"unknown"', '"no such error"'),
         edit("neutral", "one more check", SOURCE, ENTRY, "  if (rows < 0) return 1;\n" + ENTRY),
         edit(
@@ -165,10 +165,8 @@ def _small(name: str, body: str, own: tuple[Patch, ...]) -> Kernel:
         edit("hang", "the kernel does not end", SOURCE, ENTRY, ENDLESS + ENTRY),
         *ANYWHERE,
     )
-    target = TARGET.format(name=name)
-    return Kernel(
-        name, "ours", {"kernel.cpp": source, "functions.py": FUNCTIONS[name], "target.yaml": target}, own + both
-    )
+    files = {"kernel.cpp": source, "functions.py": FUNCTIONS[name], "target.yaml": TARGET.format(name=name)}
+    return Kernel(name, "ours", files, extra + common)
 
 
 def _cpu() -> Kernel:

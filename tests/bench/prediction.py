@@ -25,9 +25,9 @@ SETTLE_S = 1.0  # How long the other programs run before a session begins.
 
 def main() -> None:
     """Run the sessions and write the page."""
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--sessions", type=int, default=SESSIONS)
-    PAGE.write_text("\n".join(bench(asked.parse_args().sessions)))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sessions", type=int, default=SESSIONS)
+    PAGE.write_text("\n".join(bench(parser.parse_args().sessions)))
 
 
 def bench(count: int) -> list[str]:
@@ -67,13 +67,13 @@ def bench(count: int) -> list[str]:
 
 
 def line(busy: int, row: SessionRow) -> str:
-    """One session: what ran besides, what was predicted, what it took."""
-    known = row.predicted
-    if known is None:
+    """The table's row of one session: busy programs, predicted time, interval, actual time."""
+    predicted = row.predicted
+    if predicted is None:
         return f"| {busy} | - | - | {row.seconds:.0f} s | - |"
-    held = "yes" if known.low_s <= row.seconds <= known.high_s else "no"
-    between = f"{known.low_s:.0f} to {known.high_s:.0f} s"
-    return f"| {busy} | {known.seconds:.0f} s | {between} | {row.seconds:.0f} s | {held} |"
+    is_inside = "yes" if predicted.low_s <= row.seconds <= predicted.high_s else "no"
+    between = f"{predicted.low_s:.0f} to {predicted.high_s:.0f} s"
+    return f"| {busy} | {predicted.seconds:.0f} s | {between} | {row.seconds:.0f} s | {is_inside} |"
 
 
 if __name__ == "__main__":

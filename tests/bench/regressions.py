@@ -30,7 +30,7 @@ Edit = Callable[[Path], None]  # Changes files below a target's folder.
 
 
 def replaced(file: str, old: str, new: str) -> Edit:
-    """Another text in one place of a file."""
+    """An edit that replaces a text, which occurs once in the file."""
 
     def edit(target: Path) -> None:
         text = (target / file).read_text()
@@ -41,7 +41,7 @@ def replaced(file: str, old: str, new: str) -> Edit:
 
 
 def added(text: str, file: str = "cpu/vector.h") -> Edit:
-    """Text at the end of a file; by default one that every other includes."""
+    """An edit that appends text to a file; by default one that every other includes."""
 
     def edit(target: Path) -> None:
         with (target / file).open("a") as source:
@@ -51,10 +51,10 @@ def added(text: str, file: str = "cpu/vector.h") -> Edit:
 
 
 def scored_again(percent: int) -> Edit:
-    """So many of a tile's keys are scored twice; scores are nearly half of the work."""
+    """An edit: so many per cent of a tile's keys are scored twice. Scores are nearly half of the work."""
     head = f"    Keys head = keys;\n    head.count = (keys.count * {percent} + 99) / 100;\n"
-    again = f"{head}    score_staircase<N>(block, head, 0, depth_, scores);\n{STAIRCASE}"
-    return replaced("cpu/attention.h", STAIRCASE, again)
+    more = f"{head}    score_staircase<N>(block, head, 0, depth_, scores);\n{STAIRCASE}"
+    return replaced("cpu/attention.h", STAIRCASE, more)
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Case:
     """One regression."""
 
     kind: str
-    """What it does: makes the kernel `wrong` or `slower`."""
+    """`wrong` or `slower`: what the edit makes the kernel."""
     variant: str
     title: str
     edit: Edit
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The session: one variant has to be named where it is not measured by itself."""
+        """The session's command line; a variant that a session does not measure by default is named."""
         return ("run", "session", "quick", *(() if self.variant == "cpu" else ("--variant", self.variant)))
 
     @property
@@ -99,18 +99,18 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a session made of one case."""
+class Result:
+    """The result of one case."""
 
     right: bool
     """Whether it named that commit, and no other."""
     seconds: float
     """How long the session took."""
-    said: str
+    message: str
 
 
-def tried(case: Case, folder: Path) -> Found:
-    """A repository with the regression in a folder, a good session first, and what the session after it says."""
+def tried(case: Case, folder: Path) -> Result:
+    """Run a good session in a new repository, commit the regression, and run a session that should name it."""
     target = folder / "attention"
     shutil.copytree(ROOT / "kernels" / "attention", target)
     put_under_git(target, "as it was")
@@ -118,7 +118,7 @@ def tried(case: Case, folder: Path) -> Found:
     rig = Rig(folder, "sessions")
     rig.run("trust", str(target))
     if rig.run(*words).code:
-        return Found(right=False, seconds=0.0, said="the session before it did not pass")
+        return Result(right=False, seconds=0.0, message="the session before it did not pass")
     harmless = (added("\nMore is to come.\n", "README.md"), added("\n// Harmless.\n", case.source))
     commits = []
     for edit in (*harmless, case.edit, *harmless):
@@ -128,30 +128,30 @@ def tried(case: Case, folder: Path) -> Found:
     seconds = rig.run("trust", str(target)).seconds + rig.run(*words).seconds
     last = list_sessions(folder / "sessions")[-1]
     outputs = outputs_of(last.finished(), BisectOutput)
-    named = [one.commit for output in outputs if output.answer for one in output.answer.culprits]
+    culprits = [blamed.commit for output in outputs if output.answer for blamed in output.answer.culprits]
     reported = last.report.is_file() and culprit[:12] in last.report.read_text()
-    said = outputs[-1].message if outputs else "no search"
-    return Found(right=named == [culprit] and reported, seconds=seconds, said=said)
+    message = outputs[-1].message if outputs else "no search"
+    return Result(right=culprits == [culprit] and reported, seconds=seconds, message=message)
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Try the cases, and write the page where it was all of them."""
+    """Try the cases, and write the page if all were tried."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=[*CASES], help="one case")
     only = parser.parse_args(words).only
-    rows, named = [], 0
+    rows, count = [], 0
     for name, case in CASES.items():
         if only not in (None, name):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found = tried(case, Path(folder))
-        good = found.right and found.seconds <= LIMIT_S
-        named += good
-        told = f"{case.title} | {found.seconds:.0f} | {'yes' if good else 'no'}"
-        rows.append(f"| `{name}` | `{case.variant}` | {case.kind} | {told} |")
-        print(rows[-1], f"\n  {found.said}", flush=True)
+            result = tried(case, Path(folder))
+        is_named = result.right and result.seconds <= LIMIT_S
+        count += is_named
+        cells = f"{case.title} | {result.seconds:.0f} | {'yes' if is_named else 'no'}"
+        rows.append(f"| `{name}` | `{case.variant}` | {case.kind} | {cells} |")
+        print(rows[-1], f"\n  {result.message}", flush=True)
     if only is None:
-        write_atomic(PAGE, "\n".join([*_head(named), *rows, ""]))
+        write_atomic(PAGE, "\n".join([*_head(count), *rows, ""]))
 
 
 def _head(named: int) -> list[str]:

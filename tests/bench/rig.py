@@ -15,7 +15,7 @@ TOO_LONG = 124  # Exit code of a command that takes longer than its limit.
 
 @dataclass(frozen=True)
 class Ran:
-    """One command: its exit code, all it said, and how long it took."""
+    """One command: its exit code, its output on both streams, and its seconds."""
 
     code: int
     text: str
@@ -23,7 +23,7 @@ class Ran:
 
 
 class Rig:
-    """Commands of `loop` whose state, and what else is named of cache and sessions, are in a folder."""
+    """Runs commands of `loop` with state, and the named `places` (cache, sessions), in a folder of their own."""
 
     def __init__(self, folder: Path, *places: str) -> None:
         self.folder = folder
@@ -33,10 +33,10 @@ class Rig:
             self.environment[f"LOOP_{name.upper()}"] = str(folder / name)
 
     def run(self, *words: str, cwd: Path | None = None, limit_s: float = 900, **environment: str) -> Ran:
-        """Run a command with more variables; TOO_LONG where it takes longer than its limit."""
+        """Run a command with more variables; its code is TOO_LONG beyond its limit."""
         begun = time.monotonic()
         try:
-            done = subprocess.run(
+            child = subprocess.run(
                 [LOOP, *words],
                 capture_output=True,
                 text=True,
@@ -47,12 +47,12 @@ class Rig:
             )
         except subprocess.TimeoutExpired:
             return Ran(TOO_LONG, "", limit_s)
-        return Ran(done.returncode, done.stdout + done.stderr, time.monotonic() - begun)
+        return Ran(child.returncode, child.stdout + child.stderr, time.monotonic() - begun)
 
 
 @contextmanager
 def busy_programs(count: int) -> Iterator[None]:
-    """So many programs that never rest, while the block lasts."""
+    """While the block lasts, `count` programs keep a core busy each."""
     programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

@@ -31,7 +31,7 @@ SLOWER, FASTER, SAME, UNCLEAR = range(4)
 
 @dataclass(frozen=True)
 class Calls:
-    """What a rule said of each simulation: a word's number, and how many blocks it took."""
+    """A rule's verdict on each simulation (an index of WORDS), and the count of its blocks."""
 
     words: Array
     blocks: Array | None = None
@@ -56,8 +56,8 @@ def differ(old: Array, new: Array) -> Array:
     """Whether p < 0.05; with the degrees of freedom of sides that scatter alike, as they do here."""
     count = old.shape[1]
     error = np.sqrt((old.var(1, ddof=1) + new.var(1, ddof=1)) / count)
-    found: Array = abs(new.mean(1) - old.mean(1)) > t_quantile(0.975, 2 * count - 2) * error
-    return found
+    differs: Array = abs(new.mean(1) - old.mean(1)) > t_quantile(0.975, 2 * count - 2) * error
+    return differs
 
 
 def mann_whitney(old: Array, new: Array) -> Calls:
@@ -103,10 +103,10 @@ def sequential(logs: Array) -> Calls:
     words_, blocks_ = np.full(len(logs), UNCLEAR), np.full(len(logs), MAX_BLOCKS)
     open_ = np.arange(len(logs))
     for count in range(MIN_BLOCKS, MAX_BLOCKS + 1):
-        seen, _ = clip(logs[open_, :count])
-        found = evident(seen, slice(count - 1, count))[:, 0]
-        clear = found != UNCLEAR
-        words_[open_[clear]], blocks_[open_[clear]] = found[clear], count
+        clipped, _ = clip(logs[open_, :count])
+        called = evident(clipped, slice(count - 1, count))[:, 0]
+        clear = called != UNCLEAR
+        words_[open_[clear]], blocks_[open_[clear]] = called[clear], count
         open_ = open_[~clear]
     calls = Calls(words_, blocks_)
     check(logs, calls)
@@ -119,9 +119,9 @@ def check(logs: Array, calls: Calls) -> None:
     for row in random.Random(len(logs)).sample(range(len(logs)), CHECKED):
         series = logs[row].tolist()
         count = next((n for n in range(1, MAX_BLOCKS + 1) if by_evidence(series[:n])), MAX_BLOCKS)
-        found = (conclude_now(series[:count]).verdict, count)
-        if found != (WORDS[calls.words[row]], calls.blocks[row]):
-            sys.exit(f"the vectorised rule is not the rule: {found} in row {row}")
+        expected = (conclude_now(series[:count]).verdict, count)
+        if expected != (WORDS[calls.words[row]], calls.blocks[row]):
+            sys.exit(f"the vectorised rule is not the rule: {expected} in row {row}")
 
 
 def clip(values: Array) -> tuple[Array, Array]:
@@ -152,8 +152,8 @@ def evident(logs: Array, counts: slice) -> Array:
 def share_of_mean(values: Array, counts: slice) -> Array:
     """n mean^2 / sum of squares with the sign of the mean, after each block: all that the e-value depends on."""
     total, number = values.cumsum(1), np.arange(1, values.shape[1] + 1)
-    found: Array = np.sign(total) * total**2 / np.maximum(number * (values**2).cumsum(1), 1e-300)
-    return found[:, counts]
+    shares: Array = np.sign(total) * total**2 / np.maximum(number * (values**2).cumsum(1), 1e-300)
+    return shares[:, counts]
 
 
 @functools.cache
@@ -185,8 +185,8 @@ def peeking_t(logs: Array) -> Calls:
     return stop_at_first(words(t < -np.array(limits), t > np.array(limits), UNCLEAR))
 
 
-def stop_at_first(found: Array) -> Calls:
+def stop_at_first(called: Array) -> Calls:
     """The first verdict of each row; the last column where there is none."""
-    clear = found != UNCLEAR
+    clear = called != UNCLEAR
     at = np.where(clear.any(1), clear.argmax(1), MAX_BLOCKS - 1)
-    return Calls(found[np.arange(len(found)), at], at + 1)
+    return Calls(called[np.arange(len(called)), at], at + 1)
