@@ -130,13 +130,15 @@ class Child:
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         dies_by_itself: bool = False,
+        process: Any = None,
     ) -> None:
         """`stdin`, `pass_fds`: descriptors it inherits; no `stdin`: empty input. `dies_by_itself`: it calls
-        `die_with_parent`, so that this process need not be copied (`vfork`): it starts ten times faster."""
+        `die_with_parent`, so that this process need not be copied (`vfork`): it starts ten times faster.
+        `process`: one that runs `command` already, with the interface of a `Popen`; None: start it."""
         self.command, self.dies_by_itself = tuple(command), dies_by_itself
         self.output, self.errors = CappedStream(), CappedStream()
         self.start_time = time.monotonic()
-        self.process = self._start(cwd, env, stdin, pass_fds)
+        self.process: Any = process or self._start(cwd, env, stdin, pass_fds)
         STARTED_PIDS.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
         pipes = ((self.process.stdout, self.output), (self.process.stderr, self.errors))
@@ -148,7 +150,7 @@ class Child:
     def _start(
         self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
     ) -> Any:
-        """Start the process; returns a `subprocess.Popen`. `loop.workers.nursery` overrides this."""
+        """Start the process; returns a `subprocess.Popen`."""
         adopt_orphans()
         try:
             return subprocess.Popen(

@@ -17,6 +17,7 @@ from loop.base.processes import Tick
 from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, expand_merges, name_programs
 from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
+from loop.calls.call import Refused
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
 from loop.model.target import Workload
@@ -24,7 +25,7 @@ from loop.repository import reading, worktree
 from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
-from loop.workers.program import Refusal, WorkerLost
+from loop.workers.program import WorkerLost
 
 LEAST_SHOWN = 1e-3
 """The answer omits commits with a smaller probability."""
@@ -81,7 +82,7 @@ class Bisection:
                     return self._build_answer(SearchEnd("no_regression", why))
             if is_first_search:
                 # The first probe of an end reports why it cannot be tested.
-                with contextlib.suppress(Untestable, WorkerLost, Refusal):
+                with contextlib.suppress(Untestable, WorkerLost, Refused):
                     end = yield from prober.ask_gate(line)
             # Uncommitted changes differ from call to call, and lost probes are repeated.
             committed = {candidate.commit for candidate in line.commits} - {UNCOMMITTED}
@@ -117,7 +118,7 @@ class Bisection:
             values = yield from map_ticks(observing, watch_folders)
         except Untestable as untestable:
             status, reason = "broken", str(untestable)
-        except (WorkerLost, Refusal) as lost:
+        except (WorkerLost, Refused) as lost:
             status, reason = "lost", str(lost)
         if failure := watch.failure(has_failed=status != "measured" or 0.0 in values, messages=reason):
             raise failure

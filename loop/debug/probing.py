@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
-from loop.calls.call import LibraryTerms
+from loop.calls.call import LibraryTerms, Refused
 from loop.gate.kernel import compile_all, variants_to_build
 from loop.gate.verify import Job, SideChecker, describe_fault, output_files, verify, workload_key
 from loop.model.dtypes import Layout
@@ -20,7 +20,7 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
 from loop.workers.judge_messages import Compare
 from loop.workers.messages import Compute
-from loop.workers.program import Refusal, WorkerLost
+from loop.workers.program import WorkerLost
 
 HANG_S = 5.0
 """Seconds after which a probe counts as hung; small workloads take milliseconds."""
@@ -189,7 +189,7 @@ class FailureProber:
             if lost.kind == "hung":
                 raise BudgetSpent from lost
             return False, False
-        except (WorkFailed, Refusal):
+        except (WorkFailed, Refused):
             return False, False
         for path in paths:
             finding = yield from bench.ask_judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")

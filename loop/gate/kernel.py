@@ -16,6 +16,7 @@ from loop.base.places import Project
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, buildable_variants
+from loop.calls.call import Refused
 from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
@@ -41,7 +42,7 @@ from loop.store import index
 from loop.store.rows import wrong_builds
 from loop.store.sessions import earlier_sessions
 from loop.workers.bench import UNJUDGED_HINT, Bench, Fitting, Side, fit_workloads
-from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.program import START_LIMIT_S, WorkerLost
 
 MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
@@ -177,7 +178,7 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
         with bench.start_worker(bench.make_side(library.variant, library)) as worker:
             try:
                 yield from worker.receive(START_LIMIT_S, f"loading {library.variant}")
-            except (Refusal, WorkerLost) as error:
+            except (Refused, WorkerLost) as error:
                 hint = "build again; define or instantiate a missing symbol in the same translation unit"
                 return Result(LoadOutput(ok=False, message=f"{library.variant} {error}", hint=hint))
     loaded = tuple(library.variant for library in built)

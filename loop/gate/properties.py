@@ -4,7 +4,7 @@ from collections.abc import Generator, Sequence
 from functools import partial
 
 from loop.base.processes import Tick
-from loop.calls.call import Call
+from loop.calls.call import Call, Refused
 from loop.gate.kernel import build_selected, compile_all, planned_check_sets, usable_sides, workloads
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, output_files
@@ -18,7 +18,7 @@ from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_res
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import AdvanceProperty
 from loop.workers.messages import Compute
-from loop.workers.program import Refusal, WorkerLost
+from loop.workers.program import WorkerLost
 
 MOST_CALLS = 64
 """Largest number of calls that the judge may ask for to check one property."""
@@ -122,7 +122,7 @@ def try_properties(
                 fields = {"variant": side.name, "property": name, "workload": workload.name}
                 try:
                     status, message = yield from _try_property(worker, name, workload)
-                except (WorkerLost, Refusal) as error:
+                except (WorkerLost, Refused) as error:
                     status, message = "failed", f"{error} on {workload.name}"
                 fields |= {"status": status, "message": message}
                 checks.append(PropertyCheck.model_validate(fields))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run, run_side_by_side, run_to_end
+from loop.calls.call import Refused
 from loop.gate.kernel import build_selected, planned_check_sets, workloads
 from loop.machine.machine import cores
 from loop.model.measurement import Build, NoSpeedVerdict, short_name
@@ -29,7 +30,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Observe
-from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.program import START_LIMIT_S, WorkerLost
 
 PROGRAM = "compute-sanitizer"
 TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -166,11 +167,11 @@ def examine(
                     request = Observe(bench.make_call(workload, side.name), "once")
                     try:
                         yield from worker.ask(request, limit_s=limit_s, note=note)
-                    except Refusal as refusal:
+                    except Refused as refusal:
                         examination.refused.append(workload.name)
                         failures.append(f"{refusal} on {workload.name}")
                 examination.exit_code = yield from worker.wait_for_end(limit_s, note)
-        except (WorkerLost, Refusal, LoopError) as error:
+        except (WorkerLost, Refused, LoopError) as error:
             failures.insert(0, str(error))
         if log.is_file():
             with log.open("rb") as file:

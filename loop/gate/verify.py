@@ -12,7 +12,7 @@ from typing import Literal
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
-from loop.calls.call import Call
+from loop.calls.call import Call, Refused
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout, is_floating
 from loop.model.measurement import BASELINE, Check, Comparison, Fault, VariantChecks
@@ -21,7 +21,7 @@ from loop.model.workloads import count_operations, explain_unsupported, is_suppo
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
 from loop.workers.judge_messages import Compare, Finding
 from loop.workers.messages import CallRange, Compute, Computed
-from loop.workers.program import FORGED, Refusal, Unjudged, WorkerLost
+from loop.workers.program import FORGED, Unjudged, WorkerLost
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
 FIRST_CALLS = 2
@@ -366,7 +366,7 @@ class SideChecker:
             for path in outputs:
                 Path(path).unlink(missing_ok=True)
             control = yield from baseline.make_check(workload, "broadcast")
-        except (WorkerLost, Refusal):
+        except (WorkerLost, Refused):
             return
         finally:
             baseline.worker.close()
@@ -406,16 +406,16 @@ class SideChecker:
         try:
             try:
                 return (yield from self._compute(workload, layout, once=once))
-            except Refusal as refusal:
+            except Refused as refusal:
                 if refusal.cause != "left work":
                     raise
             self.worker.close()  # Only a clock showed it; a delay of the machine rarely comes twice.
             return (yield from self._compute(workload, layout, once=once))
         except WorkerLost as lost:
             status, cause, fault = lost.kind, lost.cause, Fault(text=lost.reason)
-        except Refusal as refusal:
+        except Refused as refusal:
             cause = refusal.cause
-            fault = Fault(text=refusal.reply.message, code=refusal.reply.code, seed=refusal.reply.seed)
+            fault = Fault(text=str(refusal), code=refusal.code, seed=refusal.seed)
             status = "refused"  # A variant may decline only other layouts, by the code for that.
             if fault.seed is not None:  # The emulator met a fault: the variant declined nothing.
                 status = "crashed"

@@ -17,6 +17,7 @@ from loop.base.processes import Tick, run
 from loop.base.stats import sum_if_all_known
 from loop.builds.build import first_error
 from loop.builds.known_builds import ENGLISH_MESSAGES
+from loop.calls.call import Refused
 from loop.machine.machine import compiler_version
 from loop.model.dtypes import Dtype
 from loop.model.measurement import short_name
@@ -26,7 +27,7 @@ from loop.report import format as say
 from loop.steps.context import Context
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Kernel, Observe, ObserveMode
-from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.program import START_LIMIT_S, WorkerLost
 
 REPORT_LIMIT_S = 20.0
 LISTING = ("-fPIC", "-S", "-fopt-info-vec-optimized", '-DLOOP_BUILD_ID="report"')
@@ -89,7 +90,7 @@ def observe_call(
                 code = yield from worker.wait_for_end(limit_s, f"waiting for {profiler[0]}")
                 if code:
                     return (), f"{profiler[0]} ended with {code}"
-    except (Refusal, WorkerLost, LoopError) as error:
+    except (Refused, WorkerLost, LoopError) as error:
         return (), str(error)
     return kernels, ""
 

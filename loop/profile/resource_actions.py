@@ -10,6 +10,7 @@ from pydantic import StringConstraints, ValidationError
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.resources import REPORT_HINT, demangle_symbols, is_nvcc, read_report, requests_report
+from loop.calls.call import Refused
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
 from loop.model.measurement import (
@@ -33,7 +34,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.workers.bench import Bench
 from loop.workers.messages import ListLaunches
-from loop.workers.program import Refusal, Worker, WorkerLost
+from loop.workers.program import Worker, WorkerLost
 
 ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
 LIMIT_S = 20.0
@@ -245,7 +246,7 @@ def ask_for_launches(
                     if "remark" not in record:  # Else the record is no launch.
                         fields = {name: record[name] for name in KernelLaunch.model_fields.keys() & record.keys()}
                         launches.append(KernelLaunch.model_validate(fields))
-            except (Refusal, WorkerLost, ValidationError) as error:
+            except (Refused, WorkerLost, ValidationError) as error:
                 why = str(error)
                 if isinstance(error, ValidationError):
                     why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"

@@ -20,7 +20,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_trees
 from loop.base.stats import MIN_VALUES
 from loop.calls.arena import IS_CAPTURED, MOST_CALLS
-from loop.calls.call import Call
+from loop.calls.call import Call, Refused
 from loop.gate.verify import LONGEST_S, call_limit_s, make_check_of
 from loop.machine.machine import cores
 from loop.model.causes import Cause
@@ -32,7 +32,7 @@ from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
 from loop.workers.messages import Computed
-from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, Worker, WorkerLost
 
 PROBED_ROUNDS = 3  # Rounds in which each side is tested for cached results.
 FIRST_SET_SHARE = 0.45  # Share of the remaining time for the first set of shared processes: it has more to start.
@@ -58,7 +58,7 @@ def blame_side(side: str, activity: str) -> Iterator[None]:
     side was doing: the name of a workload, or `loading`."""
     try:
         yield
-    except (WorkerLost, Refusal) as error:
+    except (WorkerLost, Refused) as error:
         hint = f"`loop kernels verify {side.split()[0]}` runs it alone"  # The side may be `v3 known good`.
         message = f"{side} could not be timed on {activity}: {error}"
         raise Untimed(side, error.cause, message, hint) from error

@@ -16,7 +16,7 @@ import psutil
 from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
 from loop.base.processes import Tick, kill_group
-from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Terms
+from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Refused, Terms
 from loop.machine.gpus import detect_gpus, facts_of_present_gpu
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
@@ -28,7 +28,7 @@ from loop.model.workloads import is_supported
 from loop.workers import judge_messages, program, workload_call
 from loop.workers.messages import Load, Request
 from loop.workers.nursery import Nursery
-from loop.workers.program import START_LIMIT_S, Floors, JudgeProcess, Refusal, Unjudged, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, Floors, JudgeProcess, Unjudged, Worker, WorkerLost
 
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
@@ -180,7 +180,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     def measure_gpu_lag_s(self) -> Generator[Tick, None, float]:
         """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels now: third
         quartile; 0.0 without GPU. On a shared GPU or busy host it is several times larger."""
-        with Worker(self.threads) as worker, contextlib.suppress(Refusal):
+        with Worker(self.threads) as worker, contextlib.suppress(Refused):
             timings = yield from program.time_empty_orders(worker, START_LIMIT_S, "kernel")
             return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
         return 0.0
@@ -399,7 +399,7 @@ class KeptWorker:
         self._is_loaded = False
         self.is_new_process = True
         """True until its process has answered a request."""
-        self._load_error: Refusal | WorkerLost | None = None
+        self._load_error: Refused | WorkerLost | None = None
         """Why the side cannot be loaded; None if it can, or was not tried yet."""
 
     def start(self) -> Worker:
@@ -410,8 +410,8 @@ class KeptWorker:
         return self._worker
 
     def load(self) -> Generator[Tick, None, Worker]:
-        """Return the worker with its side loaded. Raises WorkerLost or Refusal."""
-        if isinstance(self._load_error, Refusal):
+        """Return the worker with its side loaded. Raises WorkerLost or Refused."""
+        if isinstance(self._load_error, Refused):
             raise self._load_error
         worker = self.start()
         if not self._is_loaded:  # `start` has already sent the request to load.
@@ -419,7 +419,7 @@ class KeptWorker:
             limit_s = max(START_LIMIT_S, 0.0 if self._load_error else self.bench.first_call_s)
             try:
                 yield from worker.receive(limit_s, f"loading {self.side.name}")
-            except (Refusal, WorkerLost) as error:
+            except (Refused, WorkerLost) as error:
                 self._load_error = error
                 self.close()
                 if isinstance(error, WorkerLost) and error.kind == "hung":
@@ -432,7 +432,7 @@ class KeptWorker:
     def ask(
         self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0
     ) -> Generator[Tick, None, R]:
-        """Load the side, send a request and return the reply. Raises WorkerLost or Refusal.
+        """Load the side, send a request and return the reply. Raises WorkerLost or Refused.
         `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
         worker = yield from self.load()
         start_s, is_first = time.monotonic(), self.is_new_process

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 from loop.base.own_process import adopt_orphans, die_with_parent
@@ -55,16 +54,14 @@ class ForkedProcess:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
+    def wait(self, timeout: float) -> int:
         """Wait for the exit status. Raises TimeoutExpired after `timeout` seconds."""
-        start_s = time.monotonic()
-        while True:
-            code = self.poll()
-            if code is not None:
-                return code
-            if timeout is not None and time.monotonic() - start_s > timeout:
+        end_s = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > end_s:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout)
             time.sleep(POLL_S)
+        return code
 
 
 THREAD_VARIABLES = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -95,21 +92,29 @@ class Nursery:
                 pass_fds=[child_end.fileno()],
             )
 
-    def fork(self, order: Mapping[str, object], handles: Sequence[int]) -> int:
-        """Fork a program and return its pid. Raises ConnectionError if the nursery has died. `order`: module,
-        arguments, folder and environment. `handles`: file descriptors it inherits, standard ones first."""
+    def fork(
+        self, module: str, arguments: Sequence[str], env: Mapping[str, str], stdin: int, handles: Sequence[int]
+    ) -> ForkedProcess:
+        """Fork a program, with new pipes for its output and errors. `arguments`: of its `main`; `{N}` is the
+        number of descriptor `handles[N]` in the new process. Raises ConnectionError if the nursery has died."""
         self.warm_up()
-        message, pid = json.dumps({"owner": os.getpid(), **order}), 0
-        if self._control is not None:
-            with contextlib.suppress(OSError):
-                self._control.settimeout(FORK_LIMIT_S)
-                socket.send_fds(self._control, [message.encode()], list(handles))
-                pid = int(self._control.recv(64) or b"0")  # Empty if it has died, 0 if it failed.
+        order = {"owner": os.getpid(), "module": module, "arguments": arguments, "cwd": os.getcwd()}
+        message, pid = json.dumps({**order, "environment": child_environment(env)}), 0
+        (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
+        try:
+            if self._control is not None:
+                with contextlib.suppress(OSError):
+                    self._control.settimeout(FORK_LIMIT_S)
+                    socket.send_fds(self._control, [message.encode()], [stdin, output_end, errors_end, *handles])
+                    pid = int(self._control.recv(64) or b"0")  # Empty if it has died, 0 if it failed.
+        finally:
+            for end in (output_end, errors_end, *([] if pid else [output, errors])):
+                os.close(end)
         if not pid:
             self._is_unusable = True
             self.close()
             raise ConnectionError("the nursery is lost")
-        return pid
+        return ForkedProcess(pid, output, errors)
 
     def close(self) -> None:
         """End the nursery. The next fork starts another, unless this one was lost."""
@@ -118,50 +123,6 @@ class Nursery:
         if self._child is not None:
             self._child.close()
         self._control = self._child = None
-
-
-class ForkedChild(Child):
-    """A child forked by a nursery instead of started as a new interpreter."""
-
-    def __init__(
-        self, nursery: Nursery, command: Sequence[str], env: Mapping[str, str], stdin: int, handles: Sequence[int]
-    ) -> None:
-        self._nursery = nursery
-        super().__init__(command, env=env, stdin=stdin, pass_fds=handles)
-
-    def _start(
-        self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
-    ) -> ForkedProcess:
-        """Fork the program with new pipes for its output and errors."""
-        assert stdin is not None
-        output, output_end = os.pipe()
-        errors, errors_end = os.pipe()
-        module, *arguments = self.command
-        order = {
-            "module": module,
-            "arguments": arguments,
-            "cwd": os.getcwd(),
-            "environment": child_environment(env),
-        }
-        try:
-            pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
-        except BaseException:
-            os.close(output)
-            os.close(errors)
-            raise
-        finally:
-            os.close(output_end)
-            os.close(errors_end)
-        return ForkedProcess(pid, output, errors)
-
-
-def insert_descriptors(arguments: Sequence[str], handles: Sequence[int]) -> list[str]:
-    """Replace each argument `@N` by the number of the descriptor `handles[N]`."""
-    numbered = []
-    for argument in arguments:
-        is_reference = argument.startswith("@")
-        numbered.append(str(handles[int(argument[1:])]) if is_reference else argument)
-    return numbered
 
 
 def main() -> None:
@@ -209,7 +170,7 @@ def main() -> None:
     shift = mmap.mmap(-1, shift_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
     torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # torch read ours on import.
     programs: dict[str, Any] = {module.__name__: module.main for module in (judge_program, worker_program)}
-    programs[order["module"]](*insert_descriptors(order["arguments"], handles[3:]))
+    programs[order["module"]](*(argument.format(*handles[3:]) for argument in order["arguments"]))
     shift.close()
 
 

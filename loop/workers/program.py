@@ -24,14 +24,14 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.own_process import MEMORY_VARIABLE
 from loop.base.processes import Child, Tick, describe_exit, python_path, run, run_to_end
 from loop.calls.arena import CALL_COUNT, DONE_ORDER, LEAVE, ORDER, ORDER_KIND, RUN, WORKER_NS, Arena, Bell
-from loop.calls.call import Call
+from loop.calls.call import Call, Refused
 from loop.calls.invocation import LOST_PREFIX, STRAY_PREFIX
 from loop.machine.machine import available_memory, cores, count_memory_kills
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.workers.judge_messages import CheckEnvironment, PrepareAnswer, SetTarget
 from loop.workers.messages import ObeyOrders, RefusalReply, Request
-from loop.workers.nursery import PASSIVE_WAITING, THREAD_VARIABLES, ForkedChild, Nursery, insert_descriptors
+from loop.workers.nursery import PASSIVE_WAITING, THREAD_VARIABLES, ForkedProcess, Nursery
 
 SANITIZER_FLAGS = (
     "-fsanitize=address,undefined",
@@ -50,8 +50,6 @@ SOURCE_LOCATION = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTIL
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
 STOP_LIMIT_S = 0.05
 """Seconds to wait for a process to stop after SIGSTOP."""
-PADDING_BYTES = 4096
-"""Limit of random padding in the environment, which lies above the stack and so moves it."""
 ERROR_TAIL, ERROR_LINE = 2000, 200
 """Characters to keep of a lost child's stderr, and of its last line in a message."""
 MAX_REPLY_BYTES = 4 << 20
@@ -110,14 +108,6 @@ class WorkerLost(Exception):
         self.kind, self.reason, self.errors, self.cause = kind, reason, errors, cause
 
 
-class Refusal(Exception):
-    """The child refused a request; `reply` has the reason."""
-
-    def __init__(self, reply: RefusalReply) -> None:
-        super().__init__(reply.message)
-        self.reply, self.cause = reply, reply.cause
-
-
 class Program:
     """One child process and the socket to it. Unusable after WorkerLost."""
 
@@ -130,7 +120,7 @@ class Program:
         tool: Sequence[str] = (),
         nursery: Nursery | None = None,
     ) -> None:
-        """`handles`: descriptors the child inherits; argument `@N` becomes the number of the Nth.
+        """`handles`: descriptors the child inherits; `{N}` in an argument becomes the number of the Nth.
         `tool`: command line of a tool that starts it. `nursery`: forks it, if possible."""
         # A socket, because a variant could open a pipe's end through /proc.
         self._channel, child_end = socket.socketpair()
@@ -139,16 +129,18 @@ class Program:
         """Bytes of replies that were read but not yet returned."""
         self._unanswered: deque[Request[Any]] = deque()
         try:
-            child: Child | None = None
+            forked: ForkedProcess | None = None
             if nursery is not None:
                 with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
-                    child = ForkedChild(nursery, [module, *arguments], environment, child_end.fileno(), handles)
-            self.child = child or Child(
-                [*tool, sys.executable, "-P", "-m", module, *insert_descriptors(arguments, handles)],
+                    forked = nursery.fork(module, arguments, environment, child_end.fileno(), handles)
+            numbered_arguments = [argument.format(*handles) for argument in arguments]
+            self.child = Child(
+                [*tool, sys.executable, "-P", "-m", module, *numbered_arguments],
                 env={"PYTHONPATH": python_path(), **inherited_environment(), **environment},
                 stdin=child_end.fileno(),
                 pass_fds=handles,
                 dies_by_itself=not tool,
+                process=forked,
             )
         except BaseException:
             self._channel.close()
@@ -165,7 +157,7 @@ class Program:
 
     def receive(self, limit_s: float, note: str) -> Generator[Tick, None, Any]:
         """Wait for the reply to the oldest unanswered request. Raises WorkerLost if the child dies,
-        exceeds `limit_s` or sends an invalid reply; Refusal if it refuses."""
+        exceeds `limit_s` or sends an invalid reply; Refused if it refuses."""
         start_s = self.child.seconds
         while b"\n" not in self._pending:
             if self.child.seconds - start_s > limit_s:
@@ -185,7 +177,7 @@ class Program:
         if self._pending and not self._unanswered:
             raise self.kill_as_lost("tampered", FORGED)
         if isinstance(reply, RefusalReply):
-            raise Refusal(reply)
+            raise Refused(reply.message, reply.cause, reply.code, reply.seed)
         return reply
 
     def ask(self, request: Request[R], *, limit_s: float, note: str) -> Generator[Tick, None, R]:
@@ -259,14 +251,14 @@ def memory_limit(device: Device) -> dict[str, str]:
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core; two spinning on
     one core would wait for scheduler slices. `cores`: comma-separated numbers; empty: any. The first core is
-    random, so that processes that load at once do not share it, as is the length of a padding variable."""
+    random, so that processes that load at once do not share it."""
     variables = dict.fromkeys(THREAD_VARIABLES, str(threads))
     places = [f"{{{core}}}" for core in cores.split(",")]  # OpenMP's syntax: {2},{3}.
     if len(places) > 1:
         first = random.randrange(len(places))
         variables["OMP_PROC_BIND"] = "true"
         variables["OMP_PLACES"] = ",".join([*places[first:], *places[:first]])
-    return {**variables, "LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}  # Moves the stack.
+    return variables
 
 
 class Worker(Program, contextlib.AbstractContextManager["Worker"]):
@@ -292,7 +284,7 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
             super().__init__(
                 "loop.workers.worker_program",
                 self.cores,
-                *(f"@{number}" for number in range(len(handles))),
+                *(f"{{{number}}}" for number in range(len(handles))),
                 environment={**thread_environment(threads, self.cores), **(environment or {})},
                 handles=handles,
                 tool=tool,
@@ -378,7 +370,7 @@ class Orders:
 
     def give_order(self, operation: int) -> Generator[Tick, None, float]:
         """Give one order and wait for it; return seconds by the judge's clock. Raises WorkerLost if
-        the worker dies or exceeds the limit, Refusal if the call fails. The order's number is
+        the worker dies or exceeds the limit, Refused if the call fails. The order's number is
         random, so a variant cannot report an order as done in advance."""
         words, clock_ns = self.worker.arena.control_words, time.perf_counter_ns
         number = self._generator.getrandbits(63) | 1
@@ -401,7 +393,7 @@ class Orders:
         return (clock_ns() - start_ns) / 1e9
 
     def _check_worker(self, waited_ns: int, number: int) -> Generator[Tick, None, None]:
-        """Check that the worker still lives; raise WorkerLost or Refusal otherwise. After LEAVE,
+        """Check that the worker still lives; raise WorkerLost or Refused otherwise. After LEAVE,
         the worker replies at once: an answer is no failure if that order is done."""
         yield Tick(self.note)
         has_left = self.worker.has_reply or self.worker.child.code is not None
@@ -451,7 +443,7 @@ def measure_floors(worker: Worker, device: Device) -> Generator[Tick, None, Floo
     call_s_by_way: dict[CallWay, float] = {}
     ways: tuple[CallWay, ...] = ("c_abi", "python", "kernel")
     for way in ways[: 3 if device == "cuda" else 2]:
-        with contextlib.suppress(Refusal):  # Without a GPU, the first request that needs one reports that.
+        with contextlib.suppress(Refused):  # Without a GPU, the first request that needs one reports that.
             timings = yield from time_empty_orders(worker, START_LIMIT_S, way)
             seconds = tenth_percentile([worker_s or judge_s for judge_s, worker_s in timings])
             if way != "kernel":  # A GPU's own clock does not include the order.
@@ -470,7 +462,7 @@ def time_empty_orders(
 ) -> Generator[Tick, None, list[tuple[float, float]]]:
     """Time EMPTY_ORDERS orders of `call_count` calls that do nothing. Each pair: seconds of an order by the
     judge's clock, and by the GPU's clock (0 without one). `way`: how they are called (a `CallWay`); empty
-    for orders without calls. Raises Refusal if the way needs a GPU and there is none."""
+    for orders without calls. Raises Refused if the way needs a GPU and there is none."""
     orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.control_words
     orders.enter(way)
     words[CALL_COUNT] = call_count
@@ -582,10 +574,10 @@ class JudgeProcess:
                 raise MachineFailure(f"{message}: memory ran out", hint) from lost
             last_line = lost.errors.strip().rpartition("\n")[2]
             raise WorkFailed(message, hint=last_line or None) from lost
-        except Refusal as refusal:
+        except Refused as refusal:
             if isinstance(request, CheckEnvironment):
                 raise WorkFailed(str(refusal), hint="see `loop doctor`") from refusal
             failure = Unjudged if refusal.cause == "raised" else WorkFailed
             # Errors of the target's functions name their workload; others, as for want of memory, do not.
-            message = f"{note}: {refusal}" if refusal.reply.code else str(refusal)
+            message = f"{note}: {refusal}" if refusal.code else str(refusal)
             raise failure(message, hint="look at that function of the target's") from refusal

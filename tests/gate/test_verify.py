@@ -14,6 +14,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run_to_end
+from loop.calls.call import Refused
 from loop.gate import verify as verification
 from loop.gate.verify import LAYOUTS, Job, describe_fault, verify
 from loop.model.dtypes import Dtype, Layout
@@ -22,8 +23,8 @@ from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import Finding
-from loop.workers.messages import Computed, RefusalReply
-from loop.workers.program import Refusal, WorkerLost
+from loop.workers.messages import Computed
+from loop.workers.program import WorkerLost
 from tests.targets import compiled, make_sides, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
@@ -70,7 +71,7 @@ def test_work_left_on_another_stream_has_to_be_seen_twice(
     ) -> Generator[Tick, None, Check]:
         if workload.name == SMALL and layout == "contiguous" and len(said) < times:
             said.append(workload.name)
-            raise Refusal(RefusalReply("work went on for 33 ms on another stream", cause="left work"))
+            raise Refused("work went on for 33 ms on another stream", "left work")
         return (yield from compute(checker, workload, layout, once=once))
 
     monkeypatch.setattr(verification.SideChecker, "_compute", late)

@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.calls.call import FunctionTerms
+from loop.calls.call import FunctionTerms, Refused
 from loop.workers.messages import Load
 from loop.workers.nursery import Nursery
-from loop.workers.program import Refusal, Worker, thread_environment
+from loop.workers.program import Worker, thread_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked workers need Linux")
 MODULE = """
@@ -38,7 +38,7 @@ def told(nursery: Nursery | None, folder: Path, **environment: str) -> tuple[str
     (folder / "telling.py").write_text(MODULE)
     load = Load(FunctionTerms("telling:tell"), str(folder), 1, "cpu")
     one = Worker(1, environment=environment, nursery=nursery)
-    with one as worker, pytest.raises(Refusal) as caught:
+    with one as worker, pytest.raises(Refused) as caught:
         run_to_end(worker.ask(load, limit_s=60.0, note="loading"))
     return str(caught.value), worker
 

@@ -10,9 +10,9 @@ import pytest
 
 from loop.base.errors import MachineFailure
 from loop.base.processes import run_to_end
-from loop.calls.call import FunctionTerms
+from loop.calls.call import FunctionTerms, Refused
 from loop.workers.messages import Load, Unstage
-from loop.workers.program import Refusal, Worker, WorkerLost
+from loop.workers.program import Worker, WorkerLost
 
 
 def test_a_killed_or_silent_worker_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_no_descriptor_is_leaked() -> None:
 def test_a_long_message_is_cut_where_it_is_made(tmp_path: Path) -> None:
     """An exception may hold a whole tensor: 34 MB are told in a line, and not taken for a forged reply."""
     (tmp_path / "loud.py").write_text("raise ValueError('x' * 34_000_000)\n")
-    with Worker(1) as worker, pytest.raises(Refusal) as caught:
+    with Worker(1) as worker, pytest.raises(Refused) as caught:
         run_to_end(worker.ask(Load(FunctionTerms("loud:f"), str(tmp_path), 1, "cpu"), limit_s=20.0, note="asking"))
     assert len(str(caught.value)) < 1200
     assert "ValueError" in str(caught.value)
