@@ -21,7 +21,6 @@ from loop.base.documents import content_hash, hash_files
 from loop.base.processes import Completed, Tick, child_environment, run
 from loop.builds import known_builds
 from loop.builds.known_builds import ENGLISH_MESSAGES, LIBRARY, BuildRecord, FileStates, file_states
-from loop.library.trust import read_option_files
 from loop.machine.machine import compiler_version, processor_identity
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant, PythonVariant
@@ -357,7 +356,7 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
 def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
     """Compiler, flags and sources; also the processor's identity if a flag says `native`."""
     flags = variant.build.flags
-    words = [*flags, *read_option_files(flags, folder).values()]
+    words = [*flags, *known_builds.files_in_flags(flags, folder).values()]
     processor = processor_identity() if any("native" in text for text in words) else ""
     return [variant.build.compiler, *flags, *variant.sources, processor]
 
@@ -516,7 +515,7 @@ def _compile_into(
     seconds = time.monotonic() - start_time
     libraries = yield from known_builds.loaded_libraries(output / LIBRARY)
     paths = [*sources.files_read, *known_builds.read_dependency_lists(scratch)]
-    paths += known_builds.files_in_flags(variant, folder)
+    paths += known_builds.files_in_flags(variant.build.flags, folder)
     paths += known_builds.compiler_paths(compiler)
     paths += known_builds.shadowing_paths(variant, sources.files_read, include, libraries)
     files_read = file_states(paths, folder, output)

@@ -4,6 +4,7 @@
 build read. `<recipe>` is a hash of recipe and environment. A library is used while no file has changed.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -18,7 +19,6 @@ from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import locked_temporary_folder
 from loop.base.places import explain_foreign_access
 from loop.base.processes import Tick, run
-from loop.library.trust import read_option_files
 from loop.model.base import Model
 from loop.model.target import CAbiVariant
 
@@ -33,6 +33,7 @@ ENGLISH_MESSAGES = {"LC_ALL": "C"}  # Environment for tools whose messages `loop
 HEADER_FLAGS, LIBRARY_FLAGS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",)
 """Flags that name search folders for headers and for libraries."""
 LIMIT_S = 60.0
+MAX_OPTION_FILE = 1 << 16  # Bytes of the largest file that may hold further flags.
 ASSEMBLER_LIST, LINKER_LIST = "--MD", "--dependency-file"
 """Options that make an assembler and a linker list the files they read."""
 
@@ -112,11 +113,20 @@ def parse_make_rules(rule: str) -> list[str]:
     return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
 
 
-def files_in_flags(variant: CAbiVariant, folder: Path) -> list[str]:
-    """Files that flags name: option files and their content, specs, linker scripts, programs."""
-    words = [word for flag in variant.build.flags for word in re.split(r"[,=@]", flag)]
-    options = (str(path) for path in read_option_files(variant.build.flags, folder))
-    return [*options, *(word for word in words if word and (folder / word).is_file())]
+def files_in_flags(flags: Iterable[str], folder: Path) -> dict[str, str]:
+    """Files that flags name, or the text of such a file: options, specs, linker scripts, programs. Name to text;
+    empty for a file above `MAX_OPTION_FILE`. Relative names start at `folder`. Unreadable ones are left out."""
+    text_by_name: dict[str, str] = {}
+    pending = list(flags)
+    while pending:
+        for word in filter(None, re.split(r"[\s,=@'\"]+", pending.pop())):
+            path = folder / word
+            with contextlib.suppress(OSError, ValueError):  # ValueError: a word that is no file name.
+                if word not in text_by_name and path.is_file():
+                    is_small = path.stat().st_size <= MAX_OPTION_FILE
+                    text_by_name[word] = path.read_text(errors="surrogateescape") if is_small else ""
+                    pending.append(text_by_name[word])
+    return text_by_name
 
 
 def shadowing_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loaded: Iterable[str]) -> set[str]:

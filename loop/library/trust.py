@@ -5,8 +5,6 @@ these lines is stored. Edits of workloads, tolerances and kernel sources do not 
 stored session need trust too, unless trusted definitions name them or this user began the session.
 """
 
-import contextlib
-import re
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -47,37 +45,6 @@ def read_origin(folder: Path) -> TaskOrigin | None:
         return TaskOrigin.model_validate_json((folder / ORIGIN_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
-
-
-OPTION_FILE = re.compile(r"(?:^|,)@(?P<plain>[^,]+)|^--?(?:specs|config|options-file|optf)=(?P<option>.+)")
-"""A word that names files with further flags: for g++, its linker (`-Wl,@file`), nvcc and clang."""
-FLAGS_BEFORE_FILE = ("-specs", "--specs", "--config", "-optf", "--options-file")
-"""Flags whose next word names a file with further flags."""
-
-
-def read_option_files(words: Iterable[str], folder: Path) -> dict[Path, str]:
-    """Files with further compiler flags that `words` name, or that such a file names: path to text.
-    Relative names start at `folder`. Unreadable files are left out."""
-    text_by_path: dict[Path, str] = {}
-    pending = [folder / name for name in _option_file_names(list(words))]
-    while pending:
-        path = pending.pop()
-        if path in text_by_path or not path.is_file():
-            continue
-        with contextlib.suppress(OSError):
-            text_by_path[path] = path.read_text(errors="surrogateescape")
-            words_inside = text_by_path[path].replace('"', " ").replace("'", " ").split()
-            pending += [folder / name for name in _option_file_names(words_inside)]
-    return text_by_path
-
-
-def _option_file_names(words: list[str]) -> Iterator[str]:
-    """Names of files with further flags in the words of a command line."""
-    for previous_word, word in zip(["", *words], words, strict=False):
-        for match in OPTION_FILE.finditer(word):
-            yield from (match["plain"] or match["option"]).split(",")
-        if previous_word in FLAGS_BEFORE_FILE:
-            yield from word.split(",")
 
 
 GRANTS_FILE = "trusted.json"

@@ -178,3 +178,10 @@ def test_a_copy_beside_another_neighbour_is_another_build(folder: Path, tmp_path
     first, second = (again(place, tmp_path / "cache") for place in (folder, copy))
     assert (False, True) == (second.cached, first.build_id != second.build_id)
     assert again(folder, tmp_path / "cache").cached
+
+
+def test_files_of_flags_are_followed_into_each_other(tmp_path: Path) -> None:
+    """What a nested one says counts as well; two that name each other end."""
+    (tmp_path / "outer").write_text("-O2 @inner")
+    (tmp_path / "inner").write_text("-wrapper ./run,--x @outer")
+    assert {"outer", "inner"} == known_builds.files_in_flags(["@outer", "@missing"], tmp_path).keys()

@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.errors import PRINTED_REMARKS
 from loop.base.places import JOBS, Project, find_project, state_folder
-from loop.library.trust import definition_hash, grant, is_trusted, read_option_files, untrusted_error, what_runs
+from loop.library.trust import definition_hash, grant, is_trusted, untrusted_error, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
 
@@ -170,11 +170,3 @@ def test_what_is_compiled_besides_a_variant_is_shown(tmp_path: Path) -> None:
     lines = [*what_runs(find_project(tmp_path, tmp_path))]
     assert "variant right: g++ -O2 scale.cpp, then loads the result: its emulation" in lines
     assert "variant right: g++ -DN=3 bad.cu, which has to fail" in lines
-
-
-def test_files_of_flags_are_followed_into_each_other(tmp_path: Path) -> None:
-    """What a nested one says runs as well; two that name each other end."""
-    (tmp_path / "outer").write_text("-O2 @inner")
-    (tmp_path / "inner").write_text("-wrapper ./run,--x @outer")
-    files = read_option_files(["g++", "@outer", "@missing"], tmp_path)
-    assert {tmp_path / "outer", tmp_path / "inner"} == files.keys()
