@@ -308,7 +308,7 @@ class ScannedSources:
     """The files from which a variant would be built, as the preprocessor lists them."""
 
     identity: str
-    """Hash of files, recipe and compiler version; a build id covers more."""
+    """Hash of files, recipe, compiler version, and of the processor if a flag says `native`."""
     framework_headers: tuple[str, ...]
     files: tuple[str, ...]
     """The files inside the variant's folder, relative to it."""
@@ -413,28 +413,6 @@ def list_files_read(variant: Buildable, folder: Path, *, cache: Path, include: P
         return find_used_files([variant.module], folder)
     record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
     return None if record is None else tuple(record.files_read)
-
-
-def hash_without_flags(
-    name: str,
-    variant: CAbiVariant,
-    folder: Path,
-    ignored: Iterable[str],
-    *,
-    cache: Path,
-    include: Path,
-    limit_s: float,
-) -> Generator[Tick, None, str]:
-    """Build a variant, or find its build, and hash all that the build read, except these `ignored` flags: equal
-    for two builds that differ in them alone. Raises BuildFailed as `build` does."""
-    yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
-    record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
-    if record is None:
-        raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
-    flags = tuple(flag for flag in variant.build.flags if flag not in set(ignored))
-    recipe = variant.build.model_copy(update={"flags": flags})
-    reduced_variant = variant.model_copy(update={"build": recipe})
-    return _build_id(reduced_variant, folder, include, record.files_read, record.libraries_loaded)
 
 
 def _build_id(

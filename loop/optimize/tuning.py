@@ -115,16 +115,15 @@ class PointSearch:
         Points that do not compile leave the search."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
-        recipes: dict[str, Any] = {}  # By label.
-        for label, values in self.points.items():
+        recipes: dict[str, Any] = {}  # By label; empty label: the recipe without any values.
+        for label, values in {**self.points, "": {}}.items():
             chosen = tuning.model_copy(update={"best": {self.device: values}})
             target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, self.name: chosen}})
             recipes[label] = target.compiled_variant(tuning.variant, bench.architecture)
-        with contextlib.suppress(BuildFailed):  # A hash of all but the values.
-            recipe, defines = recipes[INCUMBENT], tuning.macro_flags(self.incumbent)
-            digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
+        with contextlib.suppress(BuildFailed):
+            scanned = yield from build.scan_sources(recipes.pop(""), bench.folder, bench.include)
             names = [workload.name for workload in self.workloads]
-            self.sources_hash = content_hash("\0".join([digest, *names]))[:32]
+            self.sources_hash = content_hash([scanned.identity, *names])[:32]
         searches = (
             [] if context.task.retries_lost_changes else context.past.searches
         )  # `--again` tries lost points, too.

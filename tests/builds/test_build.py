@@ -13,13 +13,13 @@ from loop.base.documents import content_hash, sums
 from loop.base.places import include_folder
 from loop.base.processes import run_to_end
 from loop.builds import build as building
-from loop.builds.build import BuildFailed, build, first_error, hash_without_flags
+from loop.builds.build import BuildFailed, build, first_error
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.steps.context import Context, NoArguments, Task
 from tests.builds.project import TINY, built, entries, failure, make_variant, write
 from tests.makers import make_machine, make_plan
-from tests.targets import FLAGS, compiled, open_bench, write_target
+from tests.targets import compiled, open_bench, write_target
 
 
 def test_a_second_build_comes_from_the_cache(
@@ -161,20 +161,6 @@ def test_two_builds_at_once_leave_one_whole_entry(folder: Path, tmp_path: Path) 
     made = built(folder, cache)
     assert made.cached
     assert [made.build_id] == entries(cache)
-
-
-def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp_path: Path) -> None:
-    """But not for another source, or another flag."""
-
-    def stood_on(*flags: str) -> str:
-        variant, tuned = make_variant(flags=(*FLAGS, *flags)), [flag for flag in flags if "TILE" in flag]
-        terms = {"cache": tmp_path / "cache", "include": include_folder(), "limit_s": 60.0}
-        return str(run_to_end(hash_without_flags("right", variant, folder, tuned, **terms)))
-
-    assert (first := stood_on("-DTILE_ROWS=16")) == stood_on("-DTILE_ROWS=64")
-    assert first != stood_on("-DTILE_ROWS=16", "-DOTHER=1")
-    (folder / "scale.h").write_text("#define SCALE 3\n")
-    assert first != stood_on("-DTILE_ROWS=16")
 
 
 def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: Path) -> None:
