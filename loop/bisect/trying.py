@@ -1,6 +1,5 @@
 """Try a commit: its speed next to the good end, its correctness, or a command's exit code."""
 
-import json
 import math
 import shlex
 import time
@@ -9,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from loop.base.documents import content_hash, sums, to_json
-from loop.base.errors import CannotStart, LoopError, WorkFailed
+from loop.base.documents import content_hash, sums
+from loop.base.errors import CannotStart, LoopError, WorkFailed, remark_once
 from loop.base.places import state_folder
 from loop.base.processes import Completed, Tick, run
 from loop.bisect.candidates import Builder, CommitLine, Untestable, check_out
@@ -60,30 +59,33 @@ def map_ticks(
         working.close()
 
 
-class SavedProbe(Model):
-    """One line of a `ProbeMemory`."""
+class SavedProbes(Model):
+    """What a `ProbeMemory` stores."""
 
-    format: int
-    probe: Probe
+    format: Literal[1] = 1
+    probes: tuple[Probe, ...] = ()
 
 
 @dataclass(frozen=True)
 class ProbeMemory:
-    """Saved probes of one search: a file with one line a probe, in order."""
+    """Saved probes of one search, in a file of its own."""
 
     path: Path
 
-    def probes(self) -> list[Probe]:
-        """All undamaged probes; a damaged line is reported, and tried again."""
+    def probes(self) -> tuple[Probe, ...]:
+        """All saved probes, in order; none, with a remark, if the file is damaged: the search then tries anew."""
         try:
-            return [line.probe for line in sums.sealed_lines(self.path, SavedProbe)]
+            return sums.read_sealed(SavedProbes, self.path).probes
         except FileNotFoundError:
-            return []
+            return ()
+        except LoopError as error:
+            remark_once(error.message)
+            return ()
 
     def append(self, probe: Probe) -> None:
-        """Append a probe to the file at once."""
+        """Save one more probe at once. Raises LoopError if the file cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
+        sums.write_sealed(self.path, SavedProbes(probes=(*self.probes(), probe)))
 
 
 class Prober:
@@ -107,7 +109,7 @@ class Prober:
         """The saved probes of a search; `question`: what is searched, kernel and machine. To measure anew
         (`emptied`), the first call of a search deletes them."""
         name = content_hash("\0".join(question))[:32]
-        path = state_folder() / "bisects" / f"{name}.jsonl"
+        path = state_folder() / "bisects" / f"{name}.json"
         if self.emptied is not None and path not in self.emptied:
             self.emptied.add(path)
             path.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from loop.base.processes import Tick, run_to_end
 from loop.bisect.candidates import CommitLine, Untestable, read_commits
 from loop.bisect.hunt import Bisection
 from loop.bisect.trying import Observing, ProbeMemory, Prober
-from loop.model.bisect import BisectAnswer, Candidate, Metric
+from loop.model.bisect import BisectAnswer, Candidate, Metric, Probe
 from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history
 
@@ -123,3 +123,17 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
     full.clear()
     again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m")
     assert ["7"] == [subject.rpartition(" ")[2] for subject in subjects(again)]
+
+
+def test_a_damaged_memory_is_named_and_the_search_tries_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it held is lost; the next probe is saved in a whole file."""
+    probe = Probe(commit="a" * 40, against="b" * 40, why="try", status="measured", values=(0.5,))
+    memory = ProbeMemory(tmp_path / "m")
+    memory.append(probe)
+    memory.path.write_text(memory.path.read_text().replace("0.5", "0.7"))
+    assert () == memory.probes()
+    assert f"{memory.path}: damaged: its checksum does not match" in capsys.readouterr().err
+    memory.append(probe)
+    assert (probe,) == memory.probes()

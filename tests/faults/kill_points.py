@@ -74,9 +74,7 @@ SEARCH_POINTS = {
     "worktree: before HEAD is renamed": Point("rename", "*/.git/worktrees/*/HEAD"),
     "worktree: half of a file checked out": Point("write", "*/state/worktrees/*/state", 1, "half"),
     "worktree: before the index of another commit": Point("rename", "*/.git/worktrees/*/index", 3),
-    "memory: before the first probe": Point("open", "*/state/bisects/*.jsonl"),
-    "memory: half of the second probe": Point("write", "*/state/bisects/*.jsonl", 2, "half"),
-    "memory: after the second probe": Point("write", "*/state/bisects/*.jsonl", 2, "after"),
+    **dict(file_points("memory", "*/state/bisects", 2, "*.json")),
 }
 CHANGE_POINTS = {
     "samples: half of them": Point("write", f"{SESSION}/samples/.*.tmp", 1, "half"),

@@ -5,14 +5,13 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from loop.base.documents.files import to_json, write_atomic
-from loop.base.errors import LoopError, WorkFailed, remark_once
+from loop.base.errors import WorkFailed
 
 _CHECKSUM_AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
 T = TypeVar("T", bound=BaseModel)
@@ -46,31 +45,6 @@ def with_checksum(text: str, previous_checksum: str = "") -> str:
     body, line_end = text.rstrip().removesuffix("}").rstrip(), text[len(text.rstrip()) :]
     newline = "\n" if "\n" in body else ""
     return f'{body},{newline} "sum": "{_checksum(previous_checksum, body.encode())}"{newline}}}{line_end}'
-
-
-def append_sealed(path: Path, text: str) -> None:
-    """Append a JSON object with its own checksum as one line. Raises OSError."""
-    with path.open("ab+") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        if file.read(1) not in (b"", b"\n"):  # A kill left a partial line: end it.
-            file.write(b"\n")
-        file.write(with_checksum(text).encode() + b"\n")
-
-
-def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
-    """Read lines of `append_sealed` as models; leave out damaged ones and a last one without end, with a remark on
-    stderr. Raises OSError."""
-    *lines, partial_line = read_regular(path).split(b"\n")
-    if not lines and not partial_line:
-        remark_once(f"{path}: damaged: empty, what it held is lost")
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield model.model_validate_json(without_checksum(path, line))
-        except (LoopError, ValidationError):
-            remark_once(f"{path}:{number}: damaged line, left out")
-    if partial_line:
-        remark_once(f"{path}:{len(lines) + 1}: a line without its end, left out")
 
 
 def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
