@@ -54,7 +54,7 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
     if not trust.is_trusted(project):
         digest = trust.definition_hash(project)
         heading = f"{trust.name_for_messages(project)} would run:"
-        if not _confirm(screen, heading, trust.what_runs(project), "Allow it, until what they run changes?"):
+        if not _confirm(screen, heading, [*trust.what_runs(project)], "Allow it, until what they run changes?"):
             raise trust.untrusted_error(project)
         trust.grant(project, digest)
 
