@@ -130,18 +130,18 @@ class Choices:
             if isinstance(value, bool | int | float):
                 return self._add_choices(path, [self._attribute(path, value)])
             return repr(tuple(value) if isinstance(value, list) else value)
-        # Parts of it that are given: `eps` of `config`, by `config.eps`.
+        # Parts of it that options give: `eps` of `config`, by `config.eps`.
         options = [other for other in (*self.likes, *self.values) if other.startswith(f"{path}.")]
-        given = [option.removeprefix(f"{path}.").partition(".")[0] for option in options]
-        if not given and default is not Parameter.empty:
+        given_parts = [option.removeprefix(f"{path}.").partition(".")[0] for option in options]
+        if not given_parts and default is not Parameter.empty:
             return self._add_default(path, kind, default)
         # No tensor: the code reads a key from it, or an attribute that tensors lack.
         parts = reads.get(name, {})
         is_object = any(is_key or not hasattr(torch.Tensor, part) for part, is_key in parts.items())
         if kind == "class":
             return self._add_class(path, owner, reads)
-        if given or (not kind and (is_object or CONFIG.fullmatch(name))):
-            return self._add_object(path, parts, given)
+        if given_parts or (not kind and (is_object or CONFIG.fullmatch(name))):
+            return self._add_object(path, parts, given_parts)
         choices = self._value_choices(path, kind)
         if not choices:
             self.missing.append(path)
@@ -192,10 +192,10 @@ class Choices:
             arguments += [] if text is None else [f"{part.name}={text}"]  # None: left at its default.
         return f"{name}({', '.join(arguments)})"
 
-    def _add_object(self, path: str, parts: Mapping[str, bool], given: Sequence[str]) -> str:
+    def _add_object(self, path: str, parts: Mapping[str, bool], given_parts: Sequence[str]) -> str:
         """Add a parameter that is an object, or a dict, of an unknown class, with the `parts` that the code reads
         from it, and those that options give. Returns an expression that makes it; empty without any part."""
-        names = dict.fromkeys((*sorted(parts, key=parts.__getitem__), *sorted(given)))
+        names = dict.fromkeys((*sorted(parts, key=parts.__getitem__), *sorted(given_parts)))
         if not names:
             self.missing.append(path)
             return ""
