@@ -140,6 +140,8 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         at_hand.refuse_if_edited_since()
     outcome, reason, gain = comparisons.decide_on_change(*read_judgement(at_hand), arguments.gain)
     assert brief is not None
+    if edit.not_faster:
+        reason += "; a job had shown this, so the gate's other checks did not run"
     change = TriedChange(
         number=brief.number,
         variant=brief.variant,
