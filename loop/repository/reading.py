@@ -2,7 +2,7 @@
 
 import datetime
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,8 +28,8 @@ def root_of(folder: Path) -> Path | None:
 
 def read_revision(folder: Path) -> Revision:
     """Commit, branch and the first `MAX_CHANGED` uncommitted files of the checkout with `folder`: edits of tracked
-    files, and new files below `folder`, as a build reads no others. No commit outside git, and where git fails; no
-    commit and `dirty` before the first commit."""
+    files, and new files below `folder` (`add_new_files` adds others). No commit outside git, and where git fails;
+    no commit and `dirty` before the first commit."""
     top = root_of(folder)
     if top is None:
         return Revision(commit=None)
@@ -46,6 +46,23 @@ def read_revision(folder: Path) -> Revision:
     changed = tuple(dict.fromkeys(row[3:] for row in rows.splitlines()))
     fields = {"dirty": bool(changed), "changed": changed[:MAX_CHANGED]}
     return Revision(commit=commit, branch=branch if branch != "HEAD" else None, **fields)
+
+
+def add_new_files(revision: Revision, folder: Path, files_read: Iterable[Path]) -> Revision:
+    """The revision with those of `files_read` (by builds) that are new files of the checkout with `folder` and not
+    ignored. Outside git, and where git fails, the same revision."""
+    top = root_of(folder)
+    if top is None or revision.commit is None:
+        return revision
+    real_top, real_paths = top.resolve(), (path.resolve() for path in files_read)
+    names = [str(path.relative_to(real_top)) for path in real_paths if path.is_relative_to(real_top)]
+    try:
+        rows = git(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *names) if names else ""
+    except LoopError:
+        return revision
+    new_names = [name for name in rows.split("\0") if name and not name.startswith(revision.changed)]
+    changed = (*revision.changed, *new_names)[:MAX_CHANGED]
+    return revision.model_copy(update={"dirty": revision.dirty or bool(new_names), "changed": changed})
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:

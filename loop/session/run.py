@@ -13,6 +13,7 @@ from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import signals_as_flags
 from loop.base.places import WORKTREES, require_named_target, state_folder
+from loop.builds.build import list_files_read
 from loop.gate.kernel import find_known_good
 from loop.learning.failures import FailureHistory
 from loop.learning.prediction import show_plan, with_prediction
@@ -25,7 +26,7 @@ from loop.money.bill import hourly_usd
 from loop.optimize.session_changes import reverted_changes, tuning_searches
 from loop.report.screen import Screen
 from loop.repository import worktree
-from loop.repository.reading import read_revision
+from loop.repository.reading import add_new_files, read_revision
 from loop.session import closing, opening
 from loop.session.drive import Ending, Show, drive, make_store
 from loop.session.next_session import with_failing_seed
@@ -235,10 +236,23 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
     return journal, ending
 
 
+def with_files_read(setting: Setting, head: SessionHead) -> SessionHead:
+    """The head, whose revision also names uncommitted files outside the target's folder that its builds read."""
+    files, target = list[Path](), setting.project.target
+    with open_bench(setting, head.device, head.threads) as bench:
+        variants = {**bench.compiled_variants(head.variants), **bench.emulated_variants(head.emulated)}
+        for variant in variants.values():
+            names = list_files_read(variant, target, cache=bench.cache, include=bench.include) or ()
+            files += [target / name for name in names]
+    return head.model_copy(update={"revision": add_new_files(head.revision, target, files)})
+
+
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     """Write record and report, print the outcome, remove the worktree of an ended session if it has no edits.
     Returns the exit code of the `ending`, else that of the outcome."""
-    setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
+    setting, folder, screen = session.setting, session.folder, session.screen
+    head = with_files_read(setting, session.head)
+    folder.write_head(head)
     record = closing.make_record(setting, head, folder, ending, sessions.running_seconds(journal.lines))
     folder.write_record(record)
     text, figures = closing.render(setting, record, folder)

@@ -7,6 +7,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.repository.reading import (
+    add_new_files,
     changed_lines,
     commits_between,
     export_commit,
@@ -65,6 +66,22 @@ def test_a_new_file_beside_the_target_is_no_change_of_it(tmp_path: Path) -> None
     (target / "new.h").write_text("untracked\n")
     (target.parent / "kernel.cpp").write_text("two\n")
     assert ("kernel.cpp", "target/") == read_revision(target).changed
+
+
+def test_a_new_file_elsewhere_that_a_build_read_is_a_change(tmp_path: Path) -> None:
+    """Others are none: ignored ones, those outside the checkout, and new files that no build read."""
+    target = make_repository(tmp_path / "r") / "target"
+    (target / "deep").mkdir(parents=True)
+    (target / "kernel.cpp").write_text("committed\n")
+    (target.parent / ".gitignore").write_text("*.o\n")
+    commit(target.parent)
+    for name in ("a [1].h", "unread.h", "ignored.o", "../outside.h", "target/deep/new.h"):
+        (target.parent / name).write_text("new\n")
+    names = ("../a [1].h", "../ignored.o", "../../outside.h", "kernel.cpp", "deep/new.h", "../gone.h")
+    found = add_new_files(read_revision(target), target, [target / name for name in names])
+    assert (True, ("target/deep/", "a [1].h")) == (found.dirty, found.changed)
+    kept = read_revision(tmp_path)
+    assert kept == add_new_files(kept, tmp_path, [target / "kernel.cpp"])
 
 
 def test_a_session_folder_is_no_change(tmp_path: Path) -> None:
