@@ -66,8 +66,9 @@ def git_bytes(
             options |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
             return bytes(Git(folder).execute(command, **options))
         except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
-            message = str(getattr(error, "stderr", "") or error).strip()
-            raise WorkFailed(f"git {arguments[0]} in {folder}: {message}") from error
+            message = str(getattr(error, "stderr", "") or error).strip().removeprefix("stderr: ").strip("'")
+            hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
+            raise WorkFailed(f"git {arguments[0]} in {folder}: {message}", hint) from error
 
 
 def author_variables(folder: Path) -> dict[str, str]:

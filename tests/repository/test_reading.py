@@ -84,6 +84,18 @@ def test_a_new_file_elsewhere_that_a_build_read_is_a_change(tmp_path: Path) -> N
     assert kept == add_new_files(kept, tmp_path, [target / "kernel.cpp"])
 
 
+def test_a_damaged_object_is_named_with_the_next_step(tmp_path: Path) -> None:
+    """A search ends there: what git says, where, and how the user finds what else is damaged."""
+    folder = make_repository(tmp_path / "r")
+    commits = [git(folder, "rev-parse", "HEAD"), commit(folder), commit(folder, "third")]
+    path = folder / ".git" / "objects" / commits[1][:2] / commits[1][2:]
+    path.chmod(0o600)
+    path.write_bytes(b"")
+    with pytest.raises(LoopError, match=f"git log in {folder}: error: object file .* is empty") as caught:
+        commits_between(folder, commits[:1], commits[2])
+    assert "git fsck" in str(caught.value.hint)
+
+
 def test_a_session_folder_is_no_change(tmp_path: Path) -> None:
     """What `loop` itself writes, committed before or not; a plan of the user's beside it is one."""
     folder = make_repository(tmp_path / "r")
