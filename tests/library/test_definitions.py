@@ -31,6 +31,9 @@ def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     assert [*range(1, 21)] == numbers
     plans = {"baseline", "bisect", "debug", "kernels", "optimize", "quick", "tune"}
     assert plans == set(definitions.plans(bundled))
+    for plan in (read.value for read in definitions.plans(bundled).values()):
+        estimates = [definitions.patterns(bundled)[name].value.estimate.minutes for name in plan.patterns]
+        assert plan.budget.minutes >= sum(estimates), f"{plan.name} is expected to take longer than its budget"
     assert "attention" == targets.read_target(bundled).value.name
     assert rates(bundled).find_rate(rates(bundled).gpu) is not None
     assert 9 == len(read_histories()[0].sessions)
