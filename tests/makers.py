@@ -231,7 +231,7 @@ def make_kernel(name: str = "void tiny::rows<float, 128>(float const*)", **field
 
 
 def make_library(*kernels: KernelResources, variants: Sequence[str] = ("v",)) -> CompiledLibrary:
-    return CompiledLibrary(variants=tuple(variants), build_id="b1", architecture="sm_89", kernels=kernels)
+    return CompiledLibrary(variants=tuple(variants), kernels=kernels)
 
 
 def make_launch(kernel: str = "_Zk", blocks: int = 58, **fields: Any) -> KernelLaunch:

@@ -276,7 +276,6 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     return Smallest(
         variant=prober.variant,
         check=check,
-        began=prober.start_check.workload.name,
         words=format_entry(make_entry(prober.signature, check.workload)) if is_confirmed else "",
         seed=prober.seed,
         probes=probes,

@@ -455,7 +455,5 @@ class CompiledLibrary(Model):
     """The compiler's report on one built library."""
 
     variants: tuple[str, ...]
-    build_id: str
-    architecture: str
     kernels: tuple[KernelResources, ...]
-    """Kernels for this architecture, and device functions that use the stack."""
+    """Kernels for the architecture that the GPU runs, and device functions that use the stack."""

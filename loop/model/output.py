@@ -243,7 +243,6 @@ class Smallest(Model):
 
     variant: str
     check: Check
-    began: str
     words: str
     """The workload for a command line: `B=1 S=65 D=64`; empty if it failed only at times, or after others."""
     seed: int
@@ -264,7 +263,6 @@ class EarlierTry(Model):
     hypothesis: str
     right: bool
     message: str
-    smallest: str = ""
 
 
 class Explanation(Model):

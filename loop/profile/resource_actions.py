@@ -153,7 +153,7 @@ def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], find
     architecture, builds_by_id = findings.architecture, dict[str, list[Build]]()
     for library in built:
         builds_by_id.setdefault(library.build_id, []).append(library)
-    for build_id, builds in builds_by_id.items():
+    for builds in builds_by_id.values():
         names = tuple(library.variant for library in builds)
         label = ", ".join(names)
         kernels, was_cut = read_report(builds[0])
@@ -164,8 +164,7 @@ def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], find
                 findings.missing.append(f"some kernels of {label}: the compiler's log was too long to keep")
             nearest = max(runnable)  # All have the GPU's major number.
             code = tuple(kernel for kernel in kernels if kernel.architecture == nearest)
-            report = CompiledLibrary(variants=names, build_id=build_id, architecture=nearest, kernels=code)
-            findings.libraries.append(report)
+            findings.libraries.append(CompiledLibrary(variants=names, kernels=code))
         elif kernels:
             why = f"its code is for {', '.join(architectures)} only"
             remedy = "let `-arch={arch}` stand in its `build.flags`"

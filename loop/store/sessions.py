@@ -17,7 +17,7 @@ from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.model.history import RecordedSession
 from loop.model.measurement import VariantChecks
-from loop.model.output import DebugOutput, EarlierTry, VerifyOutput, outputs_of
+from loop.model.output import EarlierTry, VerifyOutput, outputs_of
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
@@ -214,9 +214,6 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     attempts = []
     target_sessions = earlier_sessions(root, head, lambda other: (other.target, other.target_folder, other.device))
     for folder, earlier_head, steps in target_sessions:
-        smallest: dict[str, str] = {}  # Variant to the smallest workload on which it fails.
-        for debugged in outputs_of(steps, DebugOutput):
-            smallest |= {case.variant: case.check.workload.name for case in debugged.smallest}
         last_checks: dict[str, VariantChecks] = {}
         for verified in outputs_of(steps, VerifyOutput):
             last_checks |= {checks.variant: checks for checks in verified.variants}
@@ -230,7 +227,6 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
                 hypothesis=earlier_head.hypothesis,
                 right=checks.is_right,
                 message=failure.message if failure else "",
-                smallest=smallest.get(variant, ""),
             )
             attempts.append(attempt)
     return tuple(attempts)

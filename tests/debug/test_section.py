@@ -41,7 +41,6 @@ def small(note: str = "") -> Finished:
     one = Smallest(
         variant="cpu",
         check=make_check("B1 H1 S65 D1 float32", right=False),
-        began="w",
         words="B=1 H=1 S=65 D=1 dtype=float32",
         seed=9,
         probes=20,
