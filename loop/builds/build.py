@@ -212,7 +212,7 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         is_stored = functools.partial(find_python_copy, name, build_id, cache)
-        known_builds.move_folder(temporary_folder, cache / build_id, cache, is_stored)
+        known_builds.move_folder(temporary_folder, cache / build_id, is_stored)
     return _python_build(name, build_id, cache, len(contents), cached=False)
 
 
@@ -284,8 +284,10 @@ def has_same_statements(first: Path, second: Path) -> bool:
 SCAN_LIMIT_S = 60.0
 MAX_TRIES = 3  # Attempts at a build whose files change while it runs.
 FRAMEWORK_HEADER = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
-LOCATING_VARIABLES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
-"""Variables that are no part of a build id: they only locate files, which are hashed anyway."""
+COMPILER_VARIABLES = (
+    "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
+)  # fmt: skip
+"""Environment variables that can change a compiler's output, besides PATH: it only locates programs."""
 Buildable = CAbiVariant | PythonVariant
 """A variant that has a build: a compiled library, or a copy of its Python files."""
 
@@ -361,17 +363,15 @@ def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
     return [variant.build.compiler, *flags, *variant.sources, processor]
 
 
-def compiler_environment() -> dict[str, str]:
-    """Variables of `loop`'s environment that can change a compiler's output."""
-    variables = {**child_environment(), **ENGLISH_MESSAGES}
-    return {name: value for name, value in variables.items() if name in known_builds.COMPILER_VARIABLES}
+def _compiler_settings() -> list[str]:
+    """`NAME=value` of each variable of `loop`'s environment that can change a compiler's output."""
+    variables = child_environment()
+    return [f"{name}={variables[name]}" for name in COMPILER_VARIABLES if name in variables]
 
 
 def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     """Hash of recipe and environment, without file contents: the key to all builds of a recipe."""
-    variables = compiler_environment().items()
-    # A job gets a PYTHONPATH of its own, and must find the builds of the process that sent it.
-    settings = sorted(f"{name}={value}" for name, value in variables if name not in ("TMPDIR", "PYTHONPATH"))
+    settings = [f"PATH={os.environ.get('PATH', '')}", *_compiler_settings()]
     return content_hash([*_recipe_words(variant, folder), str(include), *settings])[:32]
 
 
@@ -427,9 +427,7 @@ def _build_id(
         contents.append((name.replace(str(include), "loop", 1) if is_header else name, content))
     for name, content in sorted(contents):
         parts += [name, content] if content not in (known_builds.MISSING, known_builds.NOT_A_FILE) else []
-    variables = sorted(compiler_environment().items())
-    parts += [f"{name}={value}" for name, value in variables if name not in LOCATING_VARIABLES]
-    return content_hash(parts)[:32]
+    return content_hash([*parts, *_compiler_settings()])[:32]
 
 
 class FileChanged(Exception):
@@ -452,7 +450,7 @@ def build(
                 record = yield from _compile_into(output, variant, folder, sources, include, limit_s)
                 place = record.folder(cache)
                 is_stored = functools.partial(known_builds.read_record, place)
-                is_repaired = known_builds.move_folder(output, place, cache, is_stored)
+                is_repaired = known_builds.move_folder(output, place, is_stored)
         except FileChanged as changed:
             changed_file = str(changed)
             continue

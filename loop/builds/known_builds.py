@@ -24,11 +24,6 @@ from loop.model.target import CAbiVariant
 
 MISSING, NOT_A_FILE = "nothing", "other"
 """Content in a state for a missing path, and for a path that is no regular file."""
-COMPILER_VARIABLES = (
-    "PATH", "HOME", "TMPDIR", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH",
-    "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
-)  # fmt: skip
-"""Environment variables that can change a compiler's output."""
 ENGLISH_MESSAGES = {"LC_ALL": "C"}  # Environment for tools whose messages `loop` parses.
 HEADER_FLAGS, LIBRARY_FLAGS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",)
 """Flags that name search folders for headers and for libraries."""
@@ -280,20 +275,18 @@ def write_record(folder: Path, record: BuildRecord, placeholder: str) -> None:
     (folder / RECORD).write_text(sums.with_checksum(to_json(record)))
 
 
-def move_folder(folder: Path, destination: Path, cache: Path, is_stored: Callable[[], object]) -> bool:
+def move_folder(folder: Path, destination: Path, is_stored: Callable[[], object]) -> bool:
     """Rename a finished folder to `destination`, unless another session stored the build first (`is_stored`).
     Returns True if it replaces a damaged one."""
     if is_stored():
         return False
-    with locked_temporary_folder(cache, ".old-") as old_folder:
-        try:
-            destination.parent.mkdir(exist_ok=True)
-            is_damaged = destination.exists()
-            if is_damaged:
-                destination.rename(old_folder / "old")
-            folder.rename(destination)
-            return is_damaged
-        except OSError:
-            if not is_stored():
-                raise
-            return False
+    try:
+        destination.parent.mkdir(exist_ok=True)
+        is_damaged = destination.exists()
+        shutil.rmtree(destination, ignore_errors=True)
+        folder.rename(destination)
+        return is_damaged
+    except OSError:
+        if not is_stored():
+            raise
+        return False

@@ -166,7 +166,7 @@ def test_two_builds_at_once_leave_one_whole_entry(folder: Path, tmp_path: Path) 
 def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: Path) -> None:
     """By the next build; finished ones stay."""
     cache = tmp_path / "cache"
-    for name in (".making-abc", ".old-abc", "0123"):
+    for name in (".making-abc", "0123"):
         (cache / name).mkdir(parents=True)
         (cache / name / "kernel.so").write_bytes(b"half")
     made = run_to_end(build("x", make_variant(), folder, cache=cache, include=include_folder(), limit_s=60))
