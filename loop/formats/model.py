@@ -128,10 +128,9 @@ class JsonDocument(Document):
         """The same with line and column of each value, by the YAML parser; of the beginning, if that refuses
         it."""
         try:
-            marks = load_yaml("\n" * self.lines_above + self.text, self.name).marks
+            return load_yaml("\n" * self.lines_above + self.text, self.name)
         except DefinitionError:
-            marks = self.lines_above + 1, 1
-        return Document(self.name, self.data, marks)
+            return Document(self.name, self.data, {(): (self.lines_above + 1, 1)})
 
     def position(self, place: Place, *, key: bool = False) -> Position:
         """As of any document."""

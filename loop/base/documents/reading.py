@@ -7,8 +7,8 @@ without limit and leaks RecursionError and ValueError; so it is used for its gra
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,33 +45,22 @@ def quote(value: Any) -> str:
     return f"a {name}" if value else f"an empty {name}"
 
 
-@dataclass(slots=True)
-class Marks:
-    """Position of a list or mapping, and of its keys and values."""
-
-    start: Position
-    keys: dict[str, Position]
-    values: "dict[Any, Marks | Position]"
-
-
 @dataclass(frozen=True)
 class Document:
-    """Plain data from one file, with the position of each value."""
+    """Plain data from one file, with the position of each value, and of each key of a mapping."""
 
     name: str
     data: Any = None
-    marks: Marks | Position = (1, 1)
+    values: Mapping[Place, Position] = field(default_factory=dict)
+    keys: Mapping[Place, Position] = field(default_factory=dict)
 
     def position(self, place: Place, *, key: bool = False) -> Position:
         """Line and column of the value at `place`, or of its `key`; if it is missing, of what encloses it."""
-        marks = self.marks
-        for depth, step in enumerate(place, start=1):
-            if not isinstance(marks, Marks) or step not in marks.values:
-                break
-            if key and depth == len(place) and isinstance(step, str):
-                return marks.keys[step]
-            marks = marks.values[step]
-        return marks.start if isinstance(marks, Marks) else marks
+        if key and place in self.keys:
+            return self.keys[place]
+        while place and place not in self.values:
+            place = place[:-1]
+        return self.values.get(place, (1, 1))
 
 
 def dotted_path(place: Place) -> str:
@@ -208,48 +197,47 @@ class _Builder:
 
     def __init__(self, name: str, text: str) -> None:
         self.name, self.events = name, _events(name, text)
+        self.values, self.keys = dict[Place, Position](), dict[Place, Position]()
 
     def document(self) -> Document:
         """The text's only document. Raises DefinitionError if there is none or a second one."""
         if not any(isinstance(event, yaml.DocumentStartEvent) for event in self.events):
             raise _definition_error(self.name, (1, 1), "a YAML document", "an empty file")
-        data, marks = self._value(next(self.events), ())
+        data = self._value(next(self.events), ())
         if data is None:
             raise _definition_error(self.name, (1, 1), "a YAML document", "an empty file")
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 raise self._complain(event, (), "one document", "a second one")
-        return Document(self.name, data, marks)
+        return Document(self.name, data, self.values, self.keys)
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
         """The error, to be raised by the caller, about the value at `place` that starts with `event`."""
         return _definition_error(self.name, _position_of(event), expected, got, dotted_path(place))
 
-    def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
-        """The value at `place`, which starts with `event`, and the positions of it and all its parts."""
+    def _value(self, event: Any, place: Place) -> Any:
+        """The value at `place`, which starts with `event`. Notes the positions of it and all its parts."""
         self._refuse_references(event, place)
+        self.values[place] = _position_of(event)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, place), _position_of(event)
+            return self._scalar(event, place)
         if len(place) >= MAX_DEPTH:
             expected = f"at most {MAX_DEPTH} levels"
             raise self._complain(event, place[:3], expected, "a deeper structure")
-        marks = Marks(_position_of(event), {}, {})
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Any] = []
             while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-                number = len(items)
-                value, marks.values[number] = self._value(event, (*place, number))
-                items.append(value)
-            return items, marks
+                items.append(self._value(event, (*place, len(items))))
+            return items
         fields: dict[str, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._key(event, place)
             if key in fields:
-                got = f"{quote(key)} again, first on line {marks.keys[key][0]}"
+                got = f"{quote(key)} again, first on line {self.keys[*place, key][0]}"
                 raise self._complain(event, (*place, key), "each key once", got)
-            marks.keys[key] = _position_of(event)
-            fields[key], marks.values[key] = self._value(next(self.events), (*place, key))
-        return fields, marks
+            self.keys[*place, key] = _position_of(event)
+            fields[key] = self._value(next(self.events), (*place, key))
+        return fields
 
     def _refuse_references(self, event: Any, place: Place) -> None:
         """Refuse aliases (they can expand exponentially), anchors, and tags (they construct objects)."""
