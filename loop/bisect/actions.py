@@ -25,7 +25,7 @@ from loop.model.target import CAbiVariant, PythonVariant, Workload
 from loop.model.workloads import count_operations, format_entry, make_entry
 from loop.repository.worktree import require_repository
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.store.rows import wrong_builds
+from loop.store.index import wrong_builds
 from loop.timing.against_known_good import CompareOutput
 
 MOST_GOOD_ENDS = 3

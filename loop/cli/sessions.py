@@ -27,7 +27,6 @@ from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import read_setting
 from loop.store import index, sessions
 from loop.store.journal import finished_steps, open_step
-from loop.store.rows import compute_row
 
 MOST_WAITING = 10  # Most waiting sessions that are listed, newest first.
 MOST_DAMAGED = 3  # Most damaged folders that are named; the others are counted.
@@ -314,7 +313,7 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
 def _compared_session(root: Path, name: str) -> ComparedSession:
     """What a comparison reads of a session (id, prefix, `last`). Raises LoopError for a damaged one."""
     folder = closing.find_own_session(root, name)
-    row, problem = compute_row(folder.path)
+    row, problem = index.compute_row(folder.path)
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")
     head, record = folder.head(), folder.record()

@@ -39,7 +39,6 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.steps.spread import Part, output_of_job, run_jobs
 from loop.store import index
-from loop.store.rows import wrong_builds
 from loop.store.sessions import earlier_sessions
 from loop.workers.bench import UNJUDGED_HINT, Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, WorkerLost
@@ -762,7 +761,7 @@ def find_known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     the present session. The earlier one may have used other workloads, so callers verify the build again before
     timing."""
     builds: dict[str, KnownGood] = {}
-    wrong_build_keys = wrong_builds(index.rows(root, target=head.target))
+    wrong_build_keys = index.wrong_builds(index.rows(root, target=head.target))
     for folder, _, steps in earlier_sessions(root, head, hardware_key):
         try:
             record = folder.record()

@@ -20,7 +20,6 @@ from loop.model.record import RESUMABLE, SessionHead
 from loop.profile.bottleneck import SUFFICIENT_RATIO
 from loop.report import format as say
 from loop.store import index
-from loop.store.rows import wrong_builds
 from loop.store.sessions import list_sessions
 
 ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and every output was right"
@@ -265,7 +264,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
 def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
     """For each wrong variant: edit it, revert the blamed commit, or bisect for that commit. The
     session repeats the failed check, until the check passes on changed files."""
-    wrong_build_ids = wrong_builds(rows)
+    wrong_build_ids = index.wrong_builds(rows)
     for variant, failures in state.failures_by_variant(rows).items():
         failed_row = failures[0].row
         why = (wrong_sentence(failures),)

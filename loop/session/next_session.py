@@ -33,7 +33,6 @@ from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.starting.source import sources_to_edit
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
 from loop.store import index, journal
-from loop.store.rows import session_row
 
 TIMING_PLANS = ("optimize", "tune")  # Plans that time a variant: they cannot use one that is only emulated here.
 MOST_IDEAS = 3  # Most further ideas that are printed.
@@ -262,7 +261,7 @@ def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]
     try:
         if head.device != choose_device("auto", setting.target, ()):
             options, device = [*options, "--device", head.device], head.device
-        row = session_row(head, record, lines)
+        row = index.session_row(head, record, lines)
         proposed = propose_next(setting, options, [row], device, head.host_options)
     except LoopError as error:
         return f"{one_line(error.message).rstrip('.')}\n{head.repeat_command()}"

@@ -18,7 +18,7 @@ from loop.model.record import Finished, Machine, Revision, SessionHead, SessionR
 from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
-from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
+from loop.store.index import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
 from loop.timing.against_known_good import CompareOutput
 
 

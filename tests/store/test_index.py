@@ -17,8 +17,8 @@ from loop.model.measurement import Segment
 from loop.model.money import Charge, Saving
 from loop.model.record import Closed, Finished, Line, Opened
 from loop.store import index, journal
+from loop.store.index import session_row
 from loop.store.journal import NAME
-from loop.store.rows import session_row
 from loop.store.sessions import HEAD, RECORD, SessionFolder
 from tests.makers import (
     NOON,
