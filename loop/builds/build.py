@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.documents import content_hash, hash_files
+from loop.base.documents import content_hash, hash_files, sums, to_json
 from loop.base.processes import Completed, Tick, child_environment, run
 from loop.builds import known_builds
 from loop.builds.known_builds import ENGLISH_MESSAGES, LIBRARY, BuildRecord, FileStates, file_states
@@ -464,8 +464,8 @@ def _compile_into(
     output: Path, variant: CAbiVariant, folder: Path, sources: ScannedSources, include: Path, limit_s: float
 ) -> Generator[Tick, None, BuildRecord]:
     """Compile a library into folder `output`, with its log and its record. The build id is known only afterwards,
-    so the library is linked with a placeholder of equal length, which `write_record` replaces. The placeholder is
-    a hash of contents, so two clones link identical bytes. Raises BuildFailed, or FileChanged for a source."""
+    so the library is linked with a placeholder of equal length, which it then replaces. The placeholder is a hash
+    of contents, so two clones link identical bytes. Raises BuildFailed, or FileChanged for a source."""
     placeholder, compiler, scratch = sources.identity, variant.build.compiler, output / "scratch"
     states_before = file_states(sources.files_read, folder, output)
     scratch.mkdir()
@@ -499,21 +499,23 @@ def _compile_into(
     for name, (content, _) in states_before.items():
         if files_read[name][0] != content:
             raise FileChanged(name)
+    build_id = _build_id(variant, folder, include, files_read, loaded)
+    binary = (output / LIBRARY).read_bytes().replace(placeholder.encode(), build_id.encode())
+    (output / LIBRARY).write_bytes(binary)
     (output / known_builds.LOG).write_text(completed.errors)
     shutil.rmtree(scratch)
     record = BuildRecord(
         recipe=recipe_key(variant, folder, include),
-        build_id=_build_id(variant, folder, include, files_read, loaded),
-        sha256="",
+        build_id=build_id,
+        sha256=content_hash(binary),
         seconds=round(seconds, 3),
         compiler=compiler_version(compiler) or "",
-        command=tuple(command),
         units=len(variant.sources),
         framework_headers=sources.framework_headers,
         files_read=files_read,
         libraries_loaded=loaded,
     )
-    known_builds.write_record(output, record, placeholder)
+    (output / known_builds.RECORD).write_text(sums.with_checksum(to_json(record)))
     return record
 
 

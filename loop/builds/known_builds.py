@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from loop.base.documents import content_hash, sums, to_json
+from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import locked_temporary_folder
 from loop.base.places import explain_foreign_access
@@ -213,7 +213,6 @@ class BuildRecord(Model):
     seconds: float
     compiler: str
     """First line of its `--version`."""
-    command: tuple[str, ...]
     units: int
     framework_headers: tuple[str, ...]
     files_read: FileStates
@@ -264,15 +263,6 @@ def new_folder(cache: Path) -> Iterator[Path]:
             message = f"{cache}: cannot write the build cache: {error.strerror}"
             raise WorkFailed(message, hint="set LOOP_CACHE to a folder that can be written") from error
         yield folder
-
-
-def write_record(folder: Path, record: BuildRecord, placeholder: str) -> None:
-    """Replace the library's placeholder by the build id, and write the record with the new hash."""
-    data = (folder / LIBRARY).read_bytes().replace(placeholder.encode(), record.build_id.encode())
-    (folder / LIBRARY).write_bytes(data)
-    command = tuple(word.replace(placeholder, record.build_id) for word in record.command)
-    record = record.model_copy(update={"sha256": content_hash(data), "command": command})
-    (folder / RECORD).write_text(sums.with_checksum(to_json(record)))
 
 
 def move_folder(folder: Path, destination: Path, is_stored: Callable[[], object]) -> bool:
