@@ -352,7 +352,7 @@ def predicted_time_text(head: SessionHead) -> str:
     """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
     predicted = head.predicted
     if predicted is None:
-        return say.seconds(head.plan.seconds)
+        return say.seconds(sum(head.plan.find_pattern(name).seconds for name in head.plan.plan.patterns))
     interval_text = f"{say.seconds(predicted.low_s)} to {say.seconds(predicted.high_s)}"
     return f"{say.seconds(predicted.seconds)} (80 %: {interval_text})"
 

@@ -415,10 +415,6 @@ class KernelLaunch(Model):
     """Bytes of static shared memory per block, as the emulator knows; the compiler reports them exactly."""
 
     @property
-    def blocks(self) -> int:
-        return self.grid[0] * self.grid[1] * self.grid[2]
-
-    @property
     def threads(self) -> int:
         return self.block[0] * self.block[1] * self.block[2]
 

@@ -152,11 +152,6 @@ class ResolvedPlan(Model):
         """The planned pattern with this name. Every name in the plan's patterns exists."""
         return next(planned for planned in self.patterns if planned.pattern.name == name)
 
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds of the patterns that the plan lists."""
-        return sum(self.find_pattern(name).seconds for name in self.plan.patterns)
-
 
 class Reached(Model):
     """The result for a plan's objective. `success`: its expression."""

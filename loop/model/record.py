@@ -1,7 +1,6 @@
 """Records: facts that a session stores and never edits; where and when its jobs ran."""
 
 import datetime
-import json
 import shlex
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -169,11 +168,6 @@ class Line(Model):
     """Line number, from 1, without gaps."""
     at: datetime.datetime
     event: Event
-
-    def to_json_text(self) -> str:
-        """The line as JSON, without checksum and line end. The event's fields stand beside the line's own."""
-        fields = self.model_dump(mode="json", exclude={"event"}) | self.event.model_dump(mode="json")
-        return json.dumps(fields, ensure_ascii=False)
 
 
 class Revision(Model):

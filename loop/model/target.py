@@ -155,12 +155,6 @@ class Signature(Model):
         return {**self.attributes, **self.parameters}
 
     @property
-    def is_plain(self) -> bool:
-        """Whether sizes determine every shape (none is `ANY`), and the only output is no updated input."""
-        shapes = (*self.inputs.values(), *self.outputs.values())
-        return bool(self.inputs) and len(self.outputs) == 1 and ANY not in shapes and not self.updates
-
-    @property
     def has_unknown_outputs(self) -> bool:
         """Whether only the reference knows the outputs or their shapes."""
         return not self.outputs or ANY in self.outputs.values()
@@ -564,8 +558,12 @@ class Target(Model):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the manifest determines all tensors of a call, and there is exactly one output."""
-        return self.signature.is_plain and self.generator is None and self.modules is None
+        """Whether the manifest determines all tensors of a call (no shape is `ANY`), and there is exactly one
+        output, which is no updated input."""
+        inputs, outputs = self.signature.inputs, self.signature.outputs
+        has_known_shapes = bool(inputs) and ANY not in (*inputs.values(), *outputs.values())
+        has_one_new_output = len(outputs) == 1 and not self.signature.updates
+        return has_known_shapes and has_one_new_output and self.generator is None and self.modules is None
 
     @property
     def python_functions(self) -> tuple[str, ...]:

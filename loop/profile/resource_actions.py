@@ -1,5 +1,6 @@
 """Kernels on a GPU that need not be at hand: the compiler's report, launches of a dry run, and budgets."""
 
+import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class KernelFindings:
                         variant=variant,
                         kernel=short_name(name),
                         symbol=kernel.symbol if kernel else launch.kernel,
-                        blocks=launch.blocks,
+                        blocks=math.prod(launch.grid),
                         threads=launch.threads,
                         shared_bytes=shared,
                         registers=registers,

@@ -41,7 +41,8 @@ class Journal:
     def append(self, event: Event) -> Line:
         """Write one event, wait until it is on disk, return its line. Raises LoopError on failure."""
         line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
-        data = sums.with_checksum(line.to_json_text(), self._last_checksum).encode()
+        fields = line.model_dump(mode="json", exclude={"event"}) | event.model_dump(mode="json")
+        data = sums.with_checksum(json.dumps(fields, ensure_ascii=False), self._last_checksum).encode()
         try:
             size_before, unwritten = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
             try:

@@ -136,7 +136,7 @@ def test_each_call_tells_its_own_launches(bench: Bench) -> None:
     small, larger, empty = told(bench, "plain")
     (one,) = small.launches
     assert (ROWS, (5, 1, 1), (128, 1, 1), 2048) == (one.kernel, one.grid, one.block, one.shared)
-    assert [(ROWS, 12), (TAIL, 1)] == [(one.kernel, one.blocks) for one in larger.launches]
+    assert [(ROWS, 12), (TAIL, 1)] == [(one.kernel, one.grid[0]) for one in larger.launches]
     assert ("told", ()) == (empty.status, empty.launches)
     assert "N5 M300 float32" == larger.workload.name
 
