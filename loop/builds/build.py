@@ -115,28 +115,25 @@ def find_used_files(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
     module_names = list(modules)
     script_folders = [os.path.dirname(name) for name in module_names if name.endswith(".py")]
     search_folders = list(dict.fromkeys(["", *script_folders]))
-    pending = [file for name in module_names for file in _module_files(name, search_folders, folder)]
+    pending = [path for name in module_names for path in _module_paths(name, search_folders)]
     files: set[str] = set()
     while pending:
-        file = os.path.normpath(pending.pop())
-        if file not in files:
+        path = pending.pop()
+        if _is_copyable(folder, path) and (file := os.path.normpath(path)) not in files:
             files.add(file)
-            pending += _files_used_by(file, search_folders, folder)
+            pending += _named_paths(file, search_folders, folder)
     return tuple(sorted(files))
 
 
-def _module_files(name: str, search_folders: Iterable[str], folder: Path) -> list[str]:
-    """A module's file and its packages' `__init__.py`; empty if `folder` does not have it."""
+def _module_paths(name: str, folders: Iterable[str]) -> Iterator[str]:
+    """Paths that a module and its packages may have in these folders; of a name that is a file, that file."""
+    parts = name.split(".")
     if name.endswith(".py"):
-        return [name] if _is_copyable(folder, name) else []
-    for search_folder in search_folders:
-        files, path = list[str](), search_folder
-        for part in name.split("."):
-            path = os.path.join(path, part)
-            files += [file for file in (f"{path}.py", f"{path}/__init__.py") if _is_copyable(folder, file)]
-        if files:
-            return files
-    return []
+        yield name
+    for folder in () if name.endswith(".py") else folders:
+        for count in range(1, len(parts) + 1):
+            path = os.path.join(folder, *parts[:count])
+            yield from (f"{path}.py", f"{path}/__init__.py")
 
 
 def _is_copyable(folder: Path, name: str) -> bool:
@@ -149,32 +146,21 @@ def _is_copyable(folder: Path, name: str) -> bool:
         return False
 
 
-def _files_used_by(file: str, search_folders: Iterable[str], folder: Path) -> Iterator[str]:
-    """Files of the folder that this file imports, or names in a string."""
-    file_folder = os.path.dirname(file)
+def _named_paths(file: str, search_folders: Iterable[str], folder: Path) -> Iterator[str]:
+    """Paths that a file of the folder may mean by its imports and by its strings."""
+    file_folder, texts = os.path.dirname(file), list[str]()
     if not file.endswith(".py"):
         texts = QUOTED_TEXT.findall((folder / file).read_text(errors="replace"))
-    else:
-        tree = _parse_file(folder / file)
-        for name, level in _imported_modules(tree):
-            parent = os.path.join(file_folder, *[".."] * (level - 1))
-            yield from _module_files(name, [parent] if level else [*search_folders, file_folder], folder)
-        constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-        texts = [value for value in constants if isinstance(value, str)]
-    for text in filter(None, texts):
-        paths = (os.path.join(file_folder, text), text)
-        yield from (path for path in paths if _is_copyable(folder, path))
-
-
-def _imported_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Modules that the code may import, each with its level of relative import; 0: absolute. Of
-    `from a import b`, `a.b`: `b` may be a module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, 0) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            prefix = f"{node.module}." if node.module else ""
-            yield from ((f"{prefix}{alias.name}", node.level) for alias in node.names)
+    for node in ast.walk(_parse_file(folder / file)) if file.endswith(".py") else ():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.append(node.value)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            level, prefix = getattr(node, "level", 0), f"{getattr(node, 'module', None) or ''}."
+            parent_folder = os.path.join(file_folder, *[".."] * (level - 1))
+            folders = [parent_folder] if level else [*search_folders, file_folder]
+            for alias in node.names:  # Of `from a import b`, `a.b`: `b` may be a module.
+                yield from _module_paths(f"{prefix}{alias.name}".lstrip("."), folders)
+    yield from (os.path.join(start, text) for text in texts for start in (file_folder, ""))
 
 
 def _parse(content: bytes) -> ast.Module:
