@@ -78,7 +78,7 @@ def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = require_repository(folder)
     good_commit, bad_commit = reading.resolve_revision(top, good), reading.resolve_revision(top, bad or "HEAD")
-    uncommitted = (changed_lines(folder, bad_commit) if bad is None else None) or {}
+    uncommitted = changed_lines(folder, bad_commit) if bad is None else {}
     commits: Sequence[Candidate] = ()
     if good_commit != bad_commit or not uncommitted:  # Raises if they are equal: nothing to search.
         commits = reading.first_parent_commits(top, good, bad or "HEAD")

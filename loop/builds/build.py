@@ -60,10 +60,6 @@ class BuildFailed(Exception):
         """True if the compiler is missing: a fault of the machine, not of the source."""
         self.message, self.hint, self.log = message, hint, log
 
-    def with_variant(self, variant: str) -> "BuildFailed":
-        """The same error with the variant's name in front of its message."""
-        return BuildFailed(f"{variant}: {self.message}", self.hint, self.log, no_compiler=self.no_compiler)
-
 
 def how_to_install(compiler: str) -> str:
     """Advice for a compiler that is not installed."""

@@ -144,7 +144,8 @@ def compile_all(
                 require_fit(variant)
             return (yield from build.build(name, variant, folder, **locations, limit_s=limit_s))
         except BuildFailed as error:
-            return error.with_variant(name)
+            message = f"{name}: {error.message}"
+            return BuildFailed(message, error.hint, error.log, no_compiler=error.no_compiler)
 
     def instance_count(name: str) -> int:
         instances = getattr(variants[name], "instances", ())  # A Python variant has none.
@@ -494,7 +495,7 @@ def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOu
         elif known_good[library.variant].build_id != library.build_id:
             changed.append(library.variant)
             commit = commit or known_good[library.variant].commit
-    lines_by_file = (changed_lines(context.task.folder, commit) if commit else None) or {}
+    lines_by_file = changed_lines(context.task.folder, commit) if commit else {}
     message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
     if changed:
         size = f": {sum(lines_by_file.values())} lines in {len(lines_by_file)} files" if lines_by_file else ""

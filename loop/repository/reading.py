@@ -81,18 +81,18 @@ def export_commit(folder: Path, commit: str, into: Path) -> Path:
     return into
 
 
-def changed_lines(folder: Path, commit: str) -> dict[str, int] | None:
+def changed_lines(folder: Path, commit: str) -> dict[str, int]:
     """Files below `folder` that differ from a commit, to lines added plus removed. Includes
-    uncommitted edits; untracked files have 0 lines. None outside git, or for an unknown commit."""
+    uncommitted edits; untracked files have 0 lines. Empty outside git, and for an unknown commit."""
     path_arguments, top = ("--", str(folder.absolute()), NO_SESSIONS), root_of(folder)
     if top is None:
-        return None
+        return {}
     try:
         options = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
         lines_by_file = parse_numstat(git(top, *options, commit, *path_arguments))
         untracked = git(top, "ls-files", "--others", "--exclude-standard", "-z", *path_arguments)
     except LoopError:
-        return None
+        return {}
     return lines_by_file | dict.fromkeys(filter(None, untracked.split("\0")), 0)
 
 

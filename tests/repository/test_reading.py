@@ -111,7 +111,7 @@ def test_a_session_folder_is_no_change(tmp_path: Path) -> None:
         (target / "sessions" / "plans").mkdir()
         (target / "sessions" / "plans" / "own.yaml").write_text("name: own\n")
         assert read_revision(folder).dirty
-        assert ["own.yaml"] == [Path(name).name for name in changed_lines(target, then) or ()]
+        assert ["own.yaml"] == [Path(name).name for name in changed_lines(target, then)]
         commit(folder)
 
 
