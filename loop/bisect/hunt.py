@@ -27,8 +27,6 @@ from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import WorkerLost
 
-LEAST_SHOWN = 1e-3
-"""The answer omits commits with a smaller probability."""
 PREDICATES: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
 
 
@@ -171,7 +169,6 @@ class Bisection:
             "why": why,
             "culprits": culprits,
             "range": run,
-            "posterior": answer.posterior | branch.posterior,
             "ratio": ratio,
             "probes": (*answer.probes, *branch.probes),
             "builds": answer.builds + branch.builds,
@@ -182,7 +179,7 @@ class Bisection:
 
     def _build_answer(self, end: SearchEnd) -> BisectAnswer:
         """Turn the result of `search.next_move` (indices and positions) into an answer (commits)."""
-        commits, problem, prober = self.line.commits, self.problem, self.prober
+        commits, prober = self.line.commits, self.prober
         culprits = tuple(commits[index] for index in end.culprits)
         run, ratio = tuple[Candidate, ...](), None
         if end.range:
@@ -190,18 +187,13 @@ class Bisection:
             run = expand_merges(self.line, commits[first : last + 1])
         if end.confirmed and prober.metric == "latency":
             ratio = math.exp(-end.confirmed[0].step)
-        steps = zip(problem.first_commits, end.probabilities, strict=False)
-        posterior = {
-            commits[index].commit: probability for index, probability in steps if probability >= LEAST_SHOWN
-        }
-        observations = Observations(problem, self.probes)
+        observations = Observations(self.problem, self.probes)
         return BisectAnswer(
             outcome=end.outcome,
             why="; ".join(filter(None, (end.why, prober.warning))),
             swapped=end.swapped,
             culprits=culprits,
             range=run,
-            posterior=posterior,
             ratio=ratio,
             probes=tuple(self.probes),
             builds=len(observations.built_positions) + len(observations.untestable_reasons),

@@ -4,23 +4,21 @@ The next request depends on the probes alone, so an interrupted search continues
 A *position* counts the different builds along the history: 0 is the good end.
 
 1. Both ends are observed until they differ.
-2. The middle commit of those in question is observed until its side is decided.
-3. Builds near the step show how far builds differ by chance. If this noise hides a commit's side,
-   it stays in question: the answer is a range, or none.
-4. Fresh observations of culprit and parent confirm the culprit. If they do not, the search
-   continues without it, and gives up after the third.
-5. If a culprit explains too little of the whole step, both sides of it are searched.
-
-A gap lies between two observed positions. Its score is the log likelihood that the step lies in it
-(`Pairs`, `Runs`). Positions share the probability of their gap, which is its part of exp(score).
+2. Each observed build votes by its log odds to be bad. A place of the step has a score: how well it explains all
+   votes. Places whose scores are within `DECISIVE` of the best are in question. Their builds are observed until
+   their sides are decided, then the middle one of those that were not observed.
+3. Further builds show how far builds differ by chance. A step that is not clearly larger blames nobody.
+4. Fresh observations of culprit and parent confirm the culprit. If they do not, the search asks for more evidence,
+   and gives up after the third suspect.
+5. A build that is surely neither good nor bad lies between two steps: both sides of it are searched.
 """
 
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from statistics import fmean, median, stdev
 from typing import Literal
 
@@ -120,9 +118,6 @@ class SearchEnd:
 
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
     why: str
-    probabilities: tuple[float, ...] = ()
-    """Probability of each position that the step is there, if computed. With several culprits, it
-    adds up to 1 in each part of the history."""
     confirmed: tuple[Culprit, ...] = ()
     swapped: bool = False
     """Whether the regression is at the good end."""
@@ -139,30 +134,11 @@ class SearchEnd:
         return runs[0] if runs else None
 
 
+DECISIVE = math.log(249)
+"""Log odds that decide the side of a build, and that rule out a place of the step."""
 CONFIRMING, REJECTING = 100.0, 20.0
 """E-value that confirms a culprit; e-value that rejects it."""
 ConfirmationState = Literal["confirmed", "failed", "open"]
-
-
-@dataclass(frozen=True)
-class LevelsFit:
-    """Two levels, good and bad, fitted to a range's observations: log ratios to the good end, or failure rates."""
-
-    positions: Sequence[int]
-    """The observed positions, in order."""
-    scores: Sequence[float]
-    """Score of each gap between two neighbouring positions."""
-    good_level: float
-    bad_level: float
-    noise: float = 0.0
-    """Noise between builds: standard deviation of builds on one level."""
-    midpoint_variance: float = 0.0
-    """Variance of the midpoint between the levels."""
-
-    @property
-    def step(self) -> float:
-        """Bad level less good level, and above 0."""
-        return max(self.bad_level - self.good_level, 1e-9)
 
 
 class Observations:
@@ -174,7 +150,6 @@ class Observations:
         measured probe without a finite value counts as lost. Ratios to another commit than the good end count in a
         confirmation only."""
         self.problem = problem
-        self.fit = functools.cache(self._fit)
         self.values_at: dict[int, list[float]] = {}
         """Position to log(time of the commit / time of the good end); for correctness to 1 for
         right, 0 for wrong. Without confirmations."""
@@ -218,47 +193,52 @@ class Observations:
         """Number of the search's observations at a position, without confirmations."""
         return len(self.values_at.get(position, ()))
 
-    def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit a good and a bad level to the observations of a range, and score the gaps between them."""
-        raise NotImplementedError
+
+def best_gap(votes: Sequence[float]) -> tuple[int, list[float]]:
+    """The likeliest place of the step, and the score of each place. `votes`: log odds of each observed build, in
+    order, that it is bad. Place n is after build n: all votes up to it are for good."""
+    scores = list(accumulate(-vote for vote in votes))[:-1]
+    return max(range(len(scores)), key=scores.__getitem__), scores
 
 
-TYPICAL_NOISE, MOST_NOISE = 0.005, 0.02
-"""Noise between builds (standard deviation of the log time): assumed during a search; and before
+def find_window(votes: Mapping[int, float], decisive: float) -> tuple[int, int]:
+    """The latest position that is surely good, and the earliest that is surely bad; the ends of a range count as
+    such. `votes`: position to log odds that it is bad; `decisive`: by which a score rules out another."""
+    positions = sorted(votes)
+    best, scores = best_gap([votes[position] for position in positions])
+    in_question = [gap for gap, score in enumerate(scores) if score > scores[best] - decisive]
+    return positions[in_question[0]], positions[in_question[-1] + 1]
+
+
+TYPICAL_NOISE, MOST_NOISE = 0.005, 0.025
+"""Noise between builds (standard deviation of the log time): the least that a search assumes; and before
 a commit is blamed, until the observed builds rule it out."""
-RULED_OUT_Z = -2.33
-"""Normal quantile: noise is ruled out if builds scatter this little in 1 of 100 cases."""
-RULING_OUT_BUILDS = 9
-"""Builds, beyond two, that are enough to rule out noise."""
-LEAST_STEP, LEAST_STEP_SINGLE = 2.5, 4.0
-"""Least step to blame a commit or a range, as a multiple of the noise between builds; and if one
-side of the step has a single build."""
-DECISIVE_LOG_ODDS = math.log(249)
-"""Log odds that decide the side of a build."""
+RULED_OUT_Z = -2.8
+"""Normal quantile: noise is ruled out if builds scatter this little in 1 of 400 cases."""
+ENOUGH_BUILDS = 11
+"""Builds that are enough to rule out noise, or to give up because of it."""
+LEAST_STEP = 3.3
+"""Least step to blame a commit or a range, as a multiple of the noise between builds."""
 OUTLIER_DEVIATIONS = 4.5
 """A pair this many median deviations beyond both levels is clipped."""
 ENDS_FIRST_PAIRS, ENDS_LEAST_PAIRS, ENDS_MOST_PAIRS = 3, 8, 200
 """Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
-NARROWING_Z, DIFFERENCE_Z, NO_DIFFERENCE_Z = 3.0, 4.5, 2.6
-"""Standard errors by which ends differ, once commits between them were observed; and before;
-standard errors above which a difference is ruled out."""
-NEIGHBOUR_NEED, NEIGHBOUR_MOST_NEED = 1.5, 1.75
-"""Precision of a build beside the step, as a multiple of its vote's need; and of the noise."""
+DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6
+"""Standard errors by which ends differ; above which a difference is ruled out."""
 LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8
 """Least distance of a third level from both others: log ratio, and standard errors of pairs."""
-MOST_NEEDED, MOST_NEEDED_NOISY = 5.0, 2.0
-"""After this many times the pairs that a vote needs, more would not decide it; and if noise
-between builds leaves little to decide."""
+MOST_NEEDED = 8
+"""After this many times the pairs that a vote needs, more would not decide it."""
 BATCH_MOST = 32
 """Most pairs in one request."""
+NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 8.5
+"""Builds that show the noise between builds; the step as a multiple of a build's standard error."""
 LEAST_SHARE = 0.15
-"""Least share of the whole step that a further culprit explains."""
+"""Least share of a merge's step that a commit of its branches explains."""
 CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
 """Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
 FIRST_PAIRS, MOST_PAIRS = 4, 60
 """Pairs of a confirmation before a first look; and at most, unless noise needs more."""
-EXPLAINED_SHARE, EXPLAINED_Z = 0.7, 1.645
-"""If a culprit explains less of the step, by this many standard errors, there are others."""
 FAST_TODAY = "the bad end is as fast today, so what was slow may have been the machine or its environment"
 
 
@@ -271,12 +251,32 @@ class TimedBuild:
     variance: float
 
 
+@dataclass(frozen=True)
+class LevelsFit:
+    """Two levels, good and bad, fitted to the builds of a range."""
+
+    step: float
+    """Log ratio of the bad level to the good one, above 0."""
+    midpoint: float
+    midpoint_variance: float
+    noise: float
+    """Standard deviation of builds on one level, as estimated."""
+    possible_noise: float
+    """The most noise that the builds do not rule out."""
+
+    def votes(self, builds: Sequence[TimedBuild]) -> dict[int, float]:
+        """Position of each build to its log odds to be bad. An outlier votes like two builds."""
+        offsets = {build.position: min(max(build.mean - self.midpoint, -self.step), self.step) for build in builds}
+        variance = self.noise**2 + self.midpoint_variance
+        return {b.position: offsets[b.position] * self.step / (variance + b.variance) for b in builds}
+
+
 def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
     """The noise between builds, from (squared residual, variance of the mean) of each: solves sum of residual^2 /
     (noise^2 + variance) = the chi^2 quantile that belongs to the standard normal `quantile` (0: the median; by
-    Wilson and Hilferty 1931). With too few builds 0; for a quantile below 0 infinity: they rule out no noise."""
+    Wilson and Hilferty 1931). Too few builds: 0; infinity for a quantile below 0, for they rule out no noise."""
     freedom = len(residuals) - 2
-    if freedom < (RULING_OUT_BUILDS if quantile < 0 else 1):
+    if len(residuals) < (ENOUGH_BUILDS if quantile < 0 else 5):
         return math.inf if quantile < 0 else 0.0
     part = 2 / (9 * freedom)
     chi_squared_quantile = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
@@ -328,101 +328,79 @@ class Pairs(Observations):
                 builds.append(TimedBuild(position, fmean(values), self.pair_variance / len(values)))
         return builds
 
-    def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit levels, noise and the gap of the step in turns, from the two ends on. `strict`:
-        assume as much noise between builds as they do not rule out."""
+    def fit(self, low: int, high: int) -> LevelsFit:
+        """Fit levels, noise and the place of the step in turns, from the two ends on."""
         builds = self.timed_builds(low, high)
-        pair_noise, most_noise = 4 * math.sqrt(self.pair_variance), MOST_NOISE if strict else TYPICAL_NOISE
-        good_level, bad_level = builds[0].mean, builds[-1].mean
-        noise, midpoint_variance = min(most_noise, pair_noise), 0.0
-        scores = [0.0] * (len(builds) - 1)
-        for _ in range(4):  # Iterate: levels, noise and best gap depend on each other.
-            step, midpoint = max(bad_level - good_level, 1e-9), (good_level + bad_level) / 2
-            votes = list[float]()
-            """Log odds of each build that it is bad."""
-            for build in builds:
-                offset = min(max(build.mean - midpoint, -step), step)  # An outlier votes like two.
-                votes.append(offset * step / (noise**2 + build.variance + midpoint_variance))
-            scores = list(accumulate(-vote for vote in votes))[:-1]  # All before a gap are good.
-            best_gap = max(range(len(scores)), key=scores.__getitem__)
+        most_noise = min(MOST_NOISE, 4 * math.sqrt(self.pair_variance))  # Where pairs scatter little, builds do.
+        noise, sides = TYPICAL_NOISE, (builds[:1], builds[-1:])
+        for _ in range(4):
             levels, residuals, midpoint_variance = list[float](), list[tuple[float, float]](), 0.0
-            for side in (builds[: best_gap + 1], builds[best_gap + 1 :]):
+            for side in sides:
                 weights = [1 / (noise**2 + build.variance) for build in side]
                 weighted = [weight * build.mean for weight, build in zip(weights, side, strict=True)]
-                level = math.fsum(weighted) / sum(weights)
-                levels.append(level)
+                levels.append(math.fsum(weighted) / sum(weights))
                 midpoint_variance += 0.25 / sum(weights)
-                residuals += [((build.mean - level) ** 2, build.variance) for build in side]
-            good_level, bad_level = levels
-            observed_noise = estimate_noise(residuals, 0.0)
-            # Without noise in pairs, builds differ little.
-            assumed_noise = min(most_noise, max(pair_noise, 4 * observed_noise))
-            if strict:
-                possible_noise = estimate_noise(residuals, RULED_OUT_Z)
-                assumed_noise = min(assumed_noise, max(possible_noise, TYPICAL_NOISE))
-            noise = max(observed_noise, assumed_noise, 1e-6)
-        positions = [build.position for build in builds]
-        return LevelsFit(positions, scores, good_level, bad_level, noise, midpoint_variance)
+                residuals += [((build.mean - levels[-1]) ** 2, build.variance) for build in side]
+            noise = max(estimate_noise(residuals, 0.0), min(TYPICAL_NOISE, most_noise))
+            possible = max(min(estimate_noise(residuals, RULED_OUT_Z), most_noise), noise)
+            step = max(levels[1] - levels[0], 1e-9)
+            fit = LevelsFit(step, fmean(levels), midpoint_variance, noise, possible)
+            place, _ = best_gap([*fit.votes(builds).values()])
+            sides = builds[: place + 1], builds[place + 1 :]
+        return fit
 
-    def find_least_step(self, low: int, high: int, parent: int, suspect: int) -> float:
-        """The least step between two positions that clearly exceeds the noise between builds. A single
-        build on one side may be off its level by chance, so its step has to be larger."""
-        builds = self.timed_builds(low, high)
-        good_count = sum(build.position <= parent for build in builds)
-        bad_count = sum(build.position >= suspect for build in builds)
-        least_factor = LEAST_STEP_SINGLE if min(good_count, bad_count) < 2 else LEAST_STEP
-        return least_factor * self.fit(low, high, strict=True).noise
+    def votes(self, low: int, high: int) -> dict[int, float]:
+        """Position of each observed build of a range to its log odds to be bad."""
+        return self.fit(low, high).votes(self.timed_builds(low, high))
 
-    def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its vote decides once
-        the variances of noise, midpoint and pairs add up to less than step^2 / (2 log odds)."""
-        count, fit = self.count_at(position), self.fit(low, high, strict=strict)
-        allowed_variance = fit.step**2 / 2 / DECISIVE_LOG_ODDS - fit.noise**2 - fit.midpoint_variance
-        needed_pairs = self.pair_variance / max(allowed_variance, fit.noise**2 / 2, 1e-12)
-        is_noisy = allowed_variance <= fit.noise**2 / 2
-        if count >= (MOST_NEEDED_NOISY * needed_pairs if is_noisy else MOST_NEEDED * needed_pairs + 2):
+    def next_count(self, low: int, high: int, position: int) -> int:
+        """Pairs to add to a build whose side is not decided; 0 if more would not decide it."""
+        count, fit = self.count_at(position), self.fit(low, high)
+        needed_pairs = 4 * DECISIVE * self.pair_variance / fit.step**2  # Then pairs leave half of the doubt.
+        # From 4 * variance / noise^2 on, pairs add little to the noise between builds.
+        if count >= min(MOST_NEEDED * needed_pairs, 4 * self.pair_variance / fit.noise**2) + 2:
             return 0
         return min(max(1, math.ceil(needed_pairs / 3), count // 4), BATCH_MOST)
 
-    def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
-        """Pairs of a build beside the step, which shows how builds differ by chance: at a time, and at most."""
-        step = self.fit(low, high, strict=True).step
-        noise = self.fit(low, high, strict=False).noise
-        count = math.ceil(NEIGHBOUR_NEED * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
-        most_count = math.ceil(NEIGHBOUR_MOST_NEED * self.pair_variance / noise**2)
-        return min(max(1, count), BATCH_MOST), most_count
+    def request_neighbour(self, testable: Sequence[int]) -> ProbeRequest | None:
+        """A request for another build, to see how builds differ by chance: the one farthest from those observed,
+        for a few in a row may be alike. Then for more pairs. None: enough. `testable`: the range's positions."""
+        low, step = testable[0], self.fit(testable[0], testable[-1]).step
+        wanted = math.ceil(NEIGHBOUR_PRECISION**2 * self.pair_variance / step**2)
+        observed = [position for position in testable if self.count_at(position)]
+        unobserved = [position for position in testable[1:] if position not in observed]
+        if unobserved and len(observed) < NEIGHBOURS:
+            apart = {p: min(abs(p - other) for other in (low, *observed)) for p in unobserved}
+            observed = [max(unobserved, key=apart.__getitem__)]
+        for position in observed:
+            if (missing := wanted - self.count_at(position)) > 0:
+                return self.request(position, min(missing, BATCH_MOST), "neighbour: how do builds differ?")
+        return None
 
-    def measure_step(self, low: int, high: int) -> tuple[float, float]:
-        """Log ratio of the upper position to the lower, and its standard error from pairs alone."""
-        builds = {build.position: build for build in self.timed_builds(low, high)}
-        lower, upper = builds[low], builds[high]
-        return upper.mean - lower.mean, math.sqrt(upper.variance + lower.variance)
-
-    def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
+    def compare_ends(self) -> ProbeRequest | SearchEnd | None:
         """The next request for an end; None once the ends differ; a result if they do not, or noise hides it."""
-        ends = [end for end in (low, high) if end]  # The good end itself is the reference.
-        for end in ends:
-            if (missing_count := ENDS_FIRST_PAIRS - self.count_at(end)) > 0:
-                return self.request(end, missing_count, "end: does the difference show today?")
-        step, error = self.measure_step(low, high)
-        count, last_position = min(map(self.count_at, ends)), self.problem.last_position
-        is_narrowing = any(low < position < high for position in self.clipped)
-        if step >= (NARROWING_Z if is_narrowing else DIFFERENCE_Z) * error:
+        bad_end = self.problem.last_position
+        if any(0 < position < bad_end for position in self.clipped):  # They differed.
+            return None
+        count = self.count_at(bad_end)
+        if count < ENDS_FIRST_PAIRS:
+            return self.request(bad_end, ENDS_FIRST_PAIRS - count, "end: does the difference show today?")
+        build = self.timed_builds(bad_end, bad_end)[0]
+        step, error = build.mean, math.sqrt(build.variance)
+        if step >= DIFFERENCE_Z * error:
             return None
         if step <= -DIFFERENCE_Z * error and -step > 4 * TYPICAL_NOISE:
             why = f"the good end takes {speedup_text(math.exp(-step), 3)} the time of the bad one"
             return SearchEnd("no_regression", why, swapped=True)
-        least_step, largest_step = math.log1p(MARGIN), step + NO_DIFFERENCE_Z * error
-        if (low, high) != (0, last_position):  # A part of the history: only a part of the step counts.
-            least_step = LEAST_SHARE * abs(self.measure_step(0, last_position)[0])
-        if count >= ENDS_LEAST_PAIRS and largest_step < least_step:
-            size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least_step):.1%}"
+        largest_step = step + NO_DIFFERENCE_Z * error
+        if count >= ENDS_LEAST_PAIRS and largest_step < math.log1p(MARGIN):
+            size = f"{math.expm1(step):+.2%} after {count} observations, surely below {MARGIN:.1%}"
             return SearchEnd("no_regression", f"not reproduced: {size}: {FAST_TODAY}")
         if count >= ENDS_MOST_PAIRS:
             scatter = f"pairs scatter by {math.sqrt(self.pair_variance):.1%}"
             return SearchEnd("inconclusive", f"too noisy: {scatter}, {largest_step:.1%} may be hidden")
         why = f"end: the difference is {step / error:.1f} times its standard error so far"
-        return self.request(min(ends, key=self.count_at), 1 + count // 8, why)
+        return self.request(bad_end, 1 + count // 8, why)
 
     def find_middle_level(self, low: int, high: int) -> int | None:
         """A position between the ends whose build is surely slower than the good end and faster than the bad one,
@@ -434,18 +412,13 @@ class Pairs(Observations):
             error = math.sqrt(builds[lower].variance + builds[upper].variance)
             return step >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
 
-        least_pairs = 2 if self.pair_variance > TYPICAL_NOISE**2 else 1
-        middle = []
-        for position in builds:
-            is_inside = low < position < high and self.count_at(position) >= least_pairs
-            if is_inside and is_above(position, low) and is_above(high, position):
-                middle.append(position)
+        inside = [position for position in builds if low < position < high]
+        middle = [position for position in inside if is_above(position, low) and is_above(high, position)]
         return max(middle, key=self.count_at, default=None)
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
         """The claim that the culprit is slower than its parent by a share (`CONFIRM_ABOVE`) of the whole step."""
-        step = self.fit(low, high, strict=True).step
-        return Claim(number=number, step=step, sd=math.sqrt(self.pair_variance))
+        return Claim(number=number, step=self.fit(low, high).step, sd=math.sqrt(self.pair_variance))
 
     def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
         """State of a confirmation so far, and its e-value; it fails if refuted, or after too many pairs."""
@@ -472,18 +445,9 @@ class Pairs(Observations):
         commit, against = problem.commit_at(suspect), problem.commit_at(parent)
         return ProbeRequest(commit, max(FIRST_PAIRS - count, 1 + count // 8), why, against, claim)
 
-    def confirmed_step(self, low: int, high: int, confirmation: Confirmation) -> tuple[float, bool]:
-        """Mean of the confirming pairs; and whether it is significantly less than the whole step,
-        so that another commit has to explain the remainder."""
-        pairs = winsorise(confirmation.values_at[confirmation.suspect]).values
-        step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
-        whole_step, whole_error = self.measure_step(low, high)
-        sides = ((low, confirmation.parent), (confirmation.suspect, high))
-        noises = [self.fit(*side, strict=False).noise for side in sides if len(self.timed_builds(*side)) > 1]
-        # Both differences of two builds contain noise between builds.
-        build_error = math.sqrt(2 + 2 * EXPLAINED_SHARE**2) * max(noises, default=TYPICAL_NOISE)
-        total_error = math.hypot(EXPLAINED_SHARE * whole_error, error, build_error)
-        return step, EXPLAINED_SHARE * whole_step - step > EXPLAINED_Z * total_error
+    def confirmed_step(self, confirmation: Confirmation) -> float:
+        """Mean of the confirming pairs."""
+        return winsorise(confirmation.values_at[confirmation.suspect]).mean
 
     def describe_step(self, step: float) -> str:
         """`3.2 % slower than its parent`, or `takes 4.01 times as long as its parent`."""
@@ -508,18 +472,19 @@ GOOD_TODAY = "so it is good today: what failed before may have come from the mac
 class Runs(Observations):
     """Runs at each commit; 1 is passed. Fits two rates of failure: before the step and after it."""
 
-    def is_consistent(self, low: int, high: int) -> bool:
-        """Whether no commit of a range has both failed and passed so far."""
-        runs_of_commits = [runs for position, runs in self.values_at.items() if low <= position <= high]
-        return all(all(runs) or not any(runs) for runs in runs_of_commits)
+    @property
+    def is_consistent(self) -> bool:
+        """Whether no commit has both failed and passed so far."""
+        return all(all(runs) or not any(runs) for runs in self.values_at.values())
 
-    def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
+    def compare_ends(self) -> ProbeRequest | SearchEnd | None:
         """The next run of an end; None once the bad one evidently fails more often; a result if it does not."""
-        for end in (high, low):
+        bad_end = self.problem.last_position
+        for end in (bad_end, 0):
             if (missing_count := FIRST_RUNS - self.count_at(end)) > 0:
                 return self.request(end, missing_count, "end: does it fail today, and does the good end pass?")
-        good, bad = self.values_at[low], self.values_at[high]
-        if self.is_consistent(low, high):
+        good, bad = self.values_at[0], self.values_at[bad_end]
+        if self.is_consistent:
             differ, are_swapped = all(good) and not any(bad), all(bad) and not any(good)
         else:
             differ = runs_evidence(bad, good, CLAIMED_RATES) >= CONFIRMING
@@ -538,49 +503,43 @@ class Runs(Observations):
         if least_count >= RUNS_MOST:
             bad_rate, good_rate = (f"{runs.count(0.0)} of {len(runs)}" for runs in (bad, good))
             return SearchEnd("inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}")
-        end, why = high, "end: it passed so far, does it fail at times?"
+        end, why = bad_end, "end: it passed so far, does it fail at times?"
         if not (all(good) and all(bad)):
-            end = min((high, low), key=self.count_at)
+            end = min((bad_end, 0), key=self.count_at)
             why = "end: it does not always fail, how often does it?"
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
-    def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit both rates and the gap of the step in turns; fixed rates while each commit's runs agree. `strict`
-        has no effect."""
-        positions = [p for p, runs in sorted(self.values_at.items()) if runs and low <= p <= high]
-        failed_counts = [self.values_at[position].count(0.0) for position in positions]
-        passed_counts = [self.values_at[position].count(1.0) for position in positions]
-        best_gap, scores, good_rate, bad_rate = 0, [0.0], CONSISTENT_RATE, 1 - CONSISTENT_RATE
-        for turn in range(3):  # Iterate: rates and best gap depend on each other.
-            if not self.is_consistent(low, high):
-                good_end = bad_start = best_gap + 1
-                if turn == 0:  # Take the rates from the two ends alone.
-                    good_end, bad_start = 1, len(positions) - 1
-                failures, passes = sum(failed_counts[:good_end]), sum(passed_counts[:good_end])
-                good_rate = (failures + 0.5) / (failures + passes + 10.5)
-                failures, passes = sum(failed_counts[bad_start:]), sum(passed_counts[bad_start:])
-                bad_rate = max((failures + 1) / (failures + passes + 2), good_rate + 0.01)
-            failed_odds, passed_odds = math.log(bad_rate / good_rate), math.log((1 - bad_rate) / (1 - good_rate))
-            counts = zip(failed_counts, passed_counts, strict=True)
-            votes = [failures * failed_odds + passes * passed_odds for failures, passes in counts]
-            """Log odds of each commit that it is bad."""
-            scores = list(accumulate(-vote for vote in votes))[:-1]  # All before a gap are good.
-            best_gap = max(range(len(scores)), key=scores.__getitem__)
-        return LevelsFit(positions, scores, good_rate, bad_rate)
+    @functools.cached_property
+    def rates(self) -> tuple[float, float]:
+        """Failure rates before the step and after it, fitted in turns with its place; fixed while the runs of each
+        commit agree."""
+        runs_of_commits = [runs for _, runs in sorted(self.values_at.items())]
+        if self.is_consistent:
+            return CONSISTENT_RATE, 1 - CONSISTENT_RATE
+        sides = runs_of_commits[:1], runs_of_commits[-1:]
+        for _ in range(3):
+            (failures, count), (bad_failures, bad_count) = (
+                (sum(runs.count(0.0) for runs in side), sum(map(len, side))) for side in sides
+            )
+            good_rate = (failures + 0.5) / (count + 10.5)
+            rates = good_rate, max((bad_failures + 1) / (bad_count + 2), good_rate + 0.01)
+            place, _ = best_gap([runs_vote(runs, rates) for runs in runs_of_commits])
+            sides = runs_of_commits[: place + 1], runs_of_commits[place + 1 :]
+        return rates
 
-    def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Runs to add to a commit: two at first; for intermittent failures as many as probably show
-        one. 0 if more would not decide. `strict` has no effect."""
-        count = self.count_at(position)
-        if self.is_consistent(low, high):
-            return FIRST_RUNS if count == 0 else 1
-        runs_to_one_failure = math.ceil(1 / max(self.fit(low, high, strict=strict).bad_level, LEAST_RATE))
+    def votes(self, low: int, high: int) -> dict[int, float]:
+        """Position of each observed commit of a range to its log odds to be bad."""
+        runs_at = self.values_at
+        return {place: runs_vote(runs_at[place], self.rates) for place in runs_at if low <= place <= high}
+
+    def next_count(self, low: int, high: int, position: int) -> int:
+        """Runs to add to a commit: as many as probably show one failure. 0 if more would not decide."""
+        count, runs_to_one_failure = self.count_at(position), math.ceil(1 / max(self.rates[1], LEAST_RATE))
         return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_one_failure, count // 4), 16)
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
         """The claim that the culprit fails more often than its parent, at the observed rates."""
-        fit = self.fit(low, high, strict=True)
-        return Claim(number=number, rates=(fit.bad_level, fit.good_level))
+        return Claim(number=number, rates=self.rates[::-1])
 
     def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
         """State of a confirmation so far, and its e-value; it fails if refuted, or after too many runs."""
@@ -601,16 +560,23 @@ class Runs(Observations):
         commit, against = map(problem.commit_at, by_count)
         return ProbeRequest(commit, 4, why, against, confirmation.claim)
 
-    def confirmed_step(self, low: int, high: int, confirmation: Confirmation) -> tuple[float, bool]:
-        """Failure rate of the culprit less its parent's; no part of the step remains (False)."""
+    def confirmed_step(self, confirmation: Confirmation) -> float:
+        """Failure rate of the culprit less its parent's."""
         values_at = confirmation.values_at
-        return fmean(values_at[confirmation.parent]) - fmean(values_at[confirmation.suspect]), False
+        return fmean(values_at[confirmation.parent]) - fmean(values_at[confirmation.suspect])
 
     def describe_step(self, step: float) -> str:
         """`it fails where its parent passes`, or how much more often it fails."""
         if step >= 0.995:
             return "it fails where its parent passes"
         return f"it fails in {round(100 * step)} of 100 runs more than its parent"
+
+
+def runs_vote(runs: Sequence[float], rates: tuple[float, float]) -> float:
+    """Log odds that a commit with these runs is bad. `rates`: failure rates of good and bad commits."""
+    good_rate, bad_rate = rates
+    failed_odds, passed_odds = math.log(bad_rate / good_rate), math.log((1 - bad_rate) / (1 - good_rate))
+    return runs.count(0.0) * failed_odds + runs.count(1.0) * passed_odds
 
 
 def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tuple[float, float]) -> float:
@@ -633,14 +599,8 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
     return evidence
 
 
-UNLIKELY, DECISIVE = 0.05, 0.004
-"""Probability of the other side below which the search moves past a commit; below which it is decided."""
-REJECTED_FACTOR = 0.01
-"""Factor on a suspect's odds after a failed confirmation."""
 SUSPECTS_MOST = 3
 """Rejected suspects after which the search gives up."""
-FEW_NEIGHBOURS, MANY_NEIGHBOURS = 8, 14
-"""Builds that estimate the noise between builds; if this noise is probably small."""
 WIDEST_RANGE = 16
 """A range of more commits, or of more than a quarter of all, is no answer; five always are."""
 LOST_MOST = 3
@@ -660,7 +620,7 @@ def next_move(problem: SearchProblem, probes: Sequence[Probe]) -> ProbeRequest |
         if position in evidence.untestable_reasons:
             reason = evidence.untestable_reasons[position]
             return SearchEnd("inconclusive", f"the {end} end cannot be tested: {reason}")
-    move = _search_range(evidence, 0, problem.last_position)
+    move = evidence.compare_ends() or _search_range(evidence, 0, problem.last_position)
     if isinstance(move, SearchEnd):
         return _conclude(evidence, move)
     if len(evidence.lost_reasons) >= LOST_MOST:
@@ -672,16 +632,20 @@ def next_move(problem: SearchProblem, probes: Sequence[Probe]) -> ProbeRequest |
 
 
 def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | SearchEnd:
-    """The next request between two positions, or the result for this range. In order: do the ends differ, are
-    there two steps between them, is a suspect to be confirmed, and else which commit it is."""
+    """The next request between two positions that differ, or the result for this range. In order: are there two
+    steps between them, is a suspect to be confirmed, and else which commit it is."""
     problem = evidence.problem
-    move = evidence.compare_ends(low, high)
-    if move is not None:  # None: the ends differ.
-        return move
     middle = evidence.find_middle_level(low, high) if isinstance(evidence, Pairs) else None
     if middle is not None:
-        return _search_parts(evidence, [(low, middle), (middle, high)], SearchEnd("inconclusive", ""))
-    rejected = list[Confirmation]()
+        end = SearchEnd("inconclusive", "")
+        for part in ((low, middle), (middle, high)):
+            move = _search_range(evidence, *part)
+            if isinstance(move, ProbeRequest):
+                return move
+            # The first part with a reason tells why, if no part has a culprit.
+            end = replace(end if end.why else move, confirmed=end.confirmed + move.confirmed)
+        return end
+    rejected = 0
     for confirmation in evidence.confirmations.values():
         suspect, parent = confirmation.suspect, confirmation.parent
         if parent < low or suspect > high:
@@ -691,109 +655,56 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
         if state == "open" and is_testable:
             return evidence.request_confirmation(confirmation)
         if state == "confirmed":
-            step, remains = evidence.confirmed_step(low, high, confirmation)
             run = problem.first_commits[parent + 1], problem.first_commits[suspect]
-            culprit = Culprit(*run, evidence=confirming_e_value, step=step)
-            probabilities = tuple(_step_probabilities(evidence, low, high, (), strict=False))
-            end = SearchEnd("culprit", "", probabilities, (culprit,))
-            return _search_parts(evidence, [(low, parent), (suspect, high)], end) if remains else end
-        rejected.append(confirmation)
-    if len(rejected) >= SUSPECTS_MOST:
-        last_suspect = problem.short_hash(rejected[-1].suspect)
-        why = f"{len(rejected)} suspects were not confirmed, the last one {last_suspect}"
-        return SearchEnd("inconclusive", why)
+            return SearchEnd(
+                "culprit", "", (Culprit(*run, confirming_e_value, evidence.confirmed_step(confirmation)),)
+            )
+        rejected += 1
+        if rejected >= SUSPECTS_MOST:
+            why = f"{rejected} suspects were not confirmed, the last one {problem.short_hash(suspect)}"
+            return SearchEnd("inconclusive", why)
     return _narrow_down(evidence, low, high, rejected)
 
 
-def _search_parts(
-    evidence: Evidence, parts: Sequence[tuple[int, int]], end: SearchEnd
-) -> ProbeRequest | SearchEnd:
-    """Search parts of a range in order: the next request, or the range's result, `end` with the culprits of its
-    parts. `end`: the culprit that was confirmed between the parts, if any."""
-    for low, high in parts:
-        if low == high:
-            continue
-        move = _search_range(evidence, low, high)
-        if isinstance(move, ProbeRequest):
-            return move
-        probabilities = end.probabilities
-        if move.confirmed:
-            probabilities = tuple(map(max, end.probabilities or move.probabilities, move.probabilities))
-        culprits = sorted(end.confirmed + move.confirmed, key=lambda culprit: culprit.first)
-        # The first part with a reason tells why, if no part has a culprit.
-        end = end if end.why else move
-        end = replace(end, probabilities=probabilities, confirmed=tuple(culprits))
-    return end
-
-
-def _narrow_down(
-    evidence: Evidence, low: int, high: int, rejected: Sequence[Confirmation]
-) -> ProbeRequest | SearchEnd:
-    """Search between two ends that differ. Asks for observations until each commit is good or bad: first with
-    little noise between builds, then (`strict`) with as much as the observed builds allow. Then for builds beside
-    the step, if noise may explain it; last for a confirmation. `rejected`: failed confirmations in this range."""
-    problem, untestable = evidence.problem, evidence.untestable_reasons
-    testable = [position for position in range(low, high + 1) if position not in untestable]
-    observed = [position for position in testable if evidence.count_at(position) or position in (low, high)]
-    good, bad = low, high
-    """The latest position that is good, and the earliest that is bad, as far as decided."""
-    probabilities, p_bad, is_one_left_if_quiet = list[float](), list[float](), False
-    for doubt, strict in ((UNLIKELY, False), (DECISIVE, True)):
-        # In the second turn: whether the first left one commit, with little noise between builds.
-        is_one_left_if_quiet = testable.index(bad) - testable.index(good) == 1
-        probabilities = _step_probabilities(evidence, low, high, rejected, strict=strict)
-        p_bad = list(accumulate(probabilities))
-        """Probability of each position that it is bad: that the step is at it or before it."""
-        good = max(position for position in observed if p_bad[position] <= doubt or position == low)
-        after_good = [position for position in observed if position > good]
-        bad = min((position for position in after_good if p_bad[position] >= 1 - doubt), default=high)
-        undecided = [position for position in observed if good < position < bad]
-        for position in sorted(undecided, key=lambda position: abs(p_bad[position] - 0.5)):
-            if count := evidence.next_count(low, high, position, strict=strict):
-                why = f"again: {p_bad[position]:.0%} that it regressed"
-                return evidence.request(position, count, why)
-        if doubt == UNLIKELY:
-            unobserved = _find_unobserved(evidence, good, bad, p_bad)
-            if unobserved is not None:
-                count = max(evidence.next_count(low, high, unobserved, strict=strict), 1)
-                why = f"probe: {p_bad[unobserved]:.0%} that it regressed"
-                return evidence.request(unobserved, count, why)
-    is_one_left = testable.index(bad) - testable.index(good) == 1
+def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> ProbeRequest | SearchEnd:
+    """Search between two ends that differ: asks for observations until each commit is good or bad; for further
+    builds, if noise between builds may explain the step; last for a confirmation. `rejected`: failed confirmations
+    in this range; each asks for more evidence."""
+    problem, votes = evidence.problem, evidence.votes(low, high)
+    testable = [p for p in range(low, high + 1) if p not in evidence.untestable_reasons]
+    good, bad = find_window(votes, DECISIVE * (1 + rejected))
     # Only times have noise between builds: code layout does not make builds fail.
-    least_step = evidence.find_least_step(low, high, good, bad) if isinstance(evidence, Pairs) else 0.0
-    fit = evidence.fit(low, high, strict=True)
-    if not (is_one_left and fit.step >= least_step):
-        parent, suspect = max(pairwise(testable), key=lambda gap: p_bad[gap[1]] - p_bad[gap[0]])
-        builds = MANY_NEIGHBOURS if is_one_left_if_quiet else FEW_NEIGHBOURS
-        if isinstance(evidence, Pairs):
-            request = _request_neighbour(evidence, testable, parent, suspect, builds)
+    fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
+    if fit is None or len(votes) < ENOUGH_BUILDS or fit.step >= LEAST_STEP * fit.noise:
+        for position in sorted(votes, key=lambda position: abs(votes[position])):
+            if good < position < bad and (count := evidence.next_count(low, high, position)):
+                return evidence.request(position, count, "again: it is not decided whether it regressed")
+        unobserved = _find_unobserved(evidence, good, bad)
+        if unobserved is not None:
+            count = max(evidence.next_count(low, high, unobserved), 1)
+            return evidence.request(unobserved, count, f"probe: {bad - good} builds are in question")
+        if isinstance(evidence, Pairs) and fit and fit.step < LEAST_STEP * fit.possible_noise:
+            request = evidence.request_neighbour(testable)
             if request is not None:
                 return request
-        place = f"likeliest at {problem.short_hash(suspect)} ({p_bad[suspect] - p_bad[parent]:.0%})"
-        if fit.step < least_step:
-            if len(testable) == 2:  # It can be nowhere else.
-                place = f"{problem.short_hash(suspect)} is the only other build"
-            noise = f"builds of one source differ by up to {fit.noise:.1%} on their own"
-            why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit: {noise}, so it takes "
-            why += f"{math.expm1(least_step):+.1%}; {place}"
-            return SearchEnd("inconclusive", why, tuple(probabilities))
-        if not is_one_left and bad - good > min(max((high - low) // 4, 5), WIDEST_RANGE):
-            why = f"{bad - good} builds are left that the noise between builds does not tell apart; {place}"
-            return SearchEnd("inconclusive", why, tuple(probabilities))
-    if isinstance(evidence, Runs) and evidence.is_consistent(0, problem.last_position):
-        for position in (good, bad):  # A few more runs of both, instead of a confirmation.
-            if (missing_count := CONSISTENT_RUNS - evidence.count_at(position)) > 0:
-                return evidence.request(position, missing_count, "does it always do the same?")
-        run = problem.first_commits[good + 1], problem.first_commits[bad]
-        culprit = Culprit(*run, evidence=1 / DECISIVE, step=1.0)  # From passing to failing.
-        return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
-    claim = evidence.make_claim(low, high, number=1 + len(rejected))
-    return evidence.request_confirmation(Confirmation(bad, good, claim))
+    place = f"likeliest after {problem.short_hash(good)}, up to {problem.short_hash(bad)}"
+    if fit and fit.step < LEAST_STEP * fit.possible_noise:
+        if len(testable) == 2:  # It can be nowhere else.
+            place = f"{problem.short_hash(bad)} is the only other build"
+        least, noise = math.expm1(LEAST_STEP * fit.possible_noise), f"{fit.possible_noise:.1%} on their own"
+        why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit"
+        why = f"{why}: builds of one source differ by up to {noise}, so it takes {least:+.1%}; {place}"
+        return SearchEnd("inconclusive", why)
+    left = sum(good < position <= bad for position in testable)
+    if left > max(5, min((high - low) // 4, WIDEST_RANGE)):
+        why = f"{left} builds are left that the noise between builds does not tell apart; {place}"
+        return SearchEnd("inconclusive", why)
+    return evidence.request_confirmation(Confirmation(bad, good, evidence.make_claim(low, high, 1 + rejected)))
 
 
-def _find_unobserved(evidence: Evidence, good: int, bad: int, p_bad: Sequence[float]) -> int | None:
-    """The unobserved position between `good` and `bad` whose probability to be bad (`p_bad`) is nearest to 1/2;
-    None without one. Untestable commits cluster: with 2, 3, 4 of them, if possible 3, 9, 27 positions away."""
+def _find_unobserved(evidence: Evidence, good: int, bad: int) -> int | None:
+    """The unobserved position in the middle between `good` and `bad`; None without one. Untestable commits
+    cluster: with 2, 3, 4 of them, if possible 3, 9, 27 positions away."""
     untestable = [position for position in evidence.untestable_reasons if good < position < bad]
     distances = dict[int, int]()
     for position in range(good + 1, bad):
@@ -803,49 +714,7 @@ def _find_unobserved(evidence: Evidence, good: int, bad: int, p_bad: Sequence[fl
         return None
     least_distance = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
     candidates = [position for position, distance in distances.items() if distance >= least_distance]
-    return min(candidates, key=lambda position: (abs(p_bad[position] - 0.5), position))
-
-
-def _request_neighbour(
-    evidence: Pairs, testable: Sequence[int], parent: int, suspect: int, most_builds: int
-) -> ProbeRequest | None:
-    """A request for a build beside the step, which shows how builds differ by chance: the nearest unobserved one
-    on the side with fewer observed ones; with `MANY_NEIGHBOURS` then the least observed one. None: enough."""
-    count, most_count = evidence.plan_neighbours(testable[0], testable[-1])
-    why = "neighbour: how far do builds differ on their own?"
-    observed = [position for position in testable if evidence.count_at(position) or position == 0]
-    sides = list[tuple[int, int]]()
-    """Number of observed builds of a side, and its unobserved one nearest to the step."""
-    before = [position for position in reversed(testable) if position <= parent]
-    after = [position for position in testable if position >= suspect]
-    for side in (before, after):
-        if unobserved := [position for position in side if position not in observed]:
-            sides.append((len(side) - len(unobserved), unobserved[0]))
-    if len(observed) < most_builds and sides:
-        _, position = min(sides, key=lambda side: side[0])
-        return evidence.request(position, count, why)
-    least_observed = min(observed[1:], key=evidence.count_at)  # Without the good end.
-    if most_builds == MANY_NEIGHBOURS and evidence.count_at(least_observed) < most_count:
-        return evidence.request(least_observed, count, why)
-    return None
-
-
-def _step_probabilities(
-    evidence: Evidence, low: int, high: int, rejected: Sequence[Confirmation], *, strict: bool
-) -> list[float]:
-    """Probability of each position of the history that it makes the step; 0 outside the range.
-    Failed confirmations (`rejected`) reduce it."""
-    fit = evidence.fit(low, high, strict=strict)
-    best = max(fit.scores)
-    weights = [0.0] * (evidence.problem.last_position + 1)
-    for (start, end), score in zip(pairwise(fit.positions), fit.scores, strict=True):
-        weight = math.exp(max(score - best, -700.0))  # Below -700, exp underflows.
-        weights[start + 1 : end + 1] = [weight] * (end - start)
-    for confirmation in rejected:
-        for position in range(confirmation.parent + 1, confirmation.suspect + 1):
-            weights[position] *= REJECTED_FACTOR
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
+    return min(candidates, key=lambda position: (abs(position - (good + bad) / 2), position))
 
 
 def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:

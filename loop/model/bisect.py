@@ -2,7 +2,7 @@
 
 import datetime
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -95,8 +95,6 @@ class BisectAnswer(Model):
     culprits: tuple[Candidate, ...] = ()
     range: tuple[Candidate, ...] = ()
     """Commits that contain the culprit, if they cannot be distinguished."""
-    posterior: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
-    """Commit hash to its posterior probability, if above 0.001."""
     ratio: float | None = None
     """Time of the culprit's parent / time of the culprit, from the confirmation test."""
     probes: tuple[Probe, ...] = ()

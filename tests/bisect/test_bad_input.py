@@ -10,7 +10,7 @@ from tests.bisect.histories import blamed, make_history, searched
 from tests.repository.test_reading import commit_file as commit
 from tests.repository.test_reading import git
 
-FIELDS = {"schema_version", "outcome", "culprits", "range", "posterior", "probes", "builds"}
+FIELDS = {"schema_version", "outcome", "culprits", "range", "probes", "builds"}
 BELOW = 'test "$(cat state)" -lt {}'
 
 

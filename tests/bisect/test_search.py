@@ -41,7 +41,6 @@ def test_commits_that_do_not_build_leave_a_range(metric: str) -> None:
     assert ("range", (20, 26)) == (found.answer.outcome, found.answer.range)
     tried = Counter(probe.commit for probe in found.probes if probe.status == "broken")
     assert {1} == set(tried.values())
-    assert 1.0 == pytest.approx(sum(found.answer.probabilities[20:27]), abs=0.05)
 
 
 def test_the_search_jumps_away_from_broken_commits() -> None:
@@ -54,7 +53,7 @@ def test_the_search_jumps_away_from_broken_commits() -> None:
     assert 8 >= sum(probe.status == "broken" for probe in found.probes)
 
 
-@pytest.mark.parametrize(("last", "said"), [(1, "1 is the only other build"), (2, "likeliest at 1 (")])
+@pytest.mark.parametrize(("last", "said"), [(1, "1 is the only other build"), (2, "likeliest after 0, up to 1")])
 def test_a_step_within_the_noise_of_builds_says_how_large_it_would_have_to_be(last: int, said: str) -> None:
     """And claims nothing that the outcome takes back: no commit is certain in an answer that is open."""
     rng = random.Random(1)
