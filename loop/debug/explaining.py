@@ -16,7 +16,7 @@ from loop.machine.machine import cores
 from loop.model.bisect import BisectOutput
 from loop.model.dtypes import Layout
 from loop.model.exported import Diagnosis
-from loop.model.measurement import Check, Span, VariantChecks
+from loop.model.measurement import Check, VariantChecks
 from loop.model.output import DebugOutput, Explanation, Smallest, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.model.target import Scalar, Signature
@@ -37,10 +37,6 @@ MIN_OPERATIONS = 1 << 18
 """Operations that a fresh workload may have in any case."""
 ZEROS_FAULT = "nothing were computed (zeros)"
 """Name of the fault that explains an all-zero output best, before a zeroed input."""
-MIN_DISTINCT_SIZES = 2
-"""Different sizes of a dimension needed to tell a fixed place from one that moves with the size."""
-BLOCK_SIZES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Block sizes that are tried: the last, partial block may be wrong."""
 TEXT_BY_GATE_CAUSE = {
     "outside": "it reads or writes outside of its tensors",
     "not written": "some of its output is never written, or added to what stands there",
@@ -96,15 +92,14 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
         rule, predicted = yield from _find_rule(prober)
     if not cause:
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    clearest, signature = prober.clearest_check, prober.signature
-    where = describe_common_location(prober.failures, signature) or describe_location(clearest, signature)
+    clearest = prober.clearest_check
     return Explanation(
         variant=prober.variant,
         cause=cause,
         as_if=faults,
         rule=rule,
         held=predicted,
-        where=where if has_place else "",
+        where=describe_location(clearest, prober.signature) if has_place else "",
         workload=clearest.workload.name,
     )
 
@@ -288,39 +283,6 @@ def describe_location(check: Check, signature: Signature) -> str:
         else:
             partial.append(f"{span.count} of {span.size} {indices} between {span.first} and {span.last}")
     return ", ".join([*partial, *whole]) or "its one element"
-
-
-def describe_common_location(checks: Sequence[Check], signature: Signature) -> str:
-    """Which indices are wrong in all these checks, as in `the last W % 8 of W`; or empty."""
-    texts: list[str] = []
-    for name in checks[0].spans if checks else ():
-        spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
-        is_partial = any(span.count < span.size for span in spans)
-        if not is_partial or len({span.size for span in spans}) < MIN_DISTINCT_SIZES:
-            continue
-        axis = signature.words.get(name, f"indices of {name}")
-        if all(span.count == span.last - span.first + 1 for span in spans):
-            texts += _describe_run(name, axis, spans)
-        elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
-            texts.append(f"every other of {axis}, from {min(span.first for span in spans)} on")
-    return ", ".join(texts)
-
-
-def _describe_run(name: str, axis: str, spans: Sequence[Span]) -> Iterator[str]:
-    """Yield one sentence, or none, that fits the wrong indices of checks with different sizes, where
-    these are consecutive in each. `name`, `axis`: the dimension, and its indices in words."""
-    starts, ends = {span.first for span in spans}, {span.last for span in spans}
-    block = next((n for n in BLOCK_SIZES if all(span.first == span.size // n * n for span in spans)), 0)
-    fits_by_text = {
-        f"only the last of {axis}": all(span.count == 1 for span in spans),
-        f"{axis} from {spans[0].first} on": len(starts) == 1,
-        f"the last {name} % {block} of {axis}: a partial block of {block}": block > 0,
-        f"the second half of {axis}": all(span.first == span.size // 2 for span in spans),
-    }
-    if all(span.last == span.size - 1 for span in spans):
-        yield from [text for text, fits in fits_by_text.items() if fits][:1]
-    elif len(starts) == len(ends) == 1:
-        yield f"only the first of {axis}" if ends == {0} else f"{axis} {spans[0].first} to {spans[0].last}"
 
 
 def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:

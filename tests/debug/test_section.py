@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loop.debug.explaining import describe_common_location, describe_location, make_diagnoses
+from loop.debug.explaining import describe_location, make_diagnoses
 from loop.model.measurement import Check, Span, VariantChecks
 from loop.model.output import ComponentChecks, DebugOutput, Explanation, Smallest
 from loop.model.record import Finished
@@ -124,22 +124,3 @@ def wrong(**fields: Any) -> Check:
 def test_a_dimension_in_the_manifests_words(found: tuple[int, int, int, int], expected: str) -> None:
     """All of it, a range, a single index, or some of them."""
     assert expected == describe_location(wrong(spans=spans(Sq=found)), SIGNATURE)
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ([(64, 99, 36, 100), (64, 127, 64, 128)], "query rows from 64 on"),
-        ([(96, 99, 4, 100), (32, 34, 3, 35)], "the last Sq % 8 of query rows: a partial block of 8"),
-        ([(99, 99, 1, 100), (34, 34, 1, 35)], "only the last of query rows"),
-        ([(0, 0, 1, 100), (0, 0, 1, 35)], "only the first of query rows"),
-        ([(50, 99, 50, 100), (17, 34, 18, 35)], "the second half of query rows"),
-        ([(1, 99, 50, 100), (1, 33, 17, 35)], "every other of query rows, from 1 on"),
-        ([(3, 99, 40, 100), (1, 33, 20, 35)], ""),
-        ([(0, 99, 100, 100), (0, 34, 35, 35)], ""),
-        ([(64, 99, 36, 100)], ""),
-    ],
-)
-def test_a_place_that_several_sizes_share(found: list[tuple[int, int, int, int]], expected: str) -> None:
-    """Of one size nothing is said: the place may move with it, or stay."""
-    assert expected == describe_common_location([wrong(spans=spans(Sq=one)) for one in found], SIGNATURE)
