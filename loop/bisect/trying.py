@@ -239,7 +239,7 @@ def choose_slower_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
     verdict_by_name = {}
     for name, values in log_ratios.items():
         speedups = [-value for value in values]  # What the gate judges.
-        verdict_by_name[name] = verdicts.conclude_now(speedups, len(log_ratios)).verdict
+        verdict_by_name[name] = verdicts.by_evidence(speedups, len(log_ratios)).verdict
     for verdict in ("slower", "inconclusive"):
         names = tuple(name for name in verdict_by_name if verdict_by_name[name] == verdict)
         if names:

@@ -163,7 +163,7 @@ class Contest:
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """The decision so far on candidate and rival; `inconclusive` if the evidence does not suffice."""
         log_ratios, margin = self._ratios_and_margin(timings, workload, rival)
-        return verdicts.conclude_now(log_ratios, len(self.workloads), margin, self.candidate_number)
+        return verdicts.by_evidence(log_ratios, len(self.workloads), margin, self.candidate_number)
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""

@@ -139,7 +139,7 @@ MIN_BLOCKS = 8  # Fewest blocks whose evidence can clearly exceed what a verdict
 FAR_LOG_RATIO = math.log(2)  # A log ratio beyond this (twice or half the time) needs fewer blocks.
 FAR_BLOCKS = 4  # Fewest blocks for such a large difference, if they agree.
 FAR_PRIOR_VARIANCE = 100.0  # Prior variance of such an effect (mean / sigma).
-MAX_BLOCKS = 60  # A pair that is undecided after this many blocks becomes `inconclusive`.
+MAX_BLOCKS = 60  # A pair that is undecided after this many blocks stays `inconclusive`.
 MORE_BLOCKS = 150  # The same limit for a candidate that may still be kept.
 SAME_EVIDENCE = 100.0  # Evidence that `same` needs on either side.
 FUTILE_BLOCKS, FUTILE_EVIDENCE = 2 * MIN_BLOCKS, 100.0
@@ -248,15 +248,10 @@ def margin_for_offset(variance: float) -> float:
 
 
 def by_evidence(
-    log_ratios: Sequence[float],
-    workloads: int = 1,
-    extra_margin: float = 0.0,
-    candidate_number: int = 0,
-    most_blocks: int = MAX_BLOCKS,
-) -> Decision | None:
-    """The verdict that the blocks' log ratios support. None: measure another block. With `most_blocks` or
-    more, `inconclusive` takes the place of None. `workloads`: how many are compared; `extra_margin`: see
-    `margin_for_offset`; `candidate_number`: see `needed_evidence`."""
+    log_ratios: Sequence[float], workloads: int = 1, extra_margin: float = 0.0, candidate_number: int = 0
+) -> Decision:
+    """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide. `workloads`: how
+    many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`: see `needed_evidence`."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
     decision = decide_large_difference(log_ratios, needed_for_faster)
@@ -274,8 +269,6 @@ def by_evidence(
             return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}")
         if same >= SAME_EVIDENCE:
             return Decision("same", same, f"within {SAME_MARGIN:.0%} either way: evidence {same:,.0f} {odds}")
-    if blocks < most_blocks:
-        return None
     evidence = max(faster, slower)
     spread = stdev(clipped.values) if blocks > 1 else 0.0
     against = evidence_against_faster(log_ratios, extra_margin) if candidate_number else 0.0
@@ -290,15 +283,6 @@ def by_evidence(
         needed = f"{needed_for_slower:,.0f} needed: measure longer"
         reason = f"evidence {evidence:,.1f} to 1 after {blocks} blocks, {needed}"
     return Decision("inconclusive", evidence, reason)
-
-
-def conclude_now(
-    log_ratios: Sequence[float], workloads: int = 1, extra_margin: float = 0.0, candidate_number: int = 0
-) -> Decision:
-    """The verdict when no time is left for another block: `inconclusive` without evidence."""
-    decision = by_evidence(log_ratios, workloads, extra_margin, candidate_number, most_blocks=0)
-    assert decision is not None
-    return decision
 
 
 def evidence_against_faster(log_ratios: Sequence[float], extra_margin: float = 0.0) -> float:

@@ -12,15 +12,7 @@ from numpy.typing import NDArray
 
 from loop.base.stats import CLIP_DEVIATIONS, MIN_SHARE_WITHIN, NEVER_OUTLIER, t_quantile
 from loop.timing import verdicts
-from loop.timing.verdicts import (
-    MAX_BLOCKS,
-    MIN_BLOCKS,
-    SAME_EVIDENCE,
-    by_evidence,
-    conclude_now,
-    e_value,
-    needed_evidence,
-)
+from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, SAME_EVIDENCE, by_evidence, e_value, needed_evidence
 
 Array = NDArray[Any]
 CHECKED = 25  # Series a cell on which the vectorised rule has to say what `loop.timing.verdicts` says.
@@ -118,8 +110,9 @@ def check(logs: Array, calls: Calls) -> None:
     assert calls.blocks is not None
     for row in random.Random(len(logs)).sample(range(len(logs)), CHECKED):
         series = logs[row].tolist()
-        count = next((n for n in range(1, MAX_BLOCKS + 1) if by_evidence(series[:n])), MAX_BLOCKS)
-        expected = (conclude_now(series[:count]).verdict, count)
+        verdicts = [by_evidence(series[:count]).verdict for count in range(1, MAX_BLOCKS + 1)]
+        count = next((n for n, verdict in enumerate(verdicts, 1) if verdict != "inconclusive"), MAX_BLOCKS)
+        expected = (verdicts[count - 1], count)
         if expected != (WORDS[calls.words[row]], calls.blocks[row]):
             sys.exit(f"the vectorised rule is not the rule: {expected} in row {row}")
 
