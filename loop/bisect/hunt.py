@@ -134,48 +134,32 @@ class Bisection:
         self.probes.append(probe)
 
     def _search_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
-        """Replace each merge among the culprits by what a search of its branches blames."""
-        for merge in answer.culprits:
-            # A failure may need both branches together, so the merge itself ends the branch.
-            for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
-                branch_answer = yield from replace(self, line=line, merge=merge, probes=[]).run()
-                answer = self._add_branch(answer, merge, branch_answer)
-                if merge not in answer.culprits:
-                    break
+        """If a merge alone is blamed: what a search of its branches blames. The merge stays if that is nothing, or
+        only a small part of the merge's step."""
+        if len(answer.culprits) != 1 or answer.range:
+            return answer
+        (merge,) = answer.culprits
+        # A failure may need both branches together, so the merge itself ends the branch.
+        for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
+            branch = yield from replace(self, line=line, merge=merge, probes=[]).run()
+            fields = {
+                "probes": (*answer.probes, *branch.probes),
+                "builds": answer.builds + branch.builds,
+                "skipped": answer.skipped | branch.skipped,
+            }
+            is_blamed = branch.culprits != (merge,) and bool(branch.culprits or branch.range)
+            branch_step, whole_step = (-math.log(part.ratio or 1.0) for part in (branch, answer))
+            if is_blamed and branch_step >= LEAST_SHARE * whole_step:
+                # The search of an octopus's branch may end at the octopus itself.
+                origin = "" if merge == self.merge else f"; it came with the merge {merge.name}"
+                return branch.model_copy(update={**fields, "why": f"{branch.why}{origin}"})
+            result = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
+            if branch.culprits:
+                part = f"too little of it came from {branch.why}" if is_blamed else "its commits are good"
+                result = f"no regression, {part}"
+            why = f"{answer.why}; on the branch that it merges: {result}"
+            answer = answer.model_copy(update={**fields, "why": why})
         return answer
-
-    def _add_branch(self, answer: BisectAnswer, merge: Candidate, branch: BisectAnswer) -> BisectAnswer:
-        """The answer with `branch`, the answer of a search of one branch of a merge. What that blames takes the
-        merge's place; the merge stays if that is nothing, or only a small part of the merge's step."""
-        result = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
-        blamed, run = branch.culprits, branch.range
-        branch_step, whole_step = (-math.log(part.ratio or 1.0) for part in (branch, answer))
-        if blamed == (merge,):
-            result, blamed = "no regression, its commits are good", ()
-        elif blamed and branch_step < LEAST_SHARE * whole_step:
-            result, blamed, run = f"no regression, too little of it came from {branch.why}", (), ()
-        # The search of an octopus's branch may end at the octopus itself.
-        why = branch.why if merge == self.merge else f"{branch.why}; it came with the merge {merge.name}"
-        ratio = branch.ratio if len(answer.culprits) == 1 else answer.ratio
-        if not blamed and not run:
-            why, ratio = f"{answer.why}; on the branch that it merges: {result}", answer.ratio
-            blamed = (merge,)
-        index = answer.culprits.index(merge)
-        culprits = (*answer.culprits[:index], *blamed, *answer.culprits[index + 1 :])
-        run = (*answer.range, *run)
-        outcome = "range" if run else "culprit"
-        fields = {
-            "outcome": "several" if len(culprits) + bool(run) > 1 else outcome,
-            "why": why,
-            "culprits": culprits,
-            "range": run,
-            "ratio": ratio,
-            "probes": (*answer.probes, *branch.probes),
-            "builds": answer.builds + branch.builds,
-            "skipped": answer.skipped | branch.skipped,
-            "difference": self._read_diffs(culprits),
-        }
-        return answer.model_copy(update=fields)
 
     def _build_answer(self, end: SearchEnd) -> BisectAnswer:
         """Turn the result of `search.next_move` (indices and positions) into an answer (commits)."""
