@@ -257,18 +257,12 @@ class LevelsFit:
 
     step: float
     """Log ratio of the bad level to the good one, above 0."""
-    midpoint: float
-    midpoint_variance: float
     noise: float
     """Standard deviation of builds on one level, as estimated."""
     possible_noise: float
     """The most noise that the builds do not rule out."""
-
-    def votes(self, builds: Sequence[TimedBuild]) -> dict[int, float]:
-        """Position of each build to its log odds to be bad. An outlier votes like two builds."""
-        offsets = {build.position: min(max(build.mean - self.midpoint, -self.step), self.step) for build in builds}
-        variance = self.noise**2 + self.midpoint_variance
-        return {b.position: offsets[b.position] * self.step / (variance + b.variance) for b in builds}
+    votes: dict[int, float]
+    """Position of each build to its log odds to be bad. An outlier votes like two builds."""
 
 
 def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
@@ -343,15 +337,17 @@ class Pairs(Observations):
                 residuals += [((build.mean - levels[-1]) ** 2, build.variance) for build in side]
             noise = max(estimate_noise(residuals, 0.0), min(TYPICAL_NOISE, most_noise))
             possible = max(min(estimate_noise(residuals, RULED_OUT_Z), most_noise), noise)
-            step = max(levels[1] - levels[0], 1e-9)
-            fit = LevelsFit(step, fmean(levels), midpoint_variance, noise, possible)
-            place, _ = best_gap([*fit.votes(builds).values()])
+            step, votes = max(levels[1] - levels[0], 1e-9), dict[int, float]()
+            for build in builds:
+                offset = min(max(build.mean - fmean(levels), -step), step)
+                votes[build.position] = offset * step / (noise**2 + midpoint_variance + build.variance)
+            place, _ = best_gap([*votes.values()])
             sides = builds[: place + 1], builds[place + 1 :]
-        return fit
+        return LevelsFit(step, noise, possible, votes)
 
     def votes(self, low: int, high: int) -> dict[int, float]:
         """Position of each observed build of a range to its log odds to be bad."""
-        return self.fit(low, high).votes(self.timed_builds(low, high))
+        return self.fit(low, high).votes
 
     def next_count(self, low: int, high: int, position: int) -> int:
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it."""
