@@ -97,8 +97,6 @@ class FakeCloud:
             return (200, TOKEN, {}) if wanted else (400, "Bad Request", {})
         if request.headers.get("X-aws-ec2-metadata-token") != TOKEN:
             return 401, "Unauthorized", {}
-        if request.path == "/latest/meta-data/instance-id":
-            return 200, "i-0123456789abcdef0", {}
         if request.path == "/latest/meta-data/spot/instance-action" and self.planned:
             return 200, json.dumps({"action": "terminate", "time": "2026-11-21T12:02:00Z"}), {}
         return 404, "<html>404 - Not Found</html>", {}

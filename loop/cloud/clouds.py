@@ -39,8 +39,6 @@ class Reply:
     """One HTTP answer of a metadata server."""
 
     status: int
-    headers: Mapping[str, str]
-    """Headers by lower-case name."""
     text: str
 
     @property
@@ -64,8 +62,9 @@ class Cloud:
     headers: ClassVar[dict[str, str]] = {}
 
     def is_here(self) -> bool:
-        """True if this machine belongs to this cloud."""
-        raise NotImplementedError
+        """True if this machine belongs to this cloud: its server answers as the cloud's does."""
+        self.get_notice()
+        return True
 
     def get_notice(self) -> str:
         """What will happen to the machine and when; empty if nothing is planned."""
@@ -90,7 +89,7 @@ class Cloud:
             raise NoReply(f"{self.base_url}: {reason}") from error
         finally:
             connection.close()
-        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
+        return Reply(response.status, text)
 
     def unreadable_reply(self, answer: Reply) -> NoReply:
         """The error to raise for an answer without usable content."""
@@ -102,15 +101,10 @@ class Gcp(Cloud):
 
     name = "gcp"
     headers: ClassVar[dict[str, str]] = {"Metadata-Flavor": "Google"}
-    path = "/computeMetadata/v1/instance/preempted"
-
-    def is_here(self) -> bool:
-        """True if the server's answer has Google's own header."""
-        return self.get(self.path).headers.get("metadata-flavor") == "Google"
 
     def get_notice(self) -> str:
         """The notice; empty until the server answers `TRUE`: it is about to preempt the machine."""
-        answer = self.get(self.path)
+        answer = self.get("/computeMetadata/v1/instance/preempted")
         word = answer.text.strip().upper()
         if answer.status != 200 or word not in ("TRUE", "FALSE"):
             raise self.unreadable_reply(answer)
@@ -121,11 +115,6 @@ class Aws(Cloud):
     """Amazon's cloud, by IMDSv2: each request carries a token."""
 
     name = "aws"
-
-    def is_here(self) -> bool:
-        """True if the server issues a token and returns an instance id."""
-        answer = self.get("/latest/meta-data/instance-id")
-        return answer.status == 200 and answer.text.startswith("i-")
 
     def get_notice(self) -> str:
         """The planned action and its time; empty while the server answers 404: nothing is planned."""
@@ -158,7 +147,7 @@ class Azure(Cloud):
         return compute if isinstance(compute, dict) else {}
 
     def is_here(self) -> bool:
-        """True if the server describes a machine under `compute`."""
+        """True if the server describes a machine. A first question for events may take minutes."""
         return bool(self.get_machine())
 
     def get_notice(self) -> str:
