@@ -270,8 +270,8 @@ def run_machine_command(command: str, machine: Host) -> None:
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
     """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit
-    code. `values`: parameter of the command to its value. While an earlier job of the project still has
-    results there, a resumed session fetches these instead, and any other command raises LockHeld."""
+    code. `values`: parameter of the command to its value. Raises LockHeld while an earlier job of the project
+    still has results there."""
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
     keep_until = values.get("keep_until") and next_time_of_day(
@@ -288,11 +288,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
     shipment = _Shipment.from_project(project, resumed)
     if unfetched := unfetched_job(machine, project.sessions, shipment.tree, resumed):
-        folder, sent = unfetched
-        if resumed is None:  # Sending again would replace a folder with unfetched branches.
-            raise ssh.tree_in_use_error(machine.name, folder.id)
-        screen.say(f"job {folder.id} has not been brought back from {machine.name} yet")
-        return follow(folder, sent, screen)
+        raise ssh.tree_in_use_error(machine.name, unfetched.id)
     lock_folder = state_folder() / "trees"
     lock_folder.mkdir(parents=True, exist_ok=True)
     with connection_to(machine, screen) as connection:
@@ -363,16 +359,12 @@ def _send_job(
     return folder, sent
 
 
-def unfetched_job(
-    machine: Host, root: Path, tree: str, resumed: SessionFolder | None
-) -> tuple[JobFolder, SentJob] | None:
-    """A job on a machine whose results must be fetched before another is sent, and where it was sent; else None.
-    It has the same checkout (`tree`), whose branches would be lost; or, if a session is resumed, the same folder
-    of sessions (`root`)."""
+def unfetched_job(machine: Host, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
+    """A job on a machine whose results must be fetched before another is sent; else None. It has the same checkout
+    (`tree`), whose branches would be lost; or, if a session is resumed, the same folder of sessions (`root`)."""
     for folder, sent in ssh.list_sent_jobs(machine.name):
-        has_branches = bool(sent.root) and sent.tree == tree
-        if has_branches or (resumed is not None and sent.sessions == str(root)):
-            return folder, sent
+        if (sent.root and sent.tree == tree) or (resumed and sent.sessions == str(root)):
+            return folder
     return None
 
 
