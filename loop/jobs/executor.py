@@ -39,7 +39,6 @@ POLL_S = 0.05
 COMMAND_END_LIMIT_S = 30.0  # Seconds that a command has to end after SIGTERM; then its process group is killed.
 MIN_FREE_BYTES = 64 << 20  # Free disk space in bytes below which no job begins.
 LONGEST_WAIT_S = 0.1  # Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once.
-RECOVERY_INTERVAL_S = 1.0  # Seconds between two checks of a slot that has `trouble`.
 CLOSE_LIMIT_S = 60.0  # Longest wait in seconds for the slots to end their jobs when an executor is closed.
 MAX_LOST_IN_A_ROW = 2
 """A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
@@ -165,7 +164,7 @@ class Slot:
     uuid: str = ""
     """UUID of the device; empty if not known yet, or if a cluster chooses one for each job."""
     trouble: LoopError | None = None
-    """Why the slot takes no job for now; None: it takes jobs."""
+    """Why the slot takes no further job; None: it takes jobs."""
     lost_in_a_row = 0.0
     """Number of jobs lost in a row; infinite: the slot gets no further job."""
 
@@ -173,10 +172,6 @@ class Slot:
         """Run a job and bring its results into its folder. Ends the job when it is cancelled. Raises one of
         `JOB_ERRORS` if the job did not end. Sets `trouble` if the next job would fail too."""
         raise NotImplementedError
-
-    def try_recovery(self) -> bool:
-        """Check again whether the cause of `trouble` is gone; True: the slot takes jobs again. Here: never."""
-        return False
 
     def close(self) -> None:
         """Release what the slot holds. The slot's own thread calls it once."""
@@ -248,9 +243,6 @@ class Executor:
         """Body of a slot's thread: run jobs until the executor closes or removes the slot."""
         try:
             while not self._is_closed.is_set():
-                if slot.trouble is not None and not slot.try_recovery():
-                    self._is_closed.wait(RECOVERY_INTERVAL_S)
-                    continue
                 job = self._take_job(slot)
                 if job is None:
                     return
@@ -258,6 +250,8 @@ class Executor:
                 with self._change:
                     del self._running[job.id]
                     self._change.notify_all()
+                if slot.trouble is not None:
+                    self._is_closed.wait()
         finally:
             slot.close()
 

@@ -4,7 +4,7 @@ One OpenSSH master carries everything and ends with this process. After a lost c
 reconnects; a lost call can be repeated. The machine is not trusted: its output is bounded, and names are checked.
 Jobs are in `~/.loop/jobs` there. `~/.loop/trees` holds a folder for each project sent; it is never replaced while
 a job runs in it. The executor runs one job at a time on each GPU. If a machine stays away, other machines run its
-jobs. When it answers again, its old jobs are ended, and it takes new ones.
+jobs. Its old jobs are ended when the executor is closed, if it answers then.
 """
 
 import base64
@@ -913,14 +913,6 @@ class SshSlot(Slot):
         if self.stale_jobs:
             self.connection.remove(*self.stale_jobs)
             self.stale_jobs.clear()
-
-    def try_recovery(self) -> bool:
-        """True if the machine answers again after it was away."""
-        if isinstance(self.trouble, Unreachable):
-            with contextlib.suppress(LoopError):
-                self._remove_stale_jobs()
-                self.trouble = None
-        return self.trouble is None
 
     def close(self) -> None:
         """End and remove the jobs still there (one try if it has trouble); close the connection."""

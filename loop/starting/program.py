@@ -174,10 +174,8 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     function = variant.function if variant else last_name if is_plain else identifier(options.name)
     writer = variant.entry_writer if variant else None
     likes = writer.with_dtypes(likes) if writer else likes
-    numbers = (
-        [number.name for number in writer.function.numbers] if writer else []
-    )  # An exported entry names none.
-    choices = Choices(likes, options.values, numbers if variant else None)
+    numbers = writer.function.numbers if writer else []  # An exported entry names none.
+    choices = Choices(likes, options.values, [number.name for number in numbers] if variant else None)
     subject = find_subject(options, function, choices)
     check_names(f"{options.module}:{options.name}", choices, request.command_line())
     shapes = [like.dims for path, like in choices.likes.items() if path in choices.used]

@@ -49,7 +49,6 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "AWAY_LIMIT_S", 0.2)
     monkeypatch.setattr(ssh, "POLL_S", 0.0)
     monkeypatch.setattr(ssh, "REMOVE_LIMIT_S", 0.0)
-    monkeypatch.setattr("loop.jobs.executor.RECOVERY_INTERVAL_S", 0.05)
     monkeypatch.setattr(JobFolder, "verify_results", lambda job: None)
 
 
