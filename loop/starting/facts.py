@@ -22,7 +22,7 @@ from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES
 from loop.starting.choices import Choices
 from loop.starting.model import Scalar, TensorSpec
-from loop.starting.trial import SEED, Dims, Outcome, Trial
+from loop.starting.trial import SEED, SHIFTS, Dims, Outcome, Trial
 
 LONG_S, MOST_BYTES = 0.5, 16 << 20  # Limits of a timed call: seconds, size of an output.
 MOST_EDGES, MOST_VARIED, MOST_SINGLE = 14, 6, 4
@@ -322,8 +322,7 @@ LEAST_TOLERANCE = {"float32": 0.0, "float16": 1e-2, "bfloat16": 1e-2}
 DOUBLE_TOLERANCE = 1e-9
 """Of a kernel that gets nothing but float64: a part of it that computes in float32 loses more."""
 WHOLE = re.compile(r"u?int|bool")
-DISTRIBUTIONS = {"negative": "{kind: normal, offset: -8}", "positive": "{kind: normal, offset: 8}"}
-DISTRIBUTIONS |= {"far": "{kind: normal, scale: 30, offset: -240}", "shifted": "{kind: normal, offset: 100}"}
+DISTRIBUTIONS = {kind: f"{{kind: normal, scale: {sd}, offset: {mean}}}" for kind, (sd, mean) in SHIFTS.items()}
 DISTRIBUTIONS["zeros"] = "{kind: zeros}"
 TEXT = """\
 # A target of your own. `loop patterns check {path}` lists every mistake in this file with its line.

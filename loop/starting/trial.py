@@ -23,20 +23,16 @@ CODES = (torch.int8, torch.uint8)
 """Types of quantised values."""
 SIZE = re.compile(r"<(\w+)\.(\d+)>")
 Dims = dict[str, int]  # Name of a dimension to its size.
+SHIFTS = {"positive": (1, 8), "negative": (1, -8), "far": (30, -240), "shifted": (1, 100)}
+"""Kind of values to standard deviation and mean; of others they are 1 and 0."""
 HELPERS = {
     "_normal": '''
 def _normal(shape, drawn, draw, dtype):
     """Normals; `negative`, `far`: below zero; `positive`: above zero, for nearly all are within 4 of 8;
     `shifted`: around 100; `ends`: each row's greatest last, its least first; `zeros`: some are 0."""
-    values = torch.randn(shape, generator=draw, dtype=torch.float64)
-    if drawn == "positive":
-        values = values + 8
-    if drawn == "negative":
-        values = values - 8
-    if drawn == "far":
-        values = values * 30 - 240
-    if drawn == "shifted":
-        values = values + 100
+    shifts = {SHIFTS}
+    deviation, mean = shifts.get(drawn, (1, 0))
+    values = torch.randn(shape, generator=draw, dtype=torch.float64) * deviation + mean
     if drawn == "zeros" and values.numel() > 1:
         rows = values.reshape(-1, shape[-1])
         rows[0, :: 1 if len(rows) > 1 else 2] = 0
@@ -314,6 +310,7 @@ class Trial:
         used = {drawing.partition("(")[0] for drawing in drawings}
         helpers = "\n".join(text for name, text in HELPERS.items() if name in used)
         helpers = helpers.replace("{STATE}", STATE_BY_KIND.get(self.subject.kind, ""))
+        helpers = helpers.replace("{SHIFTS}", str(SHIFTS).replace("'", '"'))
         parameters = ", ".join([*self.dims, *self.attributes, "drawn", "seed", "dtype"])
         body = "".join(f"        {drawing},\n" for drawing in drawings)
         return (
