@@ -31,7 +31,7 @@ from loop.jobs.ssh import Connection, Host, PollResult, SentJob, Unreachable, re
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
 from loop.library.rates import rates
-from loop.model.base import Model, Printed
+from loop.model.base import Printed
 from loop.model.dtypes import Device
 from loop.model.record import JobRun
 from loop.money import decisions
@@ -477,33 +477,24 @@ def list_jobs(limit: int) -> JobList:
     return JobList(jobs=tuple(jobs[-limit:]))
 
 
-class HostRow(Model):
-    """A machine of hosts.yaml."""
+class HostList(Printed):
+    """Machines of hosts.yaml."""
 
-    name: str
-    ssh: str
-    usd_per_hour: float | None
-    jobs: tuple[str, ...]
-    """Ids of jobs whose results are still on that machine."""
+    schema_version: int = 2
+    hosts: tuple[Host, ...]
+    jobs: dict[str, tuple[str, ...]]
+    """Name of a machine to the ids of the jobs whose results are still there."""
     lacks: tuple[str, ...] = ()
     """What the machine lacks, with the remedy; filled by `loop hosts setup` only."""
 
     @classmethod
-    def from_host(cls, machine: Host, lacks: tuple[str, ...] = ()) -> "HostRow":
-        """A machine of hosts.yaml, with its jobs. `lacks`: what `set_up` missed on it, a line each."""
-        return cls(
-            name=machine.name,
-            ssh=machine.ssh,
-            usd_per_hour=machine.usd_per_hour,
-            jobs=tuple(folder.id for folder, _ in ssh.list_sent_jobs(machine.name)),
-            lacks=lacks,
-        )
-
-
-class HostList(Printed):
-    """The machines of hosts.yaml."""
-
-    hosts: tuple[HostRow, ...]
+    def of(cls, *machines: Host, lacks: tuple[str, ...] = ()) -> "HostList":
+        """These machines with their jobs. `lacks`: what `set_up` missed on one, a line each."""
+        jobs: dict[str, tuple[str, ...]] = {machine.name: () for machine in machines}
+        for folder, sent in ssh.list_sent_jobs():
+            if sent.host in jobs:
+                jobs[sent.host] += (folder.id,)
+        return cls(hosts=machines, jobs=jobs, lacks=lacks)
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
@@ -512,15 +503,15 @@ class HostList(Printed):
             screen.say(f"no hosts; write {ssh.hosts_path()}: {example}")
             return
         rows = []
-        for row in self.hosts:
-            price = say.usd(row.usd_per_hour) if row.usd_per_hour else "?"
-            rows.append((row.name, row.ssh, price, ", ".join(row.jobs) or "-"))
+        for host in self.hosts:
+            price = say.usd(host.usd_per_hour) if host.usd_per_hour else "?"
+            rows.append((host.name, host.ssh, price, ", ".join(self.jobs[host.name]) or "-"))
         screen.table(("host", "ssh", "an hour", "jobs there"), rows)
 
 
 def list_hosts() -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    return HostList(hosts=tuple(map(HostRow.from_host, ssh.read_hosts().values())))
+    return HostList.of(*ssh.read_hosts().values())
 
 
 def set_up(host: str, screen: Screen) -> HostList:
@@ -544,7 +535,7 @@ def set_up(host: str, screen: Screen) -> HostList:
     gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
     screen.say(f"{host}: ready, with {torch} and {gpus}")
     screen.say(f"  next: loop run session --on {host}")
-    return HostList(hosts=(HostRow.from_host(machine, lacks),))
+    return HostList.of(machine, lacks=lacks)
 
 
 def stop(host: str, screen: Screen) -> HostList:
@@ -553,4 +544,4 @@ def stop(host: str, screen: Screen) -> HostList:
     if machine.stop is None:
         raise WorkFailed(warn_of_cost(machine, f"{ssh.hosts_path()} has no `stop:` for it"), "stop it yourself")
     stop_machine(machine, screen)
-    return HostList(hosts=(HostRow.from_host(machine),))
+    return HostList.of(machine)
