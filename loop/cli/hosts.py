@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -248,7 +248,7 @@ def stop_machine(machine: Host, screen: Screen) -> None:
         return
     screen.say(f"stopping {machine.name}: {stop}")
     try:
-        run_machine_command(stop, machine)
+        run_machine_command(stop)
     except LoopError as error:
         raise WorkFailed(warn_of_cost(machine, error.message), f"stop it yourself: {stop}") from error
     screen.say(f"{machine.name} is stopped")
@@ -259,7 +259,7 @@ def warn_of_cost(machine: Host, why: str) -> str:
     return f"{machine.name} STILL RUNS AND COSTS {machine.cost_text or 'money'}: {why}"
 
 
-def run_machine_command(command: str, machine: Host) -> None:
+def run_machine_command(command: str) -> None:
     """Run a machine's `start:` or `stop:` command here, for it may be off. Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not completed.succeeded:
@@ -378,7 +378,7 @@ def connection_to(machine: Host, screen: Screen) -> Iterator[Connection]:
             if machine.start is None:
                 raise
             screen.say(f"{machine.name} does not answer; starting it: {machine.start}")
-            run_machine_command(machine.start, machine)
+            run_machine_command(machine.start)
             retry_unreachable(connection.connect, START_LIMIT_S, screen.status)
         yield connection
 
@@ -397,6 +397,8 @@ class _Shipment:
     cwd: str
     """The current folder below `root`."""
     file_names: tuple[str, ...]
+    size_bytes: int
+    """Size of all files."""
     tree: str
     """Name of the folder on the other machine: the same for every command of this checkout."""
 
@@ -408,7 +410,7 @@ class _Shipment:
         is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
         root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(here)
         if root is None:
-            return cls(project, resumed, None, None, ".", (), "none")
+            return cls(project, resumed, None, None, ".", (), 0, "none")
         session_folders = {head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")}
         # Sessions are sent separately.
         names = [name for name in list_files_to_send(root) if session_folders.isdisjoint((root / name).parents)]
@@ -419,16 +421,11 @@ class _Shipment:
         machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
         machine = next(filter(None, machine_ids), os.uname().nodename)
         tree = f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
-        shipment = cls(project, resumed, root, target, cwd, tuple(names), tree)
-        if shipment.size_bytes > LARGEST_BYTES:
-            size = f"{shipment.size_bytes >> 20} MiB would be sent, more than {LARGEST_BYTES >> 20}"
+        size_bytes = sum(os.lstat(root / name).st_size for name in names)
+        if size_bytes > LARGEST_BYTES:
+            size = f"{size_bytes >> 20} MiB would be sent, more than {LARGEST_BYTES >> 20}"
             raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
-        return shipment
-
-    @cached_property
-    def size_bytes(self) -> int:
-        """Size of all files."""
-        return sum(os.lstat(self.root / name).st_size for name in self.file_names if self.root)
+        return cls(project, resumed, root, target, cwd, tuple(names), size_bytes, tree)
 
     @property
     def past_sessions(self) -> list[str]:
