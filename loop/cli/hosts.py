@@ -517,11 +517,10 @@ def set_up(host: str, screen: Screen) -> HostList:
     machine = ssh.find_host(host)
     with connection_to(machine, screen) as connection:
         facts = ssh.ask_facts(connection)
-        ssh.refuse_unfit_machine(connection, facts)
+        lacks = ssh.list_lacks(connection, facts)
         if running := connection.list_running():
             hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
             raise UsageError(f"{host}: job {running[0]} runs with the loop that is there", hint)
-        lacks = tuple(ssh.list_missing_tools(connection, facts))
         for line in lacks:
             screen.say(f"{host}: {line}")
         wait = "" if facts["torch"] else "; torch takes minutes"
@@ -532,7 +531,7 @@ def set_up(host: str, screen: Screen) -> HostList:
     gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
     screen.say(f"{host}: ready, with {torch} and {gpus}")
     screen.say(f"  next: loop run session --on {host}")
-    return HostList.of(machine, lacks=lacks)
+    return HostList.of(machine, lacks=tuple(lacks))
 
 
 def stop(host: str, screen: Screen) -> HostList:

@@ -647,8 +647,9 @@ def _quote_python(connection: Connection) -> str:
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
-def refuse_unfit_machine(connection: Connection, facts: Mapping[str, str]) -> None:
-    """Raise UsageError for the first missing requirement without which `loop` cannot run there."""
+def list_lacks(connection: Connection, facts: Mapping[str, str]) -> list[str]:
+    """A line for each optional tool that is missing there: what does not work without it, and the fix. Raises
+    UsageError for the first missing requirement without which `loop` cannot run there."""
     python, version, setting = connection.host.python, facts["python"], f"python: in {hosts_path()}"
     version_numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     free_gb, needed_gb = int(facts["free_kb"] or 0) / 1e6, NEEDED_GB_BY_TORCH[bool(facts["torch"])]
@@ -657,7 +658,7 @@ def refuse_unfit_machine(connection: Connection, facts: Mapping[str, str]) -> No
     oldest = ".".join(map(str, OLDEST_PYTHON))
     too_old = f"has Python {version} as `{python}`; loop needs {oldest} or newer"
     too_full = f"has {free_gb:.1f} GB free in its home; an installation needs {needed_gb:g}"
-    for is_missing, why, hint in (
+    for is_missing, why, hint in (  # Requirements.
         (not version_numbers, f"has no `{python}`", f"name its interpreter: {setting}"),
         (version_numbers < OLDEST_PYTHON, too_old, f"name a newer one: {setting}"),
         (not facts["rsync"], "has no rsync", install.format("rsync")),
@@ -667,19 +668,14 @@ def refuse_unfit_machine(connection: Connection, facts: Mapping[str, str]) -> No
     ):
         if is_missing:
             raise UsageError(f"{connection.name} {why}", hint=hint)
-
-
-def list_missing_tools(connection: Connection, facts: Mapping[str, str]) -> Iterator[str]:
-    """A line for each optional tool that is missing there: what does not work without it, and the fix."""
-    if not facts["gcc"]:
-        apt = f"{connection.ssh_command} 'sudo apt-get install -y g++'"
-        yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
-    if facts["gpus"] and not facts["nvcc"]:
-        yield "no nvcc: CUDA kernels cannot be built; install the CUDA toolkit there"
-    if connection.host.gpus is not None and not facts["gpus"]:
-        yield "no NVIDIA driver answers: nvidia-smi names no GPU; install the driver there"
-    if not facts["torch"]:
-        yield f"no torch for `{connection.host.python}`: it is downloaded into loop's own environment"
+    compiler = f"no compiler: kernels in C and C++ cannot be built; {install.format('g++')}"
+    nvcc = "no nvcc: CUDA kernels cannot be built; install the CUDA toolkit there"
+    driver = "no NVIDIA driver answers: nvidia-smi names no GPU; install the driver there"
+    torch = f"no torch for `{python}`: it is downloaded into loop's own environment"
+    wants_gpu = connection.host.gpus is not None
+    lacks = {compiler: not facts["gcc"], nvcc: facts["gpus"] and not facts["nvcc"]}
+    lacks |= {driver: wants_gpu and not facts["gpus"], torch: not facts["torch"]}
+    return [line for line, is_missing in lacks.items() if is_missing]
 
 
 INSTALL_SCRIPT = """

@@ -123,9 +123,8 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
 )
 def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
     """With what mends it; `loop` runs all the same."""
-    (line,) = ssh.list_missing_tools(connection(gpus=[0]), {**FIT, **facts})
+    (line,) = ssh.list_lacks(connection(gpus=[0]), {**FIT, **facts})
     assert says in line
-    ssh.refuse_unfit_machine(connection(), {**FIT, **facts})
 
 
 @pytest.mark.parametrize(
@@ -141,6 +140,6 @@ def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
 def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], says: str, mend: str) -> None:
     """Before anything is sent there."""
     with pytest.raises(UsageError) as wrong:
-        ssh.refuse_unfit_machine(connection(), {**FIT, **facts})
+        ssh.list_lacks(connection(), {**FIT, **facts})
     assert says in wrong.value.message
     assert mend in (wrong.value.hint or "")
