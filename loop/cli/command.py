@@ -187,7 +187,7 @@ class Command:
 
         as_json, target = bool(values.get("json")), values.get("target")
         screen = screen or screen_for(bool(as_json or values.get("events")))
-        if values.get("on") or values.get("keep_until"):
+        if values.get("on") or values.get("keep_host"):
             return int(import_object(ON_HOST)(self, values, screen))
         if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
             here = [f"--target {path.parent}" for path in sorted(Path().glob(f"*/{MANIFEST}"))]

@@ -24,8 +24,7 @@ Form = Annotated[str | None, Option("--format", help="Read the task as this form
 Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
 Hypothesis = Annotated[str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")]
 On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name.")]
-KEEP = "With --on: leave that machine running, for you need it until then."
-KeepUntil = Annotated[str | None, Option(metavar="HH:MM", help=KEEP)]
+KeepHost = Annotated[bool, Option("--keep-host", help="With --on: leave that machine running afterwards.")]
 JOBS = "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."
 Executor = Annotated[str, Option(metavar="NAME", help=JOBS)]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
@@ -65,7 +64,7 @@ def session_options(
     executor: Executor = "",
     width: Width = 1,
     on: On = None,
-    keep_until: KeepUntil = None,
+    keep_host: KeepHost = False,
     dry_run: DryRun = False,
     events: Annotated[bool, "Print each event as a line of JSON."] = False,
 ) -> None:
@@ -307,7 +306,7 @@ def kernels_verify(
 
 
 @command("kernels check", "loop kernels check cpu", work=BENCH, mcp="starts", shared=bench_options)
-def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
+def kernels_check(on: On = None, keep_host: KeepHost = False) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
     In a folder that `loop optimize` gave to a proposer, the ratio is against the incumbent; elsewhere it is
@@ -407,7 +406,7 @@ def bisect(
     budget_minutes: Annotated[float | None, Option(help="Time limit.", min=0.01)] = None,
     again: Annotated[bool, "Measure anew, without stored results."] = False,
     on: On = None,
-    keep_until: KeepUntil = None,
+    keep_host: KeepHost = False,
 ) -> None:
     """Find the commit that made a kernel slower or wrong.
 

@@ -57,16 +57,6 @@ CHECK_COMMAND = "kernels check"  # After this command the machine keeps running,
 START_LIMIT_S = 600.0  # Seconds for a machine to answer after its `start:`.
 
 
-def next_time_of_day(text: str, now: datetime.datetime) -> float:
-    """When it is `16:00` next, in seconds since 1970. Raises UsageError for text that is no time of day."""
-    try:
-        clock = datetime.datetime.strptime(text, "%H:%M")
-    except ValueError as error:
-        raise UsageError(f"--keep-until {text!r}: expected a time of day", hint="--keep-until 16:00") from error
-    moment = now.replace(hour=clock.hour, minute=clock.minute, second=0, microsecond=0)
-    return (moment if moment > now else moment + datetime.timedelta(days=1)).timestamp()
-
-
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     """Follow a job that was sent away, by its id, prefix or `last`, as `follow` does; returns its exit code.
     Raises UsageError unless exactly one matches."""
@@ -218,11 +208,7 @@ def keep_or_stop_machine(
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
         return
-    needed_until = None  # (time of day until which the user needs it, hours until then)
-    if sent.keep_until is not None and sent.keep_until > time.time():
-        clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
-        needed_until = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
-    decision: Literal["keep", "stop"] = "keep" if needed_until else "stop"
+    decision: Literal["keep", "stop"] = "stop"
     if rate_usd:
         screen.say(f"{name} costs {machine.cost_text} while it runs:")
         # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
@@ -231,10 +217,10 @@ def keep_or_stop_machine(
         measured = [row for row in rows if not row.recorded and row.device == device]
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
         stop_cost = decisions.measured_stop(measured, device, card, rate_usd)
-        decision, lines = decisions.weigh_leaving(rate_usd, stop_cost, decisions.gap_hours(measured), needed_until)
+        decision, lines = decisions.weigh_leaving(rate_usd, stop_cost, decisions.gap_hours(measured))
         for line in lines:
             screen.say(f"  {line}")
-    if decision == "keep":
+    if decision == "keep" or sent.keep_host:
         screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if machine.stop else ""))
     else:
         stop_machine(machine, screen)
@@ -273,10 +259,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     code. `values`: parameter of the command to its value. Raises LockHeld while an earlier job of the project
     still has results there."""
     if not values.get("on"):
-        raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
-    keep_until = values.get("keep_until") and next_time_of_day(
-        values["keep_until"], datetime.datetime.now().astimezone()
-    )
+        raise UsageError("--keep-host is for the machine that --on names", hint="--on HOST --keep-host")
     setting = trusted_setting(values.get("target"), screen)
     project, resumed = setting.project, None
     if trust.read_origin(project.target):
@@ -294,21 +277,16 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     with connection_to(machine, screen) as connection:
         # Two commands must not send the same project to one machine at a time.
         with locked(lock_folder / f"{machine.name}-{shipment.tree}"):
-            folder, sent = _send_job(command, values, shipment, connection, keep_until)
+            folder, sent = _send_job(command, values, shipment, connection)
         screen.say(f"on {machine.name}: job {folder.id}")
         return follow(folder, sent, screen, connection)
 
 
 def _send_job(
-    command: Command,
-    values: Mapping[str, Any],
-    shipment: "_Shipment",
-    connection: Connection,
-    keep_until: float | None,
+    command: Command, values: Mapping[str, Any], shipment: "_Shipment", connection: Connection
 ) -> tuple[JobFolder, SentJob]:
     """Send the project and its sessions, and start the command there as a job. Returns the job, and where it was
-    sent. Raises UsageError without disk space, LockHeld while a job of this project runs. `keep_until`: seconds
-    since 1970."""
+    sent. Raises UsageError without disk space, LockHeld while a job of this project runs."""
     home, free_kb = connection.check_ready(shipment.tree)
     needed_kb = (shipment.size_bytes >> 10) + SPARE_KB
     if free_kb < needed_kb:
@@ -320,7 +298,7 @@ def _send_job(
     past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
     retry_unreachable(lambda: connection.send_tree(f"{shipment.tree}.past", project.sessions, past_files))
     retry_unreachable(lambda: connection.send_tree(shipment.tree, root, shipment.file_names, git_config))
-    options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
+    options = {name: value for name, value in values.items() if name not in ("on", "keep_host")}
     title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
     project_there = f"{home}/{ssh.LOOP_FOLDER}/trees/{shipment.tree}"
     if shipment.target is not None:
@@ -347,7 +325,7 @@ def _send_job(
         past=tuple(name for name in past if name != resumed_id),
         # After the last command that needs the machine, it may be stopped.
         last=command.words != CHECK_COMMAND and not options.get("dry_run"),
-        keep_until=keep_until,
+        keep_host=bool(values.get("keep_host")),
     )
     trusted = () if shipment.target is None else (trust.definition_hash(project),)
     if shipment.resumed:

@@ -758,8 +758,8 @@ class SentJob(Model):
     """Sessions from here that were sent for reference and are not fetched again."""
     last: bool = True
     """False if more jobs of the same command follow, as after `kernels check`."""
-    keep_until: float | None = None
-    """Time until which the machine is needed, in seconds since 1970; None: not stated."""
+    keep_host: bool = False
+    """True: the machine goes on running after the job."""
 
     def make_local(self, text: str, job: str) -> str:
         """A line that a job printed there, with local paths in place of remote ones. `job`: id of the job."""

@@ -274,22 +274,18 @@ def current_restart_s(finished: Sequence[Finished]) -> float | None:
 
 
 def weigh_leaving(
-    usd_per_hour: float, stop: StopCost | None, gap_hours: float | None, needed_until: tuple[str, float] | None
+    usd_per_hour: float, stop: StopCost | None, gap_hours: float | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
     """Keep or stop a machine when a session ends; and a line for each option's cost. `gap_hours`: usual time to
-    the next session. `needed_until`: until when the user needs it (words, hours): then it is kept. If gap or
-    restart (`stop`) is unknown: stop, as only that has a known cost."""
+    the next session. If gap or restart (`stop`) is unknown: stop, as only that has a known cost."""
     unknown = "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {f'{say.usd(stop.usd)} for {stop.source}' if stop else unknown}"]
     decision: Literal["keep", "stop"] = "stop"
-    until, hours = "until the next session, as gaps were so far", gap_hours
-    if needed_until:
-        until_text, hours = needed_until
-        decision, until = "keep", f"until {until_text}, as planned"
-    if hours is not None:
-        lines.append(f"B keep it {until} ({say.hours(hours)}): {say.usd(hours * usd_per_hour)}")
-        if stop and not needed_until:
-            decision = decide_keep_or_stop(hours, usd_per_hour, stop).decision
+    if gap_hours is not None:
+        until = f"until the next session, as gaps were so far ({say.hours(gap_hours)})"
+        lines.append(f"B keep it {until}: {say.usd(gap_hours * usd_per_hour)}")
+        if stop:
+            decision = decide_keep_or_stop(gap_hours, usd_per_hour, stop).decision
     if stop:
         hours_kept = say.hours(stop.usd / usd_per_hour)
         lines.append(f"C keep it for {hours_kept}, then stop it: at most {say.usd(2 * stop.usd)}")

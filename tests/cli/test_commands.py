@@ -20,7 +20,7 @@ from loop.session import recorded
 from tests.projects import loop, make_project
 from tests.store.folders import make_session
 
-ELSEWHERE = {"on", "keep_until"}  # What `Command.call` itself makes use of.
+ELSEWHERE = {"on", "keep_host"}  # What `Command.call` itself makes use of.
 
 
 def wanted(command: Command) -> dict[str, Parameter]:

@@ -1,7 +1,6 @@
 """Jobs on another machine: what a person types and reads, costs, and what becomes of it after."""
 
 import io
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -165,25 +164,25 @@ def make_host(folder: Path) -> Host:
     return Host(name="l4", ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped")
 
 
-def stopped(folder: Path, job: JobFolder, keep_until: float | None = None, *queued: str) -> bool:
+def stopped(folder: Path, job: JobFolder, *queued: str, keep_host: bool = False) -> bool:
     """Whether the machine is stopped once this job is back."""
     there = Idle(make_host(folder))
     there.queued = queued
-    sent = make_sent(folder).model_copy(update={"keep_until": keep_until})
+    sent = make_sent(folder).model_copy(update={"keep_host": keep_host})
     keep_or_stop_machine(job, sent, cast(Connection, there), [], Screen(is_quiet=True))
     return (folder / "stopped").exists()
 
 
-@pytest.mark.parametrize(("seconds", "is_stopped"), [(3600, False), (-1, True)])
-def test_a_machine_is_kept_until_the_planned_time(tmp_path: Path, seconds: float, is_stopped: bool) -> None:
-    """No longer: a plan that has passed says nothing of the hours to come."""
-    assert is_stopped == stopped(tmp_path, make(tmp_path, "a"), time.time() + seconds)
+@pytest.mark.parametrize("keep_host", [False, True])
+def test_a_machine_that_is_to_go_on_running_does(tmp_path: Path, keep_host: bool) -> None:
+    """Otherwise it is stopped, where nothing is known of gaps and restarts."""
+    assert keep_host != stopped(tmp_path, make(tmp_path, "a"), keep_host=keep_host)
 
 
 def test_a_machine_is_kept_for_jobs_that_begin_or_are_being_sent(tmp_path: Path) -> None:
     """Not for one that is lost: nothing will ever come of it."""
     last, other = make(tmp_path, "last"), make(tmp_path, "other")
-    assert not stopped(tmp_path, last, None, "other")
+    assert not stopped(tmp_path, last, "other")
     with locked(other.path / LOCK):
         assert not stopped(tmp_path, last)
     assert stopped(tmp_path, last)

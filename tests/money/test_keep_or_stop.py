@@ -95,14 +95,14 @@ def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
 
 def test_a_machine_is_kept_while_a_stop_costs_more_than_the_usual_gap() -> None:
     """Where nobody knows the gap or the cost of a restart it is stopped."""
-    decision, lines = keeping.weigh_leaving(0.7, given(1.2), 0.5, None)
+    decision, lines = keeping.weigh_leaving(0.7, given(1.2), 0.5)
     assert "keep" == decision
     assert "B keep it until the next session, as gaps were so far (30 min): $0.35" == lines[1]
     assert "C keep it for 1.7 h, then stop it: at most $2.40" == lines[2]
-    assert "stop" == keeping.weigh_leaving(0.7, given(1.2), 5.0, None)[0]
+    assert "stop" == keeping.weigh_leaving(0.7, given(1.2), 5.0)[0]
     for stop, gap in ((None, None), (given(0.8), None), (None, 0.1)):
-        assert "stop" == keeping.weigh_leaving(0.7, stop, gap, None)[0]
-    assert "unknown" in keeping.weigh_leaving(0.7, None, None, None)[1][0]
+        assert "stop" == keeping.weigh_leaving(0.7, stop, gap)[0]
+    assert "unknown" in keeping.weigh_leaving(0.7, None, None)[1][0]
 
 
 @pytest.fixture(scope="module")
