@@ -45,20 +45,19 @@ def split_cores(count: int) -> list[list[int]]:
 
 
 class LocalSlot(Slot):
-    """A GPU or the processor of this machine. `cores`: numbers its jobs may use; empty: all. `locks`: folder of
-    the GPUs' locks; None: one for all executors of this user."""
+    """A GPU or the processor of this machine. `cores`: numbers its jobs may use; empty: all."""
 
-    def __init__(self, where: Where, cores: Sequence[int] = (), locks: Path | None = None) -> None:
+    def __init__(self, where: Where, cores: Sequence[int] = ()) -> None:
         self.where, self.cores = where, cores
         self.uuid, self.gpu = where.uuid, where.device != "cpu"
-        self.locks = locks or jobs_folder() / ".slots"
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run a job. Holds a lock on the GPU, because two executors may share the machine."""
+        """Run a job. Holds a lock on the GPU, because two executors of this user may share the machine."""
         if self.cores:
             os.sched_setaffinity(0, self.cores)  # Child processes inherit it.
         with contextlib.ExitStack() as stack:
             if self.gpu:
-                self.locks.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(self.locks / self.uuid, math.inf))
+                locks = jobs_folder() / ".slots"
+                locks.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(locks / self.uuid, math.inf))
             run_job(job, {VISIBLE_VARIABLE: self.uuid} if self.gpu else {}, self.where)

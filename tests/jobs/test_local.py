@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,16 +19,16 @@ from tests.jobs.small import Make, make
 __all__ = ["make"]
 
 
-def slots(gpus: int, processors: int, locks: Path) -> list[LocalSlot]:
+def slots(gpus: int, processors: int) -> list[LocalSlot]:
     """Slots of a machine with so many GPUs."""
     places = [Where(host="h", device="L4", uuid=f"GPU-{n}") for n in range(gpus)]
-    made = [LocalSlot(place, locks=locks) for place in places]
-    return [*made, *(LocalSlot(Where(host="h", uuid="x86"), locks=locks) for _ in range(processors))]
+    made = [LocalSlot(place) for place in places]
+    return [*made, *(LocalSlot(Where(host="h", uuid="x86")) for _ in range(processors))]
 
 
-def done(jobs: list[JobFolder], gpus: int, processors: int, locks: Path) -> None:
+def done(jobs: list[JobFolder], gpus: int, processors: int) -> None:
     """All of them done by an executor with so many slots."""
-    with contextlib.closing(Executor(slots(gpus, processors, locks))) as runner:
+    with contextlib.closing(Executor(slots(gpus, processors))) as runner:
         run_to_end(executor.run_all(runner, jobs))
 
 
@@ -39,10 +38,10 @@ def overlaps(one: JobFolder, other: JobFolder) -> bool:
     return second.began < first.began + first.seconds
 
 
-def test_jobs_run_side_by_side_one_a_gpu(make: Make, tmp_path: Path) -> None:
+def test_jobs_run_side_by_side_one_a_gpu(make: Make) -> None:
     """Each sees its own GPU only, and says which one it had."""
     jobs = [make(f"nap {n}", needs_gpu=True) for n in range(4)]
-    done(jobs, 2, 0, tmp_path)
+    done(jobs, 2, 0)
     seen = [job.read_answer()["gpu"] for job in jobs]
     assert ["GPU-0", "GPU-0", "GPU-1", "GPU-1"] == sorted(seen)
     assert seen == [job.device.uuid for job in jobs]
@@ -51,10 +50,10 @@ def test_jobs_run_side_by_side_one_a_gpu(make: Make, tmp_path: Path) -> None:
         assert not overlaps(*same)
 
 
-def test_two_executors_share_a_gpu(make: Make, tmp_path: Path) -> None:
+def test_two_executors_share_a_gpu(make: Make) -> None:
     """The lock on its UUID lets one job in at a time."""
     jobs = [make(f"nap {n}", needs_gpu=True) for n in range(2)]
-    two = [Executor(slots(1, 0, tmp_path)) for _ in jobs]
+    two = [Executor(slots(1, 0)) for _ in jobs]
     for runner, job in zip(two, jobs, strict=True):
         runner.submit(job)
     while {"done"} != {job.state for job in jobs}:
@@ -64,49 +63,49 @@ def test_two_executors_share_a_gpu(make: Make, tmp_path: Path) -> None:
     assert not overlaps(*jobs)
 
 
-def test_a_job_that_has_to_be_alone_runs_alone(make: Make, tmp_path: Path) -> None:
+def test_a_job_that_has_to_be_alone_runs_alone(make: Make) -> None:
     """Others wait for it, and it for them: calls from the host nearly double in time beside others."""
     jobs = [make("nap 0"), make("nap 1", alone=True), make("nap 2"), make("nap 3")]
-    done(jobs, 0, 3, tmp_path)
+    done(jobs, 0, 3)
     assert not [one.id for one in jobs if one is not jobs[1] and overlaps(one, jobs[1])]
     assert overlaps(jobs[2], jobs[3])
 
 
-def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make, tmp_path: Path) -> None:
+def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make) -> None:
     """Then it is given up, and the others are done all the same. The next process does not begin it, either."""
     jobs = [make("die"), make("go")]
-    done(jobs, 0, 1, tmp_path)
+    done(jobs, 0, 1)
     assert ["failed", "done"] == [job.state for job in jobs]
     assert (MOST_TRIES, 1) == (jobs[0].tries, jobs[1].tries)
-    done(jobs, 0, 1, tmp_path)
+    done(jobs, 0, 1)
     assert ("failed", 125) == (jobs[0].state, jobs[0].exit_code)
 
 
 def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next_head(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is missing may be there by then: the refusals do not count as runs that failed."""
     job = make("go", programs=("no-such-compiler",))
-    done([job], 0, 1, tmp_path)
+    done([job], 0, 1)
     with pytest.raises(WorkFailed, match="no machine could do it: no no-such-compiler on "):
         job.read_answer()
     monkeypatch.setattr("loop.jobs.executor.shutil.which", str)
-    done([job], 0, 1, tmp_path)
+    done([job], 0, 1)
     assert ("done", 1) == (job.state, job.tries)
 
 
-def test_a_gpu_that_loses_job_after_job_is_set_aside(make: Make, tmp_path: Path) -> None:
+def test_a_gpu_that_loses_job_after_job_is_set_aside(make: Make) -> None:
     """The other one does the work, so that a broken GPU costs retries and no result."""
     jobs = [make(f"dies-on GPU-0 {n}", needs_gpu=True) for n in range(4)]
-    done(jobs, 2, 0, tmp_path)
+    done(jobs, 2, 0)
     assert {"done"} == {job.state for job in jobs}
     assert {"GPU-1"} == {job.device.uuid for job in jobs}
 
 
-def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None:
+def test_a_job_that_still_runs_is_waited_for(make: Make) -> None:
     """Where the next head finds it: what it made so far is not removed under it, and it is not begun twice."""
     job = make("once running")
-    first, second = (Executor(slots(0, 1, tmp_path)) for _ in range(2))
+    first, second = (Executor(slots(0, 1)) for _ in range(2))
     first.submit(job)
     while not (job.path / "out" / "sessions" / "made.txt").is_file():
         time.sleep(0.01)
@@ -121,10 +120,10 @@ def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None
     assert ("done", 2) == (job.state, job.tries)
 
 
-def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
+def test_closing_ends_what_runs(make: Make) -> None:
     """Ctrl-C leaves no process behind, and what waited is not begun."""
     jobs = [make("sleep"), make("go")]
-    runner = Executor(slots(0, 1, tmp_path))
+    runner = Executor(slots(0, 1))
     working = executor.run_all(runner, jobs)
     while "running" != jobs[0].state or not (jobs[0].path / "stdout").is_file():
         next(working)
@@ -133,9 +132,7 @@ def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
     assert ["cancelled", "cancelled"] == [job.state for job in jobs]
 
 
-def test_a_slot_outlives_what_its_jobs_run_into(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slot_outlives_what_its_jobs_run_into(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the disk is so full that not even the reason can be noted: the next job is done."""
     jobs = [make("go"), make("nap 1")]
     runs = local.run_job
@@ -150,14 +147,14 @@ def test_a_slot_outlives_what_its_jobs_run_into(
 
     monkeypatch.setattr(local, "run_job", run)
     monkeypatch.setattr(JobFolder, "refuse", full)
-    done(jobs, 0, 1, tmp_path)
+    done(jobs, 0, 1)
     assert [None, 0] == [job.exit_code for job in jobs]
 
 
 @pytest.mark.slow
-def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> None:
+def test_what_is_timed_stays_within_one_group(make: Make) -> None:
     """Of the group that is named; what another did is done again, and refused where there is no other device."""
-    two = slots(2, 0, tmp_path)
+    two = slots(2, 0)
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
     with contextlib.closing(Executor(two)) as runner:
@@ -173,7 +170,7 @@ def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> Non
 
 
 def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its answer would be that a variant does not build, which is a wrong one; it gets no further job."""
     there = {"GPU-0": [], "GPU-1": ["nvcc"]}
@@ -183,7 +180,7 @@ def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
 
     monkeypatch.setattr("loop.jobs.executor.shutil.which", which)
     jobs = [make(f"nap {number}", needs_gpu=True, programs=("nvcc",)) for number in range(4)]
-    with contextlib.closing(Executor(slots(2, 0, tmp_path))) as runner:  # Each is a machine of its own.
+    with contextlib.closing(Executor(slots(2, 0))) as runner:  # Each is a machine of its own.
         run_to_end(executor.run_all(runner, jobs))
     assert {("GPU-1", "done")} == {(job.device.uuid, job.state) for job in jobs if job.device}
     assert "is begun again: no nvcc on " in capsys.readouterr().err
