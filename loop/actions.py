@@ -15,7 +15,7 @@ from loop.profile import launch_limits, promises, resource_actions
 from loop.proving import actions as proving
 from loop.steps import actions as session
 from loop.steps.context import Action
-from loop.timing import against_baseline, against_known_good, theirs
+from loop.timing import against_baseline, against_known_good
 
 ACTIONS: dict[str, Action] = {
     "environment.torch": Action(environment.torch),
@@ -34,7 +34,6 @@ ACTIONS: dict[str, Action] = {
     "kernel.properties": Action(properties.properties),
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),
-    "kernel.theirs": Action(theirs.theirs, theirs.evaluator_section),
     "kernel.check": Action(comparisons.check),
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),

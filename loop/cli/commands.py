@@ -213,7 +213,7 @@ def agents_install(
     "loop run session quick --variant cpu",
     "loop run session --resume last",
     "loop run session --budget-minutes 10 --max-usd 2",
-    "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
+    "loop run session --target 23_Softmax.py --variant mine.py",
     "loop run session optimize --variant cpu",
     work="cli.requests:start_session",
     mcp="starts",
@@ -225,7 +225,6 @@ def run_session(
     target: Target = None,
     budget_minutes: Annotated[float | None, "Stop in time to report; counts all runs."] = None,
     ai_usd: Annotated[float | None, "What AI cost in dollars, where nothing measures it."] = None,
-    evaluator: Evaluator = None,
     resume: Resume = None,
     decline: Annotated[bool, "With --resume: make no further change; end the session."] = False,
     hypothesis: Hypothesis = "",
@@ -233,8 +232,7 @@ def run_session(
     """Run a session: build, verify, measure, report.
 
     To let a program change a kernel, use `loop optimize`. LOOP_WATCH_PREEMPTION says which cloud may take
-    the machine away (auto, gcp, aws, azure, off). LOOP_ATTENDED=1 charges your time. LOOP_EVALUATOR_PYTHON
-    is the interpreter of --evaluator.
+    the machine away (auto, gcp, aws, azure, off). LOOP_ATTENDED=1 charges your time.
     """
 
 

@@ -10,7 +10,6 @@ from pydantic import PrivateAttr, ValidationError
 from loop.agents.proposing import check_stated_usd
 from loop.base.errors import UsageError
 from loop.cli.command import make_request
-from loop.formats.table import find_origin
 from loop.jobs import executor as executors
 from loop.learning.prediction import PlanForecast
 from loop.library import trust
@@ -23,7 +22,6 @@ from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session
 from loop.steps.setting import read_setting
 from loop.store import sessions
-from loop.timing.theirs import EvaluatorTerms
 
 SessionAnswer = ExportedSession | PlanForecast
 """What `loop run session --json` prints; the second with `--dry-run`."""
@@ -38,7 +36,6 @@ def start_session(
     budget_minutes: float | None = None,
     max_usd: float | None = None,
     ai_usd: float | None = None,
-    evaluator: Path | None = None,
     executor: str = "",
     width: int = 1,
     resume: str | None = None,
@@ -53,7 +50,6 @@ def start_session(
         limits=SessionLimits(budget_minutes, max_usd),
         stated_ai_usd=check_stated_usd(ai_usd),
         attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
-        evaluator=evaluator_terms(evaluator, target),
         campaign=make_campaign(usd=max_usd, executor=executor, width=width),
     )
     if request.decline and resume is None:
@@ -76,21 +72,6 @@ def start_campaign(
         campaign=make_campaign(**limits, proposer=proposer),
     )
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
-
-
-def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
-    """Checkout (--evaluator) and interpreter (LOOP_EVALUATOR_PYTHON) of the evaluator of a task's format; None
-    if not named. Raises UsageError for loop's own targets, which have no other evaluator."""
-    python = os.environ.get("LOOP_EVALUATOR_PYTHON")
-    is_task = target is not None and find_origin(target) is not None
-    if evaluator is None:
-        return EvaluatorTerms(evaluator_python=python) if python and is_task else None
-    if not is_task:
-        raise UsageError("--evaluator: the target is no task of another format", hint="loop targets inspect PATH")
-    if not evaluator.is_dir():
-        hint = "--evaluator is a checkout of the format's evaluator"
-        raise UsageError(f"{evaluator}: no such folder", hint=hint)
-    return EvaluatorTerms(evaluator=str(evaluator.absolute()), evaluator_python=python)
 
 
 def make_campaign(**fields: Any) -> Campaign:

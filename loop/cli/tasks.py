@@ -7,7 +7,8 @@ evaluator cannot run here, loop applies the rule that the format states, and the
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +16,22 @@ from typing import Any, Literal
 from loop.base.documents import content_hash, did_you_mean
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
-from loop.base.processes import run_to_end
+from loop.base.processes import Tick, run_to_end
+from loop.base.stats import speedup_text
 from loop.cli.bench import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.model import ForeignTask, find_hindrances
-from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, explain_disagreement, spread_evenly
+from loop.formats.theirs import (
+    LIMIT_S,
+    NO_GPU,
+    VERDICTS,
+    ForeignAnswer,
+    Verdict,
+    explain_disagreement,
+    run_evaluator,
+    spread_evenly,
+    verdicts_agree,
+)
 from loop.library import trust
 from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
@@ -32,7 +44,6 @@ from loop.model.workloads import expand_sets, format_entry, make_entry
 from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
-from loop.timing import theirs as evaluating
 from loop.workers.program import run_untimed
 
 ROUNDS = 6
@@ -64,20 +75,64 @@ class TaskRequest:
     controls: Sequence[str] = ()
 
     @property
-    def terms(self) -> evaluating.EvaluatorTerms:
-        """The format's evaluator: its checkout, interpreter and time limit."""
-        return evaluating.EvaluatorTerms(
-            evaluator=str(self.evaluator) if self.evaluator else None,
-            evaluator_python=self.evaluator_python,
-            limit_s=self.limit_minutes * 60,
-        )
+    def limit_s(self) -> float:
+        """Seconds that the format's evaluator may take for one answer."""
+        return self.limit_minutes * 60
+
+    def ask_evaluator(
+        self, task: ForeignTask, answer: Path, cases: int | None = None
+    ) -> Generator[Tick, None, Verdict]:
+        """The verdict of the format's evaluator on an answer; `not available` without the GPU or checkout that it
+        needs. `cases`: most cases to judge, in FlashInfer Trace; None: all. Raises UsageError if the checkout does
+        not exist."""
+        checkout = self.evaluator.absolute() if self.evaluator else None
+        python, has_gpu = self.evaluator_python or sys.executable, bool(detect_gpus().usable)
+        answer = answer.absolute()
+        return run_evaluator(ForeignAnswer(task, answer, checkout, python, has_gpu, self.limit_s, cases))
 
 
-class JudgedAnswer(evaluating.VerdictPair):
+class JudgedAnswer(Model):
     """Both verdicts on one answer."""
 
+    answer: str
+    """Name of the variant."""
+    ours: str
+    """`right`, `wrong` or `not judged`."""
+    ours_why: str = ""
+    """Why the answer is not right, or has no speed."""
+    ratio: float | None = None
+    """Reference time / answer time, both timed by us: the lowest of all workloads."""
+    theirs: Verdict
+    """The evaluator's verdict."""
+    causes: tuple[str, ...] = ()
+    """Possible causes of a disagreement."""
     agree: bool | None
     """Whether both verdicts are equal; None if one judge gave none."""
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Both verdicts with their ratios, as a row of the table."""
+        ratio = f", {speedup_text(self.ratio)}" if self.ratio is not None else ""
+        speedup = f", {speedup_text(self.theirs.speedup)}" if self.theirs.speedup is not None else ""
+        agree = {True: "yes", False: "no", None: ""}[self.agree]
+        return self.answer, self.ours + ratio, self.theirs.status + speedup, agree
+
+
+def judge_answer(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> JudgedAnswer:
+    """Our verdict on answer `name`, from finished steps, and the evaluator's (`verdict`). No ratio if ours has a
+    complaint (`why`)."""
+    outputs = outputs_of(finished, MeasureOutput)
+    ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
+    our_verdict = gate_verdict_on(name, finished)
+    return JudgedAnswer(
+        answer=name,
+        ours=our_verdict.verdict,
+        ours_why=our_verdict.why,
+        ratio=min(ratios, default=None) if not our_verdict.why else None,
+        theirs=verdict,
+        causes=tuple(explain_disagreement(task, our_verdict, verdict)),
+        agree=verdicts_agree(our_verdict.verdict, verdict),
+    )
 
 
 class TwoVerdicts(Printed):
@@ -91,11 +146,24 @@ class TwoVerdicts(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a row per answer, what was not exercised, and the reasons of both judges."""
-        screen.table(evaluating.HEADS, map(evaluating.verdict_row, self.verdicts))
+        screen.table(("answer", "ours", "theirs", "agree"), [verdict.row for verdict in self.verdicts])
         for text in self.not_exercised:
             screen.data(f"not exercised: {text}")
-        for text in evaluating.reason_lines(self.verdicts):
+        for text in self.reason_lines:
             screen.prose(text)
+
+    @property
+    def reason_lines(self) -> Iterator[str]:
+        """The reason for each verdict, and possible causes of disagreement."""
+        answers_by_reason: dict[tuple[str, str], list[str]] = {}
+        for verdict in self.verdicts:
+            for side, why in (("ours", verdict.ours_why), ("theirs", verdict.theirs.why)):
+                if why:
+                    answers_by_reason.setdefault((side, why), []).append(verdict.answer)
+        for (side, why), names in answers_by_reason.items():
+            yield f"{'all' if len(names) == len(self.verdicts) > 1 else ', '.join(names)}: {side}: {why}"
+        for verdict in self.verdicts:
+            yield from (f"{verdict.answer}: may be behind it: {cause}" for cause in verdict.causes)
 
 
 def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
@@ -110,9 +178,8 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        evaluator_verdict = run_to_end(evaluating.ask_evaluator(task, Path(answer), request.terms))
-        verdicts = evaluating.pair_verdicts(task, name, finished, evaluator_verdict)
-        judged.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
+        evaluator_verdict = run_to_end(request.ask_evaluator(task, Path(answer)))
+        judged.append(judge_answer(task, name, finished, evaluator_verdict))
     missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
     verdicts_on = tuple(judged)
     return TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts_on, not_exercised=missing), code
@@ -331,11 +398,10 @@ class Audit:
             return {}, NO_GPU
         if evaluator.package and self.request.evaluator is None:
             return {}, "no --evaluator DIR"
-        terms = self.request.terms.model_copy(update={"cases": MOST_CASES})
         verdicts: dict[str, Verdict] = {}
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-            verdict = run_to_end(evaluating.ask_evaluator(task, path, terms))
+            verdict = run_to_end(self.request.ask_evaluator(task, path, MOST_CASES))
             if number == 1 and verdict.status != "right":  # The first answer is an honest one.
                 return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"
             verdicts[name] = verdict
@@ -379,10 +445,10 @@ class Audit:
             "strict": task.format == flashinfer.SOL,
             "finite": task.format in (flashinfer.SOL, flashinfer.TRACE),
             "nan": task.format == gpumode.NAME,
-            "limit_s": self.request.terms.limit_s,
+            "limit_s": self.request.limit_s,
             "answers": functions,
         }
-        limit_s, program = self.request.terms.limit_s * max(len(names), 1), "loop.workers.stated"
+        limit_s, program = self.request.limit_s * max(len(names), 1), "loop.workers.stated"
         try:
             text = run_untimed(program, json.dumps(terms), limit_s=limit_s, device=self.device)
         except WorkFailed as error:

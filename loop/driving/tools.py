@@ -162,7 +162,7 @@ HIDDEN = frozenset(
         # For a proposer that is a program, or for whoever pays.
         *("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"),
         # What names a program, opens the environment to one, or spends money.
-        *("command", "probe", "probe_limit_s", "env", "evaluator", "on", "keep_host", "executor"),
+        *("command", "probe", "probe_limit_s", "env", "on", "keep_host", "executor"),
     )
 )
 """Parameters that no tool has: only a person may set them."""

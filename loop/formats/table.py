@@ -118,15 +118,6 @@ def write_as_target(
     return folder, tuple(names)
 
 
-def find_origin(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
-    """The foreign task of a target, and its answers (name to path); None for other targets."""
-    manifest = origin.read_origin(folder)
-    if manifest is None:
-        return None
-    answers = {name: Path(path) for name, path in manifest.answers.items()}
-    return load_task(Path(manifest.task), manifest.format), answers
-
-
 def refuse_unrunnable(task: ForeignTask) -> None:
     """Raise UsageError, with all reasons, if `loop` cannot run a task here, not even on the CPU."""
     obstacles = find_hindrances(task, len(detect_gpus().usable))

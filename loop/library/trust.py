@@ -202,16 +202,12 @@ def what_runs(project: Project) -> Iterator[str]:
 
 
 def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:
-    """One line per shell command and per evaluator of another format in the steps of these patterns."""
+    """One line per shell command in the steps of these patterns."""
     for pattern in patterns:
         for step in pattern.steps:
-            arguments, prefix = step.arguments, f"pattern {pattern.name}, step {step.id}"
-            if (command := arguments.get("run")) is not None:
-                settings = (f"{key}={value} " for key, value in arguments.get("environment", {}).items())
-                yield f"{prefix}: {''.join(settings)}{command}"
-            for name in ("evaluator", "evaluator_python"):
-                if arguments.get(name) is not None:
-                    yield f"{prefix}: {name} {arguments[name]}"
+            if (command := step.arguments.get("run")) is not None:
+                settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
+                yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
 
 
 def _variant_lines(variant: Variant) -> Iterator[str]:

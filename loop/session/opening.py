@@ -27,7 +27,6 @@ from loop.repository.reading import read_revision
 from loop.session.drive import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
-from loop.timing import theirs
 
 SESSION_NAMES = {
     f"session.{name}"
@@ -145,8 +144,6 @@ class SessionRequest:
     """Whether to end a session that waits for a code change, without that change."""
     again: bool = False
     """Whether to try a change again that lost in an earlier session."""
-    evaluator: theirs.EvaluatorTerms | None = None
-    """The evaluator of another task format that judges at the end, too; None: only loop judges."""
     dry_run: bool = False
     json: bool = False
     events: bool = False
@@ -168,15 +165,8 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
         plan_file = definitions.ParsedFile(plan, Document(plan.name), pattern.path)
     else:
         plan_file = definitions.choose(setting.plans, request.plan or "baseline", "plan")
-    plan_file, patterns = fit_plan_to_target(plan_file, setting), dict(setting.patterns)
-    if request.evaluator is not None:  # Its judgement becomes the last pattern of the plan.
-        evaluator_pattern = theirs.evaluator_pattern(request.evaluator)
-        patterns[evaluator_pattern.name] = definitions.ParsedFile(
-            evaluator_pattern, Document(evaluator_pattern.name), plan_file.path
-        )
-        names = (*plan_file.value.patterns, evaluator_pattern.name)
-        plan_file = replace(plan_file, value=plan_file.value.model_copy(update={"patterns": names}))
-    return resolve_plan(plan_file, patterns, setting.plans, setting.target.variants)
+    plan_file = fit_plan_to_target(plan_file, setting)
+    return resolve_plan(plan_file, setting.patterns, setting.plans, setting.target.variants)
 
 
 def fit_plan_to_target(plan_file: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:

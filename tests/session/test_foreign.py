@@ -76,15 +76,11 @@ NAMED = [planned.pattern for planned in head_with().plan.patterns]
     [
         ({"campaign": {"proposer": "touch x", "env": ["TOKEN"]}}, "proposer: touch x, which sees TOKEN"),
         ({"campaign": {"proposer": "claude"}}, "proposer: claude"),
-        (
-            {"step": {"action": "kernel.theirs", "with": {"evaluator_python": "./x"}}},
-            "pattern try, step s3: evaluator_python ./x",
-        ),
         ({"step": {"with": {"run": "make", "environment": {"CC": "x"}}}}, "pattern try, step s3: CC=x make"),
     ],
 )
 def test_every_program_of_a_session_is_the_users_own(changed: Any, said: str, tmp_path: Path) -> None:
-    """Proposers, evaluators and commands: refused until this session is begun or allowed here, then known."""
+    """Proposers and commands: refused until this session is begun or allowed here, then known."""
     head = head_with(**changed)
     assert (said,) == trust.untrusted_commands(tmp_path, head, NAMED)
     trust.grant_session(tmp_path, head)
