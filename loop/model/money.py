@@ -157,14 +157,6 @@ class Unmeasured(Model):
     reason: str
 
 
-class Gains(Model):
-    """Gains of a session, to compute the cost per gain."""
-
-    accepted: int = 0
-    accepted_us: float | None = None
-    """Microseconds saved per call (mean over timed workloads), summed over accepted changes. None: not timed."""
-
-
 class Bill(Model):
     """Costs and measured savings of a session."""
 
@@ -176,5 +168,4 @@ class Bill(Model):
     roi: float | None = None
     """(savings - charges) / charges; None if nothing was charged or no saving was measured."""
     ai: AiUse | None = None
-    gains: Gains = Gains()
     notes: tuple[str, ...] = ()

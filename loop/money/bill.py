@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loop.gate.model import BuildOutput
 from loop.machine.gpus import is_same_gpu_model
 from loop.model.dtypes import Device
-from loop.model.money import AiUse, Basis, Bill, Charge, Gains, Rate, RateCard, Saving, Unmeasured
+from loop.model.money import AiUse, Basis, Bill, Charge, Rate, RateCard, Saving, Unmeasured
 from loop.model.output import read_output
 from loop.model.record import Finished, HostUse, SessionHead
 
@@ -69,12 +69,7 @@ def _hourly_charge(rate: Rate, seconds: float) -> Charge:
 
 
 def make_bill(
-    use: SessionUse,
-    card: RateCard,
-    finished: Sequence[Finished] = (),
-    *,
-    gains: Gains | None = None,
-    today: datetime.date | None = None,
+    use: SessionUse, card: RateCard, finished: Sequence[Finished] = (), *, today: datetime.date | None = None
 ) -> Bill:
     """Cost and savings of a session. `finished`: steps whose cached builds count. `today`: to check prices'
     age."""
@@ -92,7 +87,6 @@ def make_bill(
         saved_usd=saved_usd,
         roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
         ai=use.ai,
-        gains=gains or Gains(),
         notes=tuple(outdated_prices(charges, card, today)) if today is not None else (),
     )
 

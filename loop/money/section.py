@@ -37,19 +37,13 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
 
 
 def _remarks(bill: Bill) -> Iterator[str]:
-    """Resources without a figure and why, then notes, then the gain of kept changes."""
+    """Resources without a figure and why, then notes."""
     for missing in bill.unmeasured:
         is_in_use = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
         reason = missing.reason if is_in_use else f"not measured ({missing.reason})"
         yield f"{say.RESOURCE_NAMES[missing.resource]}: {reason}"
     yield from bill.notes
     yield from bill.ai.notes if bill.ai else ()
-    changes, saved_us = say.count(bill.gains.accepted, "kept change"), bill.gains.accepted_us
-    if bill.gains.accepted and (saved_us is None or saved_us <= 0):
-        yield f"{changes}; what a call gained by it was not timed"
-    elif saved_us:
-        price = f", {say.usd(bill.usd / saved_us)} for each microsecond of them" if bill.usd else ""
-        yield f"{changes}: {say.latency(saved_us)} less a call{price}"
 
 
 def decision_lines(finished: Sequence[Finished]) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 import functools
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, TypeVar
 
 from loop.base.documents import write_atomic
@@ -16,11 +15,9 @@ from loop.gate import kernel
 from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.trust import read_origin
-from loop.model.change import DecisionOutput, JudgedOutput, TriedChange, as_target_step
+from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.measurement import Verdict
-from loop.model.money import Gains
-from loop.model.output import Output, outputs_by_run
-from loop.model.record import Finished, latest_attempts
+from loop.model.output import Output
 from loop.optimize import comparisons
 from loop.optimize.briefing import GainTerms, sum_spending
 from loop.optimize.session_changes import ChangeAtHand, SessionChanges, change_at_hand, edited_context, workshop_of
@@ -107,26 +104,6 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
         return Result(output, idle=True)
     terms = profile.ProfileTerms.model_validate(step.arguments)
     return (yield from on_edited_target(profile.profile)(context, terms))
-
-
-def sum_gains(finished: Iterable[Finished]) -> Gains:
-    """The kept changes, and the microseconds a call that they save (None if not timed): for each, the mean over
-    workloads of the incumbent's time less its own. Changes build on each other, so their savings add up."""
-    records = latest_attempts(finished)
-    compared = [as_target_step(record) for record in records if record.action == "change.compare"]
-    comparisons = dict(outputs_by_run(compared, CompareOutput))
-    accepted, saved_us = 0, []
-    for run, decision in outputs_by_run(records, DecisionOutput):
-        change = decision.tried
-        if not decision.kept or change is None:
-            continue
-        accepted += 1
-        differences = []
-        for timing in comparisons[run].measurements if run in comparisons else ():
-            if (timing.variant, timing.against) == (change.variant, "known_good"):
-                differences.append(timing.reference_us - timing.candidate_us)
-        saved_us += [fmean(differences)] if differences else []
-    return Gains(accepted=accepted, accepted_us=sum(saved_us) if saved_us else None)
 
 
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:

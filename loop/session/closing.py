@@ -22,7 +22,6 @@ from loop.model.output import Output, outputs_of, read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import NO_AI_COST, SessionUse, make_bill
-from loop.optimize.candidate import sum_gains
 from loop.optimize.edits import brief_path
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
@@ -80,7 +79,7 @@ def make_record(
         seconds=duration_s,
         own_seconds=between_s,
         verdicts=verdicts,
-        bill=make_bill(used, card, saving_steps, gains=sum_gains(finished), today=today),
+        bill=make_bill(used, card, saving_steps, today=today),
         grade=letter,
         grade_reason=grade_reason,
         objective=objective,
