@@ -2,5 +2,5 @@
 
 Begin with `catalog.build_site`: it collects the contents, writes all pages to a temporary folder, then
 renames that. `pages` yields each page with its path; names become safe file names, and text of any
-origin is cleaned. A stored report is shown with its figures as images.
+origin is cleaned. Reports stay with their sessions: a page names the command that prints its session's.
 """

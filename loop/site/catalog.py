@@ -1,6 +1,5 @@
 """`loop catalog build`: makes the pages of the catalogue and writes them into a folder."""
 
-import base64
 import datetime
 import json
 import os
@@ -9,9 +8,8 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +28,11 @@ from loop.model.index import SessionRow
 from loop.model.plan import Pattern, Plan
 from loop.model.target import CAbiVariant, Target
 from loop.report import format as say
-from loop.report.figures.svg import Figure
-from loop.report.html import render_inline, render_page
 from loop.report.markdown import plain_text
 from loop.report.screen import Screen, colour_class, style_sheet
 from loop.report.templates import make_environment
 from loop.steps.setting import Setting, read_setting
 from loop.store import index
-from loop.store.sessions import REPORT
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
@@ -77,8 +72,6 @@ class Contents:
     rows: tuple[SessionRow, ...]
     """All sessions that can be read, oldest first."""
     damaged: tuple[index.IndexEntry, ...] = ()
-    reports: Mapping[str, Path] = field(default_factory=dict)
-    """Session id to the path of its report in Markdown."""
     version: str = ""
     date: str = ""
 
@@ -95,47 +88,6 @@ class Contents:
 def status_of(row: SessionRow) -> str:
     """The status of a session in one word; `recorded`: imported from elsewhere, `open`: without an end yet."""
     return "recorded" if row.recorded else row.status or "open"
-
-
-LONGEST_REPORT = 2**20  # Most characters of a report that are read.
-_FIGURE = re.compile(r"^!\[(.*)\]\((figures/[A-Za-z][\w-]{0,60}\.svg)\)$", re.MULTILINE)
-_LINK = re.compile(r'<a href="(?!#)[^"]*">(.*?)</a>', re.DOTALL)
-
-
-@dataclass(frozen=True)
-class StoredFigure(Figure):
-    """A stored figure, shown by an <img>, so that nothing in the file can run or load anything."""
-
-    data: bytes = b""
-    """The SVG file's bytes; empty if there is no file."""
-
-    @property
-    def html(self) -> str:
-        """HTML of the picture; without a file, its description."""
-        if not self.data:
-            return f"<p>Figure: {self.description}</p>"
-        source = f"data:image/svg+xml;base64,{base64.b64encode(self.data).decode()}"
-        return f'<img src="{source}" alt="{escape(self.title)}">'
-
-
-def report_page(templates: Path, report: Path, status: str) -> str:
-    """HTML page of a report stored as Markdown: its figures become images, links out of it become text, and a link
-    back is added. `templates`: the folder of report.html.j2. `report`: a path without links. `status`: of the
-    session. Raises OSError if the report cannot be read."""
-    text = clean_text(report.read_text(encoding="utf-8", errors="replace"), LONGEST_REPORT)
-    # The first description of a figure counts, so it comes last into the dict.
-    description_by_path = {path: description for description, path in reversed(_FIGURE.findall(text))}
-    figures: list[Figure] = []  # Sized by its file; a missing one becomes its description.
-    for path, description in description_by_path.items():
-        file = report.parent / path
-        data = file.read_bytes() if file.is_file() else b""
-        figures.append(StoredFigure(file.stem, description, render_inline(description), 1, "", data))
-    html = render_page(templates, text, figures, status)
-    session = report.parent.name
-    back_link = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
-    html = html.replace("; base-uri", "; img-src data:; base-uri", 1)  # Its policy has to allow the figures.
-    html = _LINK.sub(r"\1", html)  # Links out of the report may lead anywhere: only their text stays.
-    return html.replace("<header>", f"<header>\n{back_link}", 1)
 
 
 NEWEST = 12  # Most sessions on the first page, newest first.
@@ -161,9 +113,6 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     env = site_environment(templates)
     yield "style.css", style_sheet() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
-    for name, report in contents.reports.items():
-        status = status_of(contents.by_id[name])
-        yield f"sessions/{stem(name)}.report.html", report_page(templates.parent, report, status)
     for path, template, values in _template_values(contents):
         folder, _, file = path.rpartition("/")
         place = {"top": "../" if folder else "", "section": folder, "here": file == "index.html"}
@@ -202,13 +151,8 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
         yield page_path("kernels", name), "kernel", {**values, "points": shown["rows"], "more": shown["more"]}
     ids = [None, *(row.id for row in contents.rows), None]  # The first and the last have one neighbour.
     for number, row in enumerate(contents.rows):
-        report, figure = contents.reports.get(row.id), ""
-        if report and (file := report.parent / "figures/ratios.svg").is_file():
-            title = "Ratio by workload, as the report has it"
-            # An <img> with the file as its data, and of the file's size.
-            figure = StoredFigure("ratios", title, "", 1, "", file.read_bytes()).html
         neighbours = {"older": ids[number], "newer": ids[number + 2]}
-        yield page_path("sessions", row.id), "session", {"row": row, **neighbours, "figure": Markup(figure)}
+        yield page_path("sessions", row.id), "session", {"row": row, **neighbours}
 
 
 def _shown_rows(rows: Sequence[Any]) -> dict[str, Any]:
@@ -355,15 +299,10 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
 
 
 def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
-    """The contents of a project's catalogue, at the time `now`. Left out are stored reports behind links, and
-    those of sessions whose id is unsafe as a file name."""
-    root = setting.project.sessions
-    entries = index.entries(root)
+    """The contents of a project's catalogue, at the time `now`."""
+    entries = index.entries(setting.project.sessions)
     rows = [entry.row for entry in entries if entry.row is not None]
     patterns = {name: read.value for name, read in setting.patterns.items()}
-    real_root = Path(os.path.realpath(root))
-    reports = {row.id: real_root / row.id / REPORT for row in rows if stem(row.id) == row.id}
-    reports = {name: p for name, p in reports.items() if p.is_file() and Path(os.path.realpath(p)) == p}
     return Contents(
         target=setting.target,
         patterns=patterns,
@@ -371,7 +310,6 @@ def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
         plans={name: plan.value for name, plan in setting.plans.items()},
         rows=tuple(rows),
         damaged=tuple(entry for entry in entries if entry.problem),
-        reports=reports,
         version=__version__,
         date=say.day(now),
     )
