@@ -173,11 +173,11 @@ def make_no_speed(workload: str = "w", word: str = "incorrect", **fields: Any) -
 def make_build(**fields: Any) -> Build:
     """A build that was just compiled."""
     base = {"variant": "cpu", "build_id": "abcdef0123456789", "library": "cpu.so", "seconds": 4.2}
-    return Build.model_validate({**base, "cached": False, "units": 1, "compiler": "g++ 13.2", **fields})
+    return Build.model_validate({**base, "cached": False, "compiler": "g++ 13.2", **fields})
 
 
 def make_built(*builds: Build) -> BuildOutput:
-    return BuildOutput(ok=True, message="built", builds=builds, units=1)
+    return BuildOutput(ok=True, message="built", builds=builds)
 
 
 def make_card(**fields: Any) -> RateCard:

@@ -234,7 +234,6 @@ def _python_build(name: str, build_id: str, cache: Path, file_count: int, *, cac
         library=str(cache / build_id / COPIES),
         seconds=0.0,
         cached=cached,
-        units=0,
         compiled=False,
         compiler=f"Python {platform.python_version()}",
         note=f"{name} copied ({file_count} file{'s' * (file_count != 1)})",
@@ -381,8 +380,6 @@ def _make_build(name: str, record: BuildRecord, cache: Path, *, cached: bool, no
         library=str(record.folder(cache) / LIBRARY),
         seconds=record.seconds,
         cached=cached,
-        units=record.units,
-        framework_headers=record.framework_headers,
         compiler=record.compiler,
         note=note,
     )
@@ -492,8 +489,6 @@ def _compile_into(
         sha256=content_hash(binary),
         seconds=round(seconds, 3),
         compiler=compiler_version(compiler) or "",
-        units=len(variant.sources),
-        framework_headers=sources.framework_headers,
         files_read=files_read,
         libraries_loaded=loaded,
     )

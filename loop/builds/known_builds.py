@@ -213,8 +213,6 @@ class BuildRecord(Model):
     seconds: float
     compiler: str
     """First line of its `--version`."""
-    units: int
-    framework_headers: tuple[str, ...]
     files_read: FileStates
     """Files that the tools read, and `shadowing_paths`; relative to the variant's folder."""
     libraries_loaded: FileStates

@@ -96,9 +96,8 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     selected = variants_to_build(context, context.task.variants)
     variants = {**selected, **context.bench.emulated_variants(context.task.emulated)}
     builds, failures = yield from compile_all(context, variants)
-    summaries, headers = list[str](), set[str]()
+    summaries = list[str]()
     for library in builds:
-        headers |= {*library.framework_headers}
         if library.compiled:
             origin = "cached" if library.cached else f"compiled in {library.seconds:.1f} s"
             summaries.append(f"{library.variant} {origin}")
@@ -110,8 +109,6 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
         hint=failures[0].hint if failures else None,
         identity=" ".join(f"{library.variant}={library.build_id}" for library in builds),
         builds=builds,
-        units=max((library.units for library in builds), default=0),
-        framework_headers=tuple(sorted(headers)),
         seconds=sum(library.seconds for library in builds if not library.cached),
     )
     return Result(output, idle=not variants)

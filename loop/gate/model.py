@@ -106,10 +106,6 @@ class BuildOutput(Output):
 
     builds: tuple[Build, ...] = ()
     """One for each compiled variant."""
-    units: int = 0
-    """Largest number of translation units of any variant."""
-    framework_headers: tuple[str, ...] = ()
-    """Framework headers that any variant includes."""
     seconds: float = 0.0
     """Compiler time of this step; 0 when all was cached."""
 

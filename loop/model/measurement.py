@@ -87,9 +87,6 @@ class Build(Model):
     library: str
     seconds: float
     cached: bool
-    units: int
-    framework_headers: tuple[str, ...] = ()
-    """Included headers of a deep-learning framework; empty for a clean C interface."""
     compiler: str
     note: str | None = None
     """A repair, such as of a damaged binary in the cache; or why every command builds it again."""
