@@ -135,10 +135,31 @@ class Child:
         """`stdin`, `pass_fds`: descriptors it inherits; no `stdin`: empty input. `dies_by_itself`: it calls
         `die_with_parent`, so that this process need not be copied (`vfork`): it starts ten times faster.
         `process`: one that runs `command` already, with the interface of a `Popen`; None: start it."""
-        self.command, self.dies_by_itself = tuple(command), dies_by_itself
+        self.command = tuple(command)
         self.output, self.errors = CappedStream(), CappedStream()
         self.start_time = time.monotonic()
-        self.process: Any = process or self._start(cwd, env, stdin, pass_fds)
+        if process is None:
+            adopt_orphans()
+            try:
+                process = subprocess.Popen(
+                    self.command,
+                    cwd=cwd,
+                    env=child_environment(env),
+                    stdin=subprocess.DEVNULL if stdin is None else stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                    pass_fds=tuple(pass_fds),
+                    preexec_fn=None if dies_by_itself else die_with_parent,
+                )
+            except OSError as error:
+                program, place = self.command[0], ""
+                hint = f"check that `{program}` is installed and on the PATH"
+                if cwd is not None and not cwd.is_dir():
+                    place, hint = f" in {cwd}", "make the folder"
+                message = f"cannot start {program}{place}: {error.strerror or error}"
+                raise CannotStart(message, hint) from error
+        self.process: Any = process
         STARTED_PIDS.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
         pipes = ((self.process.stdout, self.output), (self.process.stderr, self.errors))
@@ -146,31 +167,6 @@ class Child:
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
             self._selector.register(stream, selectors.EVENT_READ, buffer)
-
-    def _start(
-        self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
-    ) -> Any:
-        """Start the process; returns a `subprocess.Popen`."""
-        adopt_orphans()
-        try:
-            return subprocess.Popen(
-                self.command,
-                cwd=cwd,
-                env=child_environment(env),
-                stdin=subprocess.DEVNULL if stdin is None else stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                pass_fds=tuple(pass_fds),
-                preexec_fn=None if self.dies_by_itself else die_with_parent,
-            )
-        except OSError as error:
-            program, place = self.command[0], ""
-            hint = f"check that `{program}` is installed and on the PATH"
-            if cwd is not None and not cwd.is_dir():
-                place, hint = f" in {cwd}", "make the folder"
-            message = f"cannot start {program}{place}: {error.strerror or error}"
-            raise CannotStart(message, hint) from error
 
     def __enter__(self) -> "Child":
         return self

@@ -8,18 +8,13 @@ import os
 from collections.abc import Sequence
 
 from loop.calls.call import POISON, Call, TensorFile
-from loop.calls.invocation import Stage
+from loop.calls.invocation import CONTROL_BYTES, Stage, place_tensors
 from loop.model.dtypes import is_floating
 
-ALIGNMENT = 256
-GAP_BYTES = 4096
-"""Minimum gap between tensors, so that a small out-of-bounds write damages no other tensor."""
 MOST_CALLS = 256
 """Maximum number of calls in a sample."""
 MAX_OUTPUTS_BYTES = 4 << 20
 """Maximum memory for all outputs of a sample. A single output may exceed it."""
-HUGE_PAGES_FROM_BYTES = 128 << 20
-CONTROL_BYTES = 1 << 16
 ORDER, DONE_ORDER = 0, 8
 """Words with the number of the order and of the last completed one, each in its own cache line."""
 ORDER_KIND, CALL_COUNT, WORKER_NS = 16, 17, 19
@@ -35,38 +30,12 @@ LEAVE, PREPARE, RUN, FINISH, COPY_RESULTS = range(5)
 """Orders: stop obeying; prepare calls; run them; finish results on the device; copy into slots."""
 
 
-class Bell:
-    """Two sockets by which judge and worker wake each other, if they share a core and cannot poll."""
-
-    def __init__(self) -> None:
-        import socket  # Here: no worker needs it.
-
-        self._judge_end, self.worker_end = socket.socketpair()
-
-    def wake_worker(self) -> None:
-        """Send one byte, for which the worker waits."""
-        self._judge_end.send(b"x")
-
-    def wait_for_worker(self, limit_s: float) -> bool:
-        """Wait up to `limit_s` seconds for the worker's byte; return whether it came."""
-        self._judge_end.settimeout(limit_s)
-        try:
-            return bool(self._judge_end.recv(1))
-        except TimeoutError:
-            return False
-
-    def close(self) -> None:
-        """Close the sockets."""
-        self._judge_end.close()
-        self.worker_end.close()
-
-
 def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, order_number: int) -> None:
     """Carry out the judge's orders in the worker, until the order LEAVE. An exception of a call
     passes through; its order is not reported as done. The judge writes kind and arguments of an
     order to control words in `memory`, and last a new number to the word ORDER. `order_number`:
-    that of the last order carried out before. `bell`: socket to wait on and to wake the judge by;
-    None: both sides poll, each on its own core."""
+    that of the last order carried out before. `bell`: socket to wait on and to wake the judge by,
+    where both share a core; None: both sides poll, each on its own core."""
     control_words = memoryview(memory)[:CONTROL_BYTES].cast("Q")
     gc_was_enabled = gc.isenabled()
     gc.disable()  # No garbage collection within a timed call.
@@ -148,8 +117,6 @@ class Arena:
     def _map(self) -> None:
         """Map the file into this process; set the views of all of it and of its control words."""
         self.memory = mmap.mmap(self.file_descriptor, self.size)
-        if self.size > HUGE_PAGES_FROM_BYTES:
-            self.memory.madvise(mmap.MADV_HUGEPAGE)
         self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
 
     def _unmap(self) -> None:
@@ -163,13 +130,9 @@ class Arena:
         most_by_words = MAX_OFFSETS // max(len(call.inputs), 1)
         most_by_bytes = MAX_OUTPUTS_BYTES // max(self.output_bytes, 1)
         calls = max(1, min(most_calls, MOST_CALLS, most_by_words, most_by_bytes))
-        offsets, end = [], CONTROL_BYTES
-        for size in [*(tensor.pool_nbytes for tensor in call.inputs), *[self.output_bytes] * calls]:
-            offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
-            end = offsets[-1] + size
-        self._resize(end + GAP_BYTES)
-        self.pools = [Pool(*pool) for pool in zip(call.inputs, doubled_values, offsets, strict=False)]
-        self.output_offsets = offsets[len(call.inputs) :]
+        input_offsets, self.output_offsets, size = place_tensors(call, calls)
+        self._resize(size)
+        self.pools = [Pool(*pool) for pool in zip(call.inputs, doubled_values, input_offsets, strict=True)]
         for pool in self.pools:
             pool.write_rotated(self.memory, rotation_bytes=0)
 

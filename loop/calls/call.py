@@ -242,9 +242,7 @@ class Call(Plain):
     several_outputs: tuple[TensorFile, ...] = ()
     """Outputs in the block, `offset` in bytes; empty if `output` is the only output."""
     structure: str = ""
-    """File with the pickled argument structure; empty: tensors are passed one by one."""
-    structure_digest: str = ""
-    """Digest of that file by the judge, checked before unpickling, because unpickling runs code."""
+    """The pickled argument structure, in base64; empty: tensors are passed one by one."""
     input_sets: int = 1
     """Input sets in the files. A window selects the same set in all inputs."""
     seed: int = 0

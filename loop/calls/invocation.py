@@ -8,7 +8,6 @@ memory shared with the judge (`arena`).
 import contextlib
 import ctypes
 import mmap
-import operator
 import os
 import random
 import signal
@@ -39,7 +38,6 @@ _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]
 """For each call, the first element of the window in each input."""
-Offsets = Sequence[int]
 
 
 class _Action(ctypes.Structure):
@@ -120,28 +118,22 @@ def explain_lost_device() -> str:
 
 
 class Delays(NamedTuple):
-    """Accumulated scheduler times in seconds."""
+    """What the scheduler did during a sample, in seconds."""
 
     judge_wait_s: float
     """Time the judge's thread waited for a core."""
-    worker_runs_s: tuple[float, ...]
-    """Time each of the worker's threads ran."""
-    worker_waits_s: tuple[float, ...]
-    """Time each of the worker's threads waited for a core."""
+    threads: tuple[tuple[float, float], ...]
+    """Time that each of the worker's threads ran, and waited for a core."""
 
-    def added_wait_s(self, earlier: "Delays", *, is_core_shared: bool) -> float:
-        """Seconds of waiting since `earlier` that lengthened the timed sample. `is_core_shared`:
-        judge and worker share a core. Then the judge's wait while the worker runs is no delay."""
-        judge_wait_s = self.judge_wait_s - earlier.judge_wait_s
-        if is_core_shared:
-            judge_wait_s -= max(map(operator.sub, self.worker_runs_s, earlier.worker_runs_s))
-        return sum(self.worker_waits_s) - sum(earlier.worker_waits_s) + max(0.0, judge_wait_s)
+    def added_wait_s(self, *, is_core_shared: bool) -> float:
+        """Seconds of waiting that lengthened the timed sample. `is_core_shared`: judge and worker share a
+        core. Then the judge's wait while the worker runs is no delay."""
+        longest_run_s = max(run_s for run_s, _ in self.threads) if is_core_shared else 0.0
+        return sum(wait_s for _, wait_s in self.threads) + max(0.0, self.judge_wait_s - longest_run_s)
 
-    def busy_threads(self, earlier: "Delays", least_s: float) -> int:
-        """Number of the worker's threads that ran, or waited to run, for more than `least_s` since `earlier`."""
-        runs_s = map(operator.sub, self.worker_runs_s, earlier.worker_runs_s)
-        waits_s = map(operator.sub, self.worker_waits_s, earlier.worker_waits_s)
-        return sum(run_s + wait_s > least_s for run_s, wait_s in zip(runs_s, waits_s, strict=True))
+    def busy_threads(self, least_s: float) -> int:
+        """Number of the worker's threads that ran, or waited to run, for more than `least_s`."""
+        return sum(run_s + wait_s > least_s for run_s, wait_s in self.threads)
 
 
 class DelayReader:
@@ -150,6 +142,7 @@ class DelayReader:
     def __init__(self, worker_pid: int) -> None:
         self._files: list[int] = []
         """Descriptors of the threads' `schedstat`: first the judge's, then the worker's."""
+        self._start: list[tuple[int, ...]] = []
         other_threads: list[str] = []
         with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
             other_threads = [name for name in os.listdir(f"/proc/{worker_pid}/task") if name != str(worker_pid)]
@@ -158,15 +151,25 @@ class DelayReader:
             with contextlib.suppress(OSError):
                 self._files.append(os.open(f"/proc/{path}/schedstat", os.O_RDONLY))
 
-    def read(self) -> Delays | None:
-        """Delays so far; None if the system does not report them."""
+    def _read(self) -> list[tuple[int, ...]]:
+        """Nanoseconds that each thread ran and waited so far; empty if the system does not report them."""
         try:
-            run_and_wait_ns = [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
-            (_, judge_wait_ns), *threads = run_and_wait_ns
-            runs_ns, waits_ns = zip(*threads, strict=True)
-        except (OSError, ValueError):
+            return [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
+        except OSError:
+            return []
+
+    def start(self) -> None:
+        """Begin a sample."""
+        self._start = self._read()
+
+    def stop(self) -> Delays | None:
+        """The delays since `start`; None if the system does not report them."""
+        readings = zip(self._start, self._read(), strict=True)
+        try:
+            (_, judge_wait_s), *threads = [((run - r) / 1e9, (wait - w) / 1e9) for (r, w), (run, wait) in readings]
+        except ValueError:  # Nothing was read, or one thread less.
             return None
-        return Delays(judge_wait_ns / 1e9, tuple(ns / 1e9 for ns in runs_ns), tuple(ns / 1e9 for ns in waits_ns))
+        return Delays(judge_wait_s, tuple(threads)) if threads else None
 
     def close(self) -> None:
         """Close the files."""
@@ -249,11 +252,11 @@ class Prepared(ABC):
         self.write_guards([draw_guard(OWN_VALUES) for _ in self.memories])
 
     def rotate_randomly(self, random_source: random.Random) -> None:
-        """Rotate the inputs to unknown values, for a call whose output is ignored."""
+        """Rotate contiguous inputs to unknown values, for a call whose output is ignored."""
         self._intact_inputs.clear()
-        for memory in self.inputs:
-            if memory.nbytes:
-                memory.rotate(random_source.randrange(memory.nbytes // memory.itemsize) * memory.itemsize)
+        for memory, data in zip(self.inputs, self.input_bytes, strict=True):
+            begin = random_source.randrange(len(data) // memory.itemsize or 1) * memory.itemsize
+            memory.write(0, data[begin:] + data[:begin])
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
         """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes."""
@@ -345,30 +348,36 @@ class EmptyStage(Stage):
         return 0
 
 
+CONTROL_BYTES = 1 << 16  # Words of the judge's orders, at the beginning of shared memory (see `arena`).
+GAP_BYTES = 4096  # Least gap between tensors: a small out-of-bounds write damages no other tensor.
+ALIGNMENT = 256
+
+
+def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
+    """Where judge and worker find a call's tensors in shared memory: the first byte of each input, and of the
+    output of each of `calls` calls; the bytes in all."""
+    offsets, end = [], CONTROL_BYTES
+    for size in [*(tensor.pool_nbytes for tensor in call.inputs), *[call.output.nbytes] * calls]:
+        offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
+        end = offsets[-1] + size
+    return offsets[: len(call.inputs)], offsets[len(call.inputs) :], end + GAP_BYTES
+
+
 class Places:
-    """Where the tensors of a call lie in shared memory."""
+    """The tensors of a call in shared memory."""
 
     WARMED_BYTES = 32 << 20
     """Up to this size the worker reads the tensors into its caches before timing, because the judge
     wrote them on another core. Larger ones do not fit anyway."""
 
-    def __init__(
-        self, memory: mmap.mmap, call: Call, input_offsets: Offsets, output_offsets: Offsets, rotations: Offsets
-    ) -> None:
-        """`input_offsets`, `output_offsets`: first byte of each input, and of each call's output.
-        `rotations`: bytes by which the judge rotated each input."""
-        self.memory, self.rotations = memory, rotations
-        self.input_offsets, self.output_offsets = input_offsets, output_offsets
+    def __init__(self, memory: mmap.mmap, call: Call, calls: int) -> None:
+        """`calls`: number of calls whose outputs it has room for."""
+        self.memory = memory
+        self.input_offsets, self.output_offsets, _ = place_tensors(call, calls)
         self.base_address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self.pool_bytes = [tensor.pool_nbytes for tensor in call.inputs]
         """Bytes of each input, with the extra elements for windows."""
         self.output_bytes = call.output.nbytes
-
-    def unrotated_input(self, number: int) -> bytes:
-        """Bytes of an input as they were before the judge rotated them to the left."""
-        begin, rotation = self.input_offsets[number], self.rotations[number]
-        end = begin + self.pool_bytes[number]
-        return self.memory[end - rotation : end] + self.memory[begin : end - rotation]
 
     def warm_caches(self, calls: int) -> None:
         """Bring inputs and the outputs of the first `calls` calls into this core's caches."""
@@ -385,47 +394,35 @@ class Places:
 class HostStage(Stage):
     """Calls on the host, one after the other."""
 
-    CALIBRATIONS = 9
-    """Calls whose median time gives the delay of a positive control."""
-
     def __init__(self, places: Places, call: Call, slowdown: float) -> None:
-        """`slowdown`: delay after each call, as a share of its time (positive control)."""
+        """`slowdown`: delay after the calls, as a share of their time (positive control)."""
         self.places, self.call, self.slowdown = places, call, slowdown
-        self.delay_ns = 0
         self.runs: list[Run] = []
         self.windows: Windows = ()
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Set the calls on these windows. For a positive control, measure the delay once."""
+        """Set the calls on these windows."""
         self.windows = windows
         self.bind_windows(windows)
-        if self.slowdown and not self.delay_ns:
-            times_ns = []
-            for _ in range(self.CALIBRATIONS):
-                begin_ns = perf_counter_ns()
-                self.runs[0]()
-                times_ns.append(perf_counter_ns() - begin_ns)
-            self.delay_ns = int(self.slowdown * sorted(times_ns)[self.CALIBRATIONS // 2])
         self.places.warm_caches(len(windows))
-
-    def run(self, count: int) -> int:
-        """Make `count` calls, with the delay of a positive control after each. Returns 0: the judge times."""
-        if not self.delay_ns:
-            self.make_calls(self.runs[:count])
-            return 0
-        for run in self.runs[:count]:
-            self.make_calls([run])
-            end_ns = perf_counter_ns() + self.delay_ns
-            while perf_counter_ns() < end_ns:
-                pass
-        return 0
 
     @abstractmethod
     def bind_windows(self, windows: Windows) -> None:
         """Set `runs`: for each window, a function that makes the call on it."""
 
+    def run(self, count: int) -> int:
+        """Make `count` calls, with the delay of a positive control after them. Returns 0: the judge times."""
+        begin_ns = perf_counter_ns() if self.slowdown else 0
+        self.make_calls(self.runs[:count])
+        if self.slowdown:
+            now_ns = perf_counter_ns()
+            end_ns = now_ns + int(self.slowdown * (now_ns - begin_ns))
+            while perf_counter_ns() < end_ns:
+                pass
+        return 0
+
     def make_calls(self, runs: Sequence[Run]) -> None:
-        """Make some of the calls in `runs`."""
+        """Make these calls."""
         for run in runs:
             run()
 
@@ -441,4 +438,4 @@ class Loaded(Protocol):
         """Bring inputs into memory for a check; `layout` as in `call.strides_of`."""
 
     def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
-        """Prepare timed calls in shared memory. `slowdown`: as in `HostStage`."""
+        """Prepare timed calls in shared memory. `slowdown`: share by which to slow them; 0: not at all."""

@@ -153,10 +153,6 @@ class Memory(ABC):
         self.filled_bytes = data
         self.write(0, data)
 
-    def rotate(self, rotation_bytes: int) -> None:
-        """Write what `fill` wrote, rotated by so many bytes: every address gets another value."""
-        self.write(0, self.filled_bytes[rotation_bytes:] + self.filled_bytes[:rotation_bytes])
-
     def poison(self, guard: Guard | None = None) -> None:
         """Fill the tensor with NaN (all bytes POISON), or with a guard's contents."""
         self.write(0, self.guard_contents(guard, self.nbytes) if guard else bytes([POISON]) * self.nbytes)

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from types import FunctionType
 from typing import Any
 
@@ -41,34 +42,26 @@ def _watched_functions() -> Iterator[tuple[str, Mapping[str, Any], str]]:
                 for key, member in vars(value).items():
                     if isinstance(member, FunctionType):
                         yield f"{full_name}.{key}", vars(value), key
-
-
-def _torch_functions() -> dict[str, Any]:
-    """Name to watched function of torch; empty before torch is imported."""
-    torch, functions = sys.modules.get("torch"), dict[str, Any]()
+    torch = sys.modules.get("torch")
     for name in TORCH if torch else ():
-        value: Any = torch
-        for attribute in name.split("."):
-            value = getattr(value, attribute, None)
-        functions[f"torch.{name}"] = value
-    return functions
+        *path, key = name.split(".")
+        owner = reduce(lambda value, attribute: getattr(value, attribute, None), path, torch)
+        yield f"torch.{name}", getattr(owner, "__dict__", {}), key
 
 
 class Seal:
     """The watched functions as they were before a variant was loaded."""
 
     def __init__(self) -> None:
-        self._functions = [(name, space, key, space[key]) for name, space, key in _watched_functions()]
+        self._functions = [(name, space, key, space.get(key)) for name, space, key in _watched_functions()]
+        """The value is None for what a class of torch inherits: a replacement is added to the class."""
         self._codes = []
         """(name, function, its compiled code): code can be replaced within the same function."""
         for name, _, _, function in self._functions:
             if isinstance(function, FunctionType):
                 self._codes.append((f"{name} (code)", function, function.__code__))
-        self._torch_functions = _torch_functions()
 
     def replaced_functions(self) -> list[str]:
         """Names of functions that were replaced since this seal was made; empty for none."""
         names = [name for name, space, key, value in self._functions if space.get(key) is not value]
-        names += [name for name, function, code in self._codes if function.__code__ is not code]
-        current = _torch_functions()
-        return names + [name for name, value in self._torch_functions.items() if current.get(name) is not value]
+        return names + [name for name, function, code in self._codes if function.__code__ is not code]

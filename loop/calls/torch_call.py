@@ -20,7 +20,7 @@ from loop.calls.cuda.stage import LEFT_WORK, Stopwatch, the_device
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
 from loop.calls.memory import LARGEST, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.calls.own_modules import search_folder
-from loop.calls.torch_side import INTEGER_TYPES, TORCH_DTYPES, bytes_of
+from loop.calls.torch_side import TORCH_DTYPES, bytes_of
 from loop.model.dtypes import Device
 
 NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
@@ -60,9 +60,6 @@ class TorchMemory(Memory):
             self.filled_bytes = data
             self._filled_bytes = _bytes_tensor(data).to(self._block.device)
         self.byte_view.copy_(self._filled_bytes)
-
-    def rotate(self, rotation_bytes: int) -> None:
-        self.byte_view.copy_(self._filled_bytes.roll(-rotation_bytes))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -323,10 +320,7 @@ class DeviceFunctionStage(FunctionStage):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        # Undo the judge's rotation, and copy the inputs to the GPU.
-        for number, (pool, rotation) in enumerate(zip(self.pools, self.places.rotations, strict=True)):
-            integers = pool.view(INTEGER_TYPES[pool.element_size()])  # `roll` lacks some types.
-            self.pools[number] = integers.roll(rotation // pool.element_size()).view(pool.dtype).to("cuda")
+        self.pools = [pool.to("cuda") for pool in self.pools]
         self.doubled_pools = [torch.cat([pool, pool]) for pool in self.pools]
         """Each pool twice in a row, so that one copy writes it in any rotation."""
         self.graphs: dict[tuple[tuple[int, ...], ...], Any] = {}

@@ -336,7 +336,7 @@ class SideChecker:
         if chosen is None or chosen.name != workload.name:
             return LAYOUTS[:1]
         call = bench.make_call(workload, self.side.name)
-        if call.structure or call.updated_inputs:
+        if bench.target.generator or call.updated_inputs:
             inputs = f"{', '.join(LAYOUTS[1:])} inputs"
             bench.notes[f"{inputs}: tensors lie as the target's own generator makes them"] = None
             return LAYOUTS[:1]

@@ -111,7 +111,6 @@ class InputWindows:
             self.offsets.append(range(0, tensor.extra_elements + 1, step))
         self.has_few_draws = bool(call.structure) and device == "cpu"
         """Whether values repeat because a generator gives few draws. A GPU's graph fixes windows."""
-        self._first_draw = rng.randrange(call.input_sets)
         self._fixed_draw: int | None = None
         """The draw that all calls get for now, at one address; None: any."""
 
@@ -132,10 +131,10 @@ class InputWindows:
 
     @contextmanager
     def fix_draw(self, number: int) -> Iterator[None]:
-        """In this context, all calls read one draw of a generator, `number` draws after the first. Does
-        nothing if values hardly repeat anyway."""
+        """In this context, all calls read draw `number` of a generator (modulo their number). Does nothing
+        if values hardly repeat anyway."""
         if self.has_few_draws:
-            self._fixed_draw = (self._first_draw + number) % self.call.input_sets
+            self._fixed_draw = number % self.call.input_sets
         try:
             yield
         finally:
@@ -213,18 +212,10 @@ class TimedCall:
     def begin_staging(self) -> None:
         """Have the worker map the call's memory, and make the call once, on values not judged."""
         with self.input_windows.fix_draw(0):
-            rotations, (window,) = self.input_windows.rotations(None), self._windows(1)
-        self._write_inputs(rotations)
-        request = StageCall(
-            call=self.call if self.is_program else self.call.at_first_windows().replace(key=""),
-            shared_bytes=self.arena.size,
-            input_offsets=tuple(pool.offset for pool in self.arena.pools),
-            output_offsets=tuple(self.arena.output_offsets),
-            window_starts=window,
-            rotations=tuple(self.arena.control_words[arena.ROTATIONS : arena.ROTATIONS + len(rotations)]),
-        )
+            (window,) = self._windows(1)
+        call = self.call if self.is_program else self.call.at_first_windows().replace(key="")
         self._staging_start = time.monotonic()
-        self.worker.send(request)
+        self.worker.send(StageCall(call, len(self.arena.output_offsets), window))
 
     def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Generator[Tick, None, None]:
         """Wait until the worker has done what `begin_staging` asked; `note`: for the screen. `is_alone`:
@@ -302,15 +293,15 @@ class TimedCall:
         of the order itself is subtracted, but at most nine tenths. Keeps some bytes of the last output
         (`_output_when_done`)."""
         self.arena.control_words[arena.CALL_COUNT] = self._passes() if self.is_on_gpu else calls
-        before = waits.read()
+        waits.start()
         self.arena.restore_elements()  # See `_withhold_elements`.
         sample_s = yield from self.orders.give_order(arena.RUN)
         if self._output_positions:
             self._output_when_done = self.arena.read_output_bytes(calls - 1, self._output_positions)
-        after, waited_s = waits.read(), None
-        if before and after:
-            waited_s = after.added_wait_s(before, is_core_shared=self.worker.bell is not None)
-            threads = after.busy_threads(before, CLEAN_WAIT_SHARE * sample_s)
+        delays, waited_s = waits.stop(), None
+        if delays:
+            waited_s = delays.added_wait_s(is_core_shared=bool(self.worker.bells))
+            threads = delays.busy_threads(CLEAN_WAIT_SHARE * sample_s)
             if threads > self.worker.cores.count(",") + 1:
                 self.crowding_threads, waited_s = max(self.crowding_threads, threads), 0.0
         return max(sample_s - self.empty_order_s, sample_s / 10), waited_s
@@ -425,7 +416,7 @@ class TimedCall:
         if self.is_on_gpu:
             calls, self._replays = plan_replays(call_s, gpu_sample_s, most_calls)
             return calls
-        sample_s = SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
+        sample_s = SLEPT_SAMPLE_S if self.worker.bells else SAMPLE_S
         return max(1, min(math.ceil(sample_s / call_s), most_calls))
 
     def _time_program(self, samples: SegmentSamples, waits: DelayReader) -> Generator[Tick, None, None]:

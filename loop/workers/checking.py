@@ -88,8 +88,8 @@ class CallCheck:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the time limit is used up, so that only necessary calls are made."""
-        return perf_counter() - self.start_s > self.limit_s
+        """Whether only necessary calls are made: of a program, or if the time limit is used up."""
+        return self.prepared.is_program or perf_counter() - self.start_s > self.limit_s
 
     def run(self) -> "CallCheck":
         """Make the calls, then find what the output depends on and try inaccessible guard zones."""
@@ -117,8 +117,7 @@ class CallCheck:
         kinds.insert(len(kinds) if self.may_run_once else 0, own_values_kind)
         for kind in kinds:
             # An out-of-bounds write decides the check: no further call is needed.
-            may_end = self.is_slow or self.prepared.is_program or bool(self.changed_inputs or self.stray_writes)
-            if self.call_count >= self.min_calls and may_end:
+            if self.call_count >= self.min_calls and (self.is_slow or self.changed_inputs or self.stray_writes):
                 break
             self._record_call(kind)
             is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2) == 1
@@ -128,9 +127,7 @@ class CallCheck:
                 self.prepared.rotate_randomly(self.generator)
                 self.prepared.bind()()
         end_s = perf_counter() + REPEAT_S
-        while perf_counter() < end_s and len(self.outputs) < MAX_OUTPUTS:
-            if self.is_slow or self.prepared.is_program:
-                break
+        while perf_counter() < end_s and len(self.outputs) < MAX_OUTPUTS and not self.is_slow:
             self._record_call(self.generator.choice(KINDS))
 
     def _record_call(self, kind: str) -> None:

@@ -137,15 +137,11 @@ class StageCall(Request[None]):
     """Lay a call out in shared memory, and make it once."""
 
     call: Call
-    shared_bytes: int
-    input_offsets: tuple[int, ...]
-    """Byte offset of each input's values in shared memory."""
-    output_offsets: tuple[int, ...]
-    """Byte offset of the output of each call."""
+    """Its inputs are in shared memory, not rotated."""
+    calls: int
+    """Number of calls whose outputs have room there."""
     window_starts: tuple[int, ...]
     """First element of the window in each input."""
-    rotations: tuple[int, ...]
-    """In bytes."""
 
 
 class ObeyOrders(Request[tuple[str, ...]]):

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.own_process import MEMORY_VARIABLE
 from loop.base.processes import Child, Tick, describe_exit, python_path, run, run_to_end
-from loop.calls.arena import CALL_COUNT, DONE_ORDER, LEAVE, ORDER, ORDER_KIND, RUN, WORKER_NS, Arena, Bell
+from loop.calls.arena import CALL_COUNT, DONE_ORDER, LEAVE, ORDER, ORDER_KIND, RUN, WORKER_NS, Arena
 from loop.calls.call import Call, Refused
 from loop.calls.invocation import LOST_PREFIX, STRAY_PREFIX
 from loop.machine.machine import available_memory, cores, count_memory_kills
@@ -276,10 +276,10 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         self.cores = choose_cores(threads)
         """Comma-separated numbers of its cores."""
         self._is_paused = False
-        self.bell = None if len(os.sched_getaffinity(0)) > threads else Bell()
-        """Sockets to sleep on while the worker runs; None if a core is free to poll from."""
+        self.bells = None if len(os.sched_getaffinity(0)) > threads else socket.socketpair()
+        """Sockets of judge and worker to wake each other; None if a core is free to poll from."""
         self.arena = Arena()
-        handles = [self.arena.file_descriptor, *([self.bell.worker_end.fileno()] if self.bell else [])]
+        handles = [self.arena.file_descriptor, *([self.bells[1].fileno()] if self.bells else [])]
         try:
             super().__init__(
                 "loop.workers.worker_program",
@@ -296,8 +296,8 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
 
     def _close_shared(self) -> None:
         self.arena.close()
-        if self.bell:
-            self.bell.close()
+        for bell in self.bells or ():
+            bell.close()
 
     def pause(self) -> None:
         """Stop the child's process group, so that it uses no core while another side is timed."""
@@ -374,15 +374,19 @@ class Orders:
         random, so a variant cannot report an order as done in advance."""
         words, clock_ns = self.worker.arena.control_words, time.perf_counter_ns
         number = self._generator.getrandbits(63) | 1
-        bell = self.worker.bell
         words[ORDER_KIND] = operation
         start_ns = clock_ns()
         words[ORDER] = number
-        if bell is not None:  # They share a core, so neither can poll.
-            bell.wake_worker()
-            while not bell.wait_for_worker(LIFE_CHECK_S) or words[DONE_ORDER] != number:
+        if self.worker.bells:  # They share a core, so neither can poll.
+            bell = self.worker.bells[0]
+            bell.settimeout(LIFE_CHECK_S)
+            bell.send(b"x")
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    bell.recv(1)
+                    if words[DONE_ORDER] == number:
+                        return (clock_ns() - start_ns) / 1e9
                 yield from self._check_worker(clock_ns() - start_ns, number)
-            return (clock_ns() - start_ns) / 1e9
         next_check_ns, is_long_wait = start_ns + int(LIFE_CHECK_S * 1e9), False
         while words[DONE_ORDER] != number:
             if clock_ns() > next_check_ns:
@@ -408,14 +412,12 @@ class Orders:
     def keep_off_worker_cores(self) -> Iterator[None]:
         """Context in which this process runs on other cores than the worker, if there are any."""
         all_cores = os.sched_getaffinity(0)
-        other_cores = all_cores - {int(core) for core in self.worker.cores.split(",")}
-        if other_cores:
-            os.sched_setaffinity(0, other_cores)
+        worker_cores = {int(core) for core in self.worker.cores.split(",")}
+        os.sched_setaffinity(0, all_cores - worker_cores or all_cores)
         try:
             yield
         finally:
-            if other_cores:
-                os.sched_setaffinity(0, all_cores)
+            os.sched_setaffinity(0, all_cores)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """How the judge calls the target's functions: input generators, reference, the task's checker."""
 
+import base64
 import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -208,10 +209,9 @@ class TargetFunctions:
         files = []
         for n, name in enumerate(names):
             tensors = [draw.tensors[n] for draw in draws]
-            files.append(_write_draws(name, f"{request.call.structure}-{n}.bin", tensors, position))
-        Path(request.call.structure).write_bytes(known_draw.skeleton)
-        digest = callee.structure_digest(known_draw.skeleton)
-        call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure_digest=digest)
+            files.append(_write_draws(name, f"{request.call.output.path}.input-{n}", tensors, position))
+        structure = base64.b64encode(known_draw.skeleton).decode()
+        call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure=structure)
         self._check_against_signature(call, request)
         return Inputs(call, list(known_draw.tensors), (note,) if note else ())
 
@@ -355,7 +355,7 @@ class TargetFunctions:
         on_device = [output.to(reference.device) for output, reference in pairs]
         copies: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
-            copies = rebuild_inputs(callee.read_skeleton(call), copies, self.input_passing)
+            copies = rebuild_inputs(base64.b64decode(call.structure), copies, self.input_passing)
         rebuilt = rebuild_structure(split_result.skeleton, on_device)
         arguments = {"inputs": copies, "expected": expected, "outputs": rebuilt}
         check = partial(self.checker, *(arguments[name] for name in self.target.checker.given))

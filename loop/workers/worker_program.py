@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from loop.calls import invocation
-from loop.calls.arena import CONTROL_BYTES, obey
+from loop.calls.arena import obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
-from loop.calls.invocation import EmptyStage, Loaded, Places, Prepared, Stage
+from loop.calls.invocation import CONTROL_BYTES, EmptyStage, Loaded, Places, Prepared, Stage, place_tensors
 from loop.calls.library import Compiled
 from loop.calls.own_modules import search_folder
 from loop.calls.seal import Seal
@@ -66,7 +66,7 @@ class LoadedCandidate:
         """Prepare a call; in the last one's memory if only values differ, to catch caching by address."""
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
-        form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)
+        form = (request.layout, call.attributes, call.structure, call.seed, shapes)
         if self.prepared is not None and self.prepared_form == form:
             self.prepared.refill(call)
         else:
@@ -164,12 +164,11 @@ class WorkerProgram:
         """Lay a call out in shared memory and run it once."""
         self.unstage()
         call = request.call
-        self.shared_memory = mmap.mmap(self.arena_descriptor, request.shared_bytes)
-        self.input_count = len(call.inputs)
-        offsets = request.input_offsets, request.output_offsets
-        places = Places(self.shared_memory, call, *offsets, request.rotations)
+        *_, size = place_tensors(call, request.calls)
+        self.shared_memory, self.input_count = mmap.mmap(self.arena_descriptor, size), len(call.inputs)
+        places = Places(self.shared_memory, call, request.calls)
         self.staged_call = self.find_candidate().loaded.stage(places, call, self.slowdown_share)
-        self.staged_call.prepare_calls([request.window_starts], request.rotations)
+        self.staged_call.prepare_calls([request.window_starts], [0] * self.input_count)
         self.staged_call.run(1)
         self.staged_call.copy_results()
 

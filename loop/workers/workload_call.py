@@ -94,7 +94,6 @@ def make_call(target: Target, workload: Workload, folder: str, owner: str, layou
         attributes=attributes,
         numbers=attribute_numbers(signature, attributes),
         several_outputs=parts,
-        structure=f"{stem}-given" if target.generator else "",
         seed=seed,
     )
 

@@ -12,7 +12,7 @@ import torch
 
 from loop.calls import invocation, memory
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.callee import Callee, read_skeleton, rebuild_structure, split_structure, structure_digest
+from loop.calls.callee import Callee, rebuild_structure, split_structure
 from loop.calls.own_modules import search_folder
 from loop.calls.seal import Seal
 from loop.calls.torch_side import find_function
@@ -50,18 +50,6 @@ def test_a_number_or_a_tuple_of_one_is_the_only_output() -> None:
         callee.checked_outputs((one, one))
 
 
-def test_a_structure_that_somebody_changed_is_not_read(tmp_path: Path) -> None:
-    """Reading it would run what stands there, in the judge too."""
-    path, output = tmp_path / "given", TensorFile("output", "", (1,), "float32")
-    rest = split_structure(([torch.ones(1)], {})).skeleton
-    path.write_bytes(rest)
-    call = Call("k", "float32", (), output, {}, (), structure=str(path), structure_digest=structure_digest(rest))
-    assert rest == read_skeleton(call)
-    path.write_bytes(rest + b"more")
-    with pytest.raises(Refused, match="was changed while a variant ran"):
-        read_skeleton(call)
-
-
 @pytest.mark.parametrize("change", [lambda w: w.neg_(), lambda w: w[0].mul_(2), lambda w: w.mul_(1)])
 def test_what_a_module_holds_is_compared_bit_by_bit(change: Callable[[torch.Tensor], object]) -> None:
     """Each name that changed; state that may change is given back before the next call."""
@@ -93,7 +81,7 @@ def test_nothing_is_broken_that_nobody_touched() -> None:
         (time, "perf_counter_ns", "time.perf_counter_ns"),
         (json, "dumps", "json.dumps"),
         (memory, "differing_positions", "loop.calls.memory.differing_positions"),
-        (invocation.DelayReader, "read", "loop.calls.invocation.DelayReader.read"),
+        (invocation.DelayReader, "stop", "loop.calls.invocation.DelayReader.stop"),
     ],
 )
 def test_what_is_replaced_is_named(space: Any, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

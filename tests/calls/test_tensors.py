@@ -102,13 +102,9 @@ def test_contents_differ_from_call_to_call_and_from_place_to_place(kind: str) ->
 
 
 def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:
-    """Behind the tensor, or in front of it; values are given back rotated."""
+    """Behind the tensor, or in front of it."""
     memory = Buffer(64)
     memory.fill(bytes(range(64)))
-    memory.rotate(4)
-    assert bytes([*range(4, 64), *range(4)]) == memory.read_tensor()
-    assert memory.has_changed
-    memory.fill(memory.filled_bytes)
     for place, size, said in (
         (64 + 8, 4, "4 bytes after its end, the first at element +2"),
         (-5, 1, "1 byte before its beginning, the nearest at element -2"),

@@ -127,7 +127,7 @@ def test_a_graph_of_torch_is_timed_without_its_launch() -> None:
     """One replay takes as long as each of ten, as a compiled variant's does: all wait until they are launched."""
     x, y = (TensorFile(name, "", (4096,), "float32") for name in "xy")
     call = Call("w", "float32", (x,), y, {}, ())
-    places = Places(mmap.mmap(-1, 1 << 22), call, (0,), [(1 + n) << 14 for n in range(100)], (0,))
+    places = Places(mmap.mmap(-1, 1 << 22), call, 100)
     callee = Callee(torch.neg, None, FunctionTerms(""), call, "cuda", watches_state=False)
     stage, times_ns = DeviceFunctionStage(callee, places, call, 0.0), {1: list[float](), 10: list[float]()}
     for replays in [1, 10] * 40:

@@ -221,17 +221,14 @@ def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
 ) -> None:
     """Waits of the judge count where it watches from a core of its own, or where they outlast the call."""
     judge_wait_s, wait_s, run_s = delays
-    before, after = Delays(0.0, (0.0,), (0.0,)), Delays(judge_wait_s, (run_s,), (wait_s,))
-    assert said == pytest.approx(after.added_wait_s(before, is_core_shared=shared))
+    assert said == pytest.approx(Delays(judge_wait_s, ((run_s, wait_s),)).added_wait_s(is_core_shared=shared))
 
 
 def test_threads_of_one_kernel_that_share_a_core_are_no_other_programs(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two that run or wait by turns are counted, one that sleeps is not; the warning names the option."""
-    before = Delays(0.0, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    after = Delays(0.0, (1.2, 1.1, 1.0), (0.1, 0.2, 0.0))
-    assert 2 == after.busy_threads(before, 0.01)
+    assert 2 == Delays(0.0, ((0.2, 0.1), (0.1, 0.2), (0.0, 0.0))).busy_threads(0.01)
     monkeypatch.setattr(readiness, "cores", lambda: 2)
     (said,) = readiness.disturbance_warnings(bench, "", Timings(crowding_threads={"mine": 2}))
     assert "mine ran 2 threads on 1 core, and they wait for each other: --threads 2 gives each a core" == said

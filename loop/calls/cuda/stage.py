@@ -231,8 +231,8 @@ class DeviceStage(Stage):
         self.graph: Graph | None = None
         self.runs: list[Run] = []
         self.windows: Windows = ()
-        for number, (doubled, pool) in enumerate(zip(self.doubled_pools, self.pools, strict=True)):
-            data = places.unrotated_input(number)
+        for begin, doubled, pool in zip(places.input_offsets, self.doubled_pools, self.pools, strict=True):
+            data = places.memory[begin : begin + pool.nbytes]
             doubled.write(0, data + data)
             pool.fill(data)
 
