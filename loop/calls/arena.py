@@ -11,8 +11,7 @@ from loop.calls.call import POISON, Call, TensorFile
 from loop.calls.invocation import CONTROL_BYTES, Stage, place_tensors
 from loop.model.dtypes import is_floating
 
-MOST_CALLS = 256
-"""Maximum number of calls in a sample."""
+MOST_CALLS = 256  # Maximum number of calls in a sample.
 MAX_OUTPUTS_BYTES = 4 << 20
 """Maximum memory for all outputs of a sample. A single output may exceed it."""
 ORDER, DONE_ORDER = 0, 8
@@ -21,10 +20,8 @@ ORDER_KIND, CALL_COUNT, WORKER_NS = 16, 17, 19
 """Words with the kind of order, the number of calls, and nanoseconds by the worker's own clock."""
 IS_CAPTURED = 20
 """Word: whether a CUDA graph holds the prepared calls, so that the host cannot affect results."""
-ROTATIONS = 24
-"""First word with the rotation in bytes of each input, for inputs in device memory."""
-WINDOW_OFFSETS = 64
-"""First word with the window offsets in elements: call by call, input by input."""
+ROTATIONS = 24  # First word with the rotation in bytes of each input, for inputs in device memory.
+WINDOW_OFFSETS = 64  # First word with the window offsets in elements: call by call, input by input.
 MAX_OFFSETS = CONTROL_BYTES // 8 - WINDOW_OFFSETS
 LEAVE, PREPARE, RUN, FINISH, COPY_RESULTS = range(5)
 """Orders: stop obeying; prepare calls; run them; finish results on the device; copy into slots."""

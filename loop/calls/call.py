@@ -13,19 +13,16 @@ from loop.model.dtypes import ITEM_SIZES, Device, Dtype
 MAX_RANK = 8
 DTYPE_NUMBERS = {name: number for number, name in enumerate(ITEM_SIZES, 1)}
 """Element type to its number in loop_kernel.h."""
-POISON = 0xFF
-"""A byte that, repeated, is NaN in every floating-point type."""
+POISON = 0xFF  # A byte that, repeated, is NaN in every floating-point type.
 PAGE = mmap.PAGESIZE
-ROW_PADDING = 8
-"""Poison elements after each row of a tensor in layout `strided`."""
+ROW_PADDING = 8  # Poison elements after each row of a tensor in layout `strided`.
 Value = bool | int | float | str | None
 STEP_BYTES = {"cuda": 256, "cpu": 64}
 """Windows begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
 LATE_S = 20e-3
 """Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
 output, which is read first; the host's clock cannot tell it from an interruption."""
-BLOCK_ALIGNMENT = 256
-"""Alignment of outputs in a block, and minimum bytes between two of them."""
+BLOCK_ALIGNMENT = 256  # Alignment of outputs in a block, and minimum bytes between two of them.
 
 
 class LoopTensor(ctypes.Structure):

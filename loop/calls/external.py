@@ -19,8 +19,7 @@ PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 """A placeholder such as `{N}` in a word of the command; `${N}` is left to the shell."""
 CALL_FIELDS = ("key", "dtype", "attributes", "numbers")
 """Fields of a call that its JSON description contains besides the tensors."""
-MAX_LINE_CHARS = 120
-"""Maximum length of a program's output line in a message."""
+MAX_LINE_CHARS = 120  # Maximum length of a program's output line in a message.
 MAX_CLOCK_RATIO = 1.1
 """A program's stated time may exceed our measured time by at most this factor."""
 

@@ -21,14 +21,10 @@ from typing import Any, NamedTuple, Protocol
 from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
 from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard, guard_zone_bytes
 
-STRAY_PREFIX = "stray access: "
-"""Prefix of a line in stderr about an out-of-bounds access."""
-LOST_PREFIX = "the device was lost: "
-"""Prefix of a line in stderr about a lost device."""
-LOST_EXIT = 70
-"""Exit status after a lost device (EX_SOFTWARE)."""
-MOST_THREADS = 8
-"""Maximum number of a worker's threads to watch: each costs some microseconds."""
+STRAY_PREFIX = "stray access: "  # Prefix of a line in stderr about an out-of-bounds access.
+LOST_PREFIX = "the device was lost: "  # Prefix of a line in stderr about a lost device.
+LOST_EXIT = 70  # Exit status after a lost device (EX_SOFTWARE).
+MOST_THREADS = 8  # Maximum number of a worker's threads to watch: each costs some microseconds.
 SIGNALS = (signal.SIGSEGV, signal.SIGBUS)
 SA_SIGINFO, SI_ADDR = 4, 16
 """A flag of `sigaction(2)`, and the offset of the fault address in a 64-bit `siginfo_t`."""

@@ -27,8 +27,7 @@ ROWS, MOST_BYTES = 4, 256 << 10
 """Rows of a tensor in a zone, for accesses that are off by a row; at most MOST_BYTES."""
 PERIOD = 509
 """Elements after which a zone's contents repeat: a prime, so that no row has that length."""
-SAMPLE = 64
-"""Number of elements of a tensor that are sampled for similar guard values."""
+SAMPLE = 64  # Number of elements of a tensor that are sampled for similar guard values.
 FLOAT_BITS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
 FLOAT_BITS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
 """Bits of exponent and mantissa. Other types use random bits, because every pattern is a number."""

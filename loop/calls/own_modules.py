@@ -4,8 +4,7 @@ folder. Import torch before `search_folder`, because a target's file `torch.py` 
 import os
 import sys
 
-FOLDERS: list[str] = []
-"""Folders of the target in search order, at the front of sys.path."""
+FOLDERS: list[str] = []  # Folders of the target in search order, at the front of sys.path.
 MAX_ERROR_CHARACTERS = 1000
 """Longest error message in characters: an exception may print a whole tensor."""
 

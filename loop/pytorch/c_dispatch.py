@@ -32,10 +32,8 @@ from loop.model.target import OUTPUT, Attribute, BuildRecipe, CAbiVariant, Signa
 
 BUILD_LIMIT_S = 1800.0
 """Seconds for a build: nvcc may need minutes for many instances. The result is cached."""
-MOST_ARGUMENTS = 16
-"""Maximum number of inputs, and of attributes, of one operator."""
-TYPE_TABLE_SIZE = 64
-"""Size of the table of PyTorch's element type numbers."""
+MOST_ARGUMENTS = 16  # Maximum number of inputs, and of attributes, of one operator.
+TYPE_TABLE_SIZE = 64  # Size of the table of PyTorch's element type numbers.
 FUNCTIONS = {
     "library_init_impl": "aoti_torch_library_init_impl",
     "library_impl": "aoti_torch_library_impl",
@@ -68,8 +66,7 @@ SHORTCUTS = {
 """Optional faster functions: c10's `DeviceIndex cuda::current_device()`, and ATen's `TensorBase
 detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides, ScalarType,
 std::optional<Device>)`."""
-TEST_NAMESPACE = "loop_own"
-"""Namespace of the operator that tests the C interface."""
+TEST_NAMESPACE = "loop_own"  # Namespace of the operator that tests the C interface.
 PROBE = "probe(Tensor x, bool flag, int index, float number) -> bool"
 BRIDGE = CAbiVariant(
     kind="c_abi",

@@ -465,8 +465,7 @@ class KeptWorker:
         self._worker = None
 
 
-CONTEXT_BYTES = 512 * 2**20
-"""GPU memory of a process without tensors: code, stacks and libraries."""
+CONTEXT_BYTES = 512 * 2**20  # GPU memory of a process without tensors: code, stacks and libraries.
 TENSOR_COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
 """Kind of variant to (copies of inputs, copies of outputs) in device memory. Rotated inputs need
 their originals, and a graph needs outputs of its own. A command manages its own memory."""

@@ -17,8 +17,7 @@ from loop.workers.target_functions import Inputs, TargetFunctions
 
 EXAMPLE_PREFIX = " (as with "
 """Begins the example in a fault's words. Faults that differ in their examples only are one."""
-SAMPLED_ELEMENTS = 1 << 16
-"""Elements of an input whose digest tells whether the seed changes it."""
+SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
 HUGE_NUMBER = 1 << 46
 """An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no address
 space holds it: the call fails at once, and does not fill the memory."""

@@ -25,15 +25,13 @@ MIN_CALLS = 2
 """Minimum number of calls. A slow call is made once if it was already checked on other values."""
 SLOW_LIMIT_S = 0.1
 """Stop trying kinds of guard bytes after this time. Each check of a slow call draws one kind."""
-HURRIED_LIMIT_S = 3e-3
-"""The same limit for a hurried check, which then ends."""
+HURRIED_LIMIT_S = 3e-3  # The same limit for a hurried check, which then ends.
 REPEAT_S, MAX_OUTPUTS = 4e-3, 3
 """Seconds for which a fast call is repeated, and the number of different outputs that ends it. A
 data race may show once in a hundred calls."""
 CONFIRMING_CALLS = 6
 """Calls that must agree, half with either guard bytes, to confirm an out-of-bounds read."""
-NAMING_LIMIT_S = 5.0
-"""Time limit in seconds for finding out which tensor is read out of bounds."""
+NAMING_LIMIT_S = 5.0  # Time limit in seconds for finding out which tensor is read out of bounds.
 
 Guards = tuple[Guard, ...]
 

@@ -48,17 +48,14 @@ FAULT_CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", 
 """Cause for each group of FAULT_MESSAGE; group 0 is the whole match."""
 SOURCE_LOCATION = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
-STOP_LIMIT_S = 0.05
-"""Seconds to wait for a process to stop after SIGSTOP."""
+STOP_LIMIT_S = 0.05  # Seconds to wait for a process to stop after SIGSTOP.
 ERROR_TAIL, ERROR_LINE = 2000, 200
 """Characters to keep of a lost child's stderr, and of its last line in a message."""
-MAX_REPLY_BYTES = 4 << 20
-"""Longest reply in bytes. It bounds our memory against an endless stream."""
+MAX_REPLY_BYTES = 4 << 20  # Longest reply in bytes. It bounds our memory against an endless stream.
 FORGED = "something else than its worker wrote to the worker's replies"
 INHERITED_VARIABLES = ("LOOP_EMULATOR_SEED",)
 """Variables that children inherit from the user: the emulator's schedule to replay."""
-MIN_MEMORY_BYTES = 1 << 30
-"""Minimum memory limit of a program in bytes."""
+MIN_MEMORY_BYTES = 1 << 30  # Minimum memory limit of a program in bytes.
 R = TypeVar("R")
 
 

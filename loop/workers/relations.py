@@ -28,8 +28,7 @@ Property = Generator[RequestedCall, Tensor, tuple[Tensor, Tensor] | None]
 
 PLAIN_ERROR_FACTOR = 2.0
 """A variant may violate a property by this many times the error of the plain implementation."""
-MAX_ROUNDING_SHARE = 0.1
-"""Rounding errors stay below this share of the largest value."""
+MAX_ROUNDING_SHARE = 0.1  # Rounding errors stay below this share of the largest value.
 
 
 class PropertyRunner:

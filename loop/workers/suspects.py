@@ -26,10 +26,8 @@ MAX_REMAINING_SHARE = 0.25
 """Largest share of the error (RMS) that may remain if a suspect is the explanation."""
 MIN_DISTINCT_ERRORS = 8
 """Minimum number of distinct finite wrong elements: fewer resemble a suspect by chance."""
-MAX_SAMPLED_ERRORS = 4096
-"""Wrong elements sampled to count distinct ones (at most twice as many)."""
-MAX_COMPARED_OUTPUTS = 8
-"""Maximum number of outputs of one call that a suspect has to explain."""
+MAX_SAMPLED_ERRORS = 4096  # Wrong elements sampled to count distinct ones (at most twice as many).
+MAX_COMPARED_OUTPUTS = 8  # Maximum number of outputs of one call that a suspect has to explain.
 MIN_FACTOR_DEVIATION = 0.01
 """Smallest deviation of a factor from 1: sums in low precision shrink by less."""
 

@@ -27,10 +27,8 @@ from loop.workers.workload_call import input_fills
 
 MAX_DRAWN_BYTES = 256 << 20
 """Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""
-NUMBERS_PER_BLOCK = 1 << 16
-"""Random numbers drawn in one step."""
-DRAW_ALIGNMENT_BYTES = 256
-"""Alignment in bytes of each draw in the input's file."""
+NUMBERS_PER_BLOCK = 1 << 16  # Random numbers drawn in one step.
+DRAW_ALIGNMENT_BYTES = 256  # Alignment in bytes of each draw in the input's file.
 REFERENCE_BYTES_PER_ELEMENT = 64
 """Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
 MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")

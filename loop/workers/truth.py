@@ -14,8 +14,7 @@ from loop.model.measurement import Mismatch, Span
 from loop.model.target import Tolerance
 from loop.workers.judge_messages import Finding
 
-MIN_EXPONENT, MAX_EXPONENT = -500, 500
-"""Range of powers of two by which errors are counted."""
+MIN_EXPONENT, MAX_EXPONENT = -500, 500  # Range of powers of two by which errors are counted.
 EXPECTED_FACTOR, EXPECTED_EXTRA = 8, 8
 """Errors of a size may be EXPECTED_FACTOR times as frequent as rounding explains, plus EXPECTED_EXTRA."""
 
@@ -46,8 +45,7 @@ ZEROS_DIVISOR, NOISE_FACTOR = 16.0, 16.0
 stated if 1/16 of that is below the reference's mean rounding error: the output is noise."""
 OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
 MOST_DISTANCE = 1e9  # Of two right answers: replies hold no infinity.
-MAP_STRETCHES = 8
-"""Equal stretches of a dimension for which a report shows the largest error."""
+MAP_STRETCHES = 8  # Equal stretches of a dimension for which a report shows the largest error.
 SLICE_ELEMENTS = 1 << 20, 1 << 26
 """Elements compared at a time, on a CPU (fits the cache) and on a GPU (fits the memory)."""
 

@@ -10,17 +10,13 @@ from loop.model.target import Fill, Signature, Target, Workload
 from loop.model.workloads import parse_scale
 from loop.workers.judge_messages import PrepareAnswer
 
-BROADCASTABLE_KINDS = ("normal", "constant")
-"""Kinds of values that may be constant along an axis."""
-MIN_ROOM_BYTES = 1 << 14
-"""Minimum room in bytes, so that small tensors have several windows too."""
-GENERATOR_DRAWS = 4
-"""Input sets that a target's own generator draws for timed calls."""
+BROADCASTABLE_KINDS = ("normal", "constant")  # Kinds of values that may be constant along an axis.
+MIN_ROOM_BYTES = 1 << 14  # Minimum room in bytes, so that small tensors have several windows too.
+GENERATOR_DRAWS = 4  # Input sets that a target's own generator draws for timed calls.
 SEEDS_PER_MODULE = 2
 """Number of consecutive seeds with the same module weights. A process that checks both builds the
 module once, so a variant's cached weights stay valid while the inputs change."""
-UNCHECKED_SEED_OFFSET = 8_000
-"""Added to a seed for inputs that no check uses."""
+UNCHECKED_SEED_OFFSET = 8_000  # Added to a seed for inputs that no check uses.
 
 
 def make_answer_request(

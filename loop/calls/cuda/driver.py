@@ -86,12 +86,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
 """Function to its name in drivers before CUDA 12.8."""
 LIBRARY = "libcuda.so.1"
-RED_ZONE = 4096
-"""Minimum bytes of the guard zone on either side of a buffer."""
+RED_ZONE = 4096  # Minimum bytes of the guard zone on either side of a buffer.
 ALIGNMENT = 256
 NAME_BYTES = 256
-CHUNK_BYTES = 4 << 20
-"""Bytes that are read from the device at once."""
+CHUNK_BYTES = 4 << 20  # Bytes that are read from the device at once.
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream and the legacy default stream do not wait for each other."""
 CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
@@ -99,8 +97,7 @@ CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR =
 LIMITS = {"shared_static": 8, "threads_per_sm": 39, "shared_per_sm": 81, "registers_per_sm": 82}
 LIMITS |= {"shared_per_block": 97, "blocks_per_sm": 106}
 """Values of CUdevice_attribute for the resources that blocks share on one multiprocessor."""
-STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
-"""CUresults that mean: no GPU to run on."""
+STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100  # CUresults that mean: no GPU to run on.
 Lack = Literal["", "driver", "device"]
 """What is missing on this machine: `driver`, `device`, or empty for another reason."""
 

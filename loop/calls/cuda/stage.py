@@ -19,22 +19,18 @@ from loop.calls.memory import Memory
 
 THREAD_LOCAL = 1
 """CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: forbids calls of this thread that cannot be replayed."""
-PORTABLE, MAPPED = 1, 2
-"""CU_MEMHOSTALLOC flags."""
-WAIT_EQUAL = 1
-"""CU_STREAM_WAIT_VALUE_EQ."""
+PORTABLE, MAPPED = 1, 2  # CU_MEMHOSTALLOC flags.
+WAIT_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ.
 UNJOINED = 904
 """CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a stream forked from the captured one did not join again."""
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
 LAUNCH_LIMIT_S = 0.02
 """Seconds of launching after which the gate opens anyway. A stream queues about 1000 launches."""
-GAP = 512
-"""Minimum bytes after each output, so that a stray write damages no other output."""
+GAP = 512  # Minimum bytes after each output, so that a stray write damages no other output.
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
 """A kernel that does nothing, in NVIDIA's assembly language."""
-EMPTY_CALLS = 100
-"""Number of empty kernels in one graph."""
+EMPTY_CALLS = 100  # Number of empty kernels in one graph.
 
 
 class Uncapturable(Refused):
