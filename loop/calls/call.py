@@ -273,11 +273,6 @@ class Call(Plain):
             block[part.offset : part.offset + part.nbytes] = data
         return bytes(block)
 
-    def c_numbers(self) -> Any:
-        """C array of double with the attributes; None becomes NaN."""
-        numbers = [math.nan if number is None else number for number in self.numbers]
-        return (ctypes.c_double * max(len(numbers), 1))(*numbers)
-
     def at_first_windows(self) -> "Call":
         """The same call on each input's first window, at offset 0, for calls whose output nobody
         judges: the judge knows the answer of another window."""

@@ -4,6 +4,7 @@ Without torch. `cuda.stage` calls libraries on a GPU.
 """
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -84,7 +85,9 @@ class Invocation:
         item_sizes = [tensor.itemsize for tensor in call.inputs]
         self._first_windows = [*zip(self.inputs, input_addresses, item_sizes, strict=True)]
         """Of each input: the C struct, the address of its first window, and bytes of an element."""
-        self.run = partial(invoke, self.inputs, outputs, call.c_numbers(), stream)
+        numbers = [math.nan if number is None else number for number in call.numbers]
+        c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
+        self.run = partial(invoke, self.inputs, outputs, c_numbers, stream)
 
     def move_to(self, window: Sequence[int]) -> Run:
         """Move the call to a window: for each input, the first element. Returns the function that

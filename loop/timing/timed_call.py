@@ -144,9 +144,9 @@ class InputWindows:
         """Elements to rotate each input by, so that `window` holds the values of known answer. None:
         random, from the same distribution, so a variant sees no difference. Rotations go by elements,
         windows by steps, so values seldom repeat. A generator's draws move as a whole."""
-        if self.call.structure:
-            draws = self._fixed_draw
-            return list(self._window_of_draw(self._rotation_in_draws(window) if draws is None else draws))
+        if self.call.structure and window is None:
+            any_draw = self.rng.randrange(self.call.input_sets)
+            return list(self._window_of_draw(any_draw if self._fixed_draw is None else self._fixed_draw))
         rotations = []
         for number, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.extra_elements
@@ -154,15 +154,6 @@ class InputWindows:
             destination = window[number] if window else self.rng.choice(self.offsets[number])
             rotations.append((source - destination) % size if size else 0)
         return rotations
-
-    def _rotation_in_draws(self, window: Sequence[int] | None) -> int:
-        """By how many draws to rotate, so that the window holds the values of known answer; random
-        if `window` is None, or if all inputs have one draw only."""
-        for number, offset in enumerate(window or ()):
-            tensor, offsets = self.call.inputs[number], self.offsets[number]
-            if len(offsets) > 1:
-                return (offsets.index(tensor.offset) - offsets.index(offset)) % self.call.input_sets
-        return self.rng.randrange(self.call.input_sets)
 
 
 class TimedCall:
