@@ -10,7 +10,7 @@ Python. Where that is not available, `operator` raises Unavailable.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,11 @@ class Operator:
         flags as bool, choices as words, numbers as float; None is the default. Raises RuntimeError
         for tensors that do not fit, TypeError for arguments that are not tensors, and TypeError or
         ValueError for wrong attributes."""
-        are_tensors = all(isinstance(tensor, Tensor) for tensor in tensors)
-        if not are_tensors or len(tensors) != len(self.contract.signature.inputs):
-            raise self._wrong_arguments(tensors)
+        names = self.contract.signature.inputs
+        if len(tensors) != len(names) or not all(isinstance(tensor, Tensor) for tensor in tensors):
+            types = ", ".join(type(value).__name__ for value in tensors)
+            problem = f"expected tensors ({', '.join(names)}), got ({types}); attributes are given by name"
+            raise TypeError(f"{self.contract.title}: {problem}")
         if torch.compiler.is_compiling():  # A compiler needs `op`, and no cache.
             traced: Tensor = self.op(*tensors, *self._attribute_values(**attributes))
             return traced
@@ -76,19 +78,6 @@ class Operator:
                 raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {names}")
         items = self._attributes.items()
         return tuple([number_for(name, attribute, attributes.get(name)) for name, attribute in items])
-
-    def _wrong_arguments(self, arguments: Sequence[object]) -> TypeError:
-        """The error for a wrong number of tensors, or for an argument that is not a tensor."""
-        names, attributes = list(self.contract.signature.inputs), ", ".join(self._attributes)
-        for name, value in zip(names, arguments, strict=False):
-            if len(arguments) == len(names) and not isinstance(value, Tensor):
-                actual = "None" if value is None else type(value).__name__
-                return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {actual}")
-        count = f"{len(names)} tensor{'' if len(names) == 1 else 's'}"
-        problem = f"expected {count} ({', '.join(names)}), got {len(arguments)}"
-        if attributes and len(arguments) > len(names):
-            problem += f"; attributes are given by name: {attributes}"
-        return TypeError(f"{self.contract.title}: {problem}")
 
     def __repr__(self) -> str:
         return f"<operator {self.contract.title}>"
