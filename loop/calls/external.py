@@ -178,8 +178,7 @@ def stated_seconds(output: str, measured_s: float) -> float | None:
         raise Refused(f'{subject}: "seconds" cannot be read, as the line is no JSON') from error
     if seconds is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise Refused(f'{subject}: "seconds" is not a number above 0')
-    if seconds > MAX_CLOCK_RATIO * measured_s:
-        raise Refused(f'{subject}: more "seconds" than the {measured_s:.3g} s of the whole program')
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds <= MAX_CLOCK_RATIO * measured_s:
+        raise Refused(f'{subject}: "seconds" is no number from 0 to the {measured_s:.3g} s of the whole program')
     return float(seconds)

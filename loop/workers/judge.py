@@ -430,7 +430,7 @@ class Judge:
         suspects_of_target: list[suspects.Suspect] = []
         if is_plain:
             exact = [tensor.double() for tensor in tensors]
-            for description, fault in suspects.load_faults(self.functions.target.faults):
+            for description, fault in self.functions.faults.items():
                 answer = partial(self.functions.call_function, "fault", fault, exact, call)
                 suspects_of_target.append((description, answer))
         suspects_of_call = suspects.suspects_of_call(

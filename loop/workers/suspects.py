@@ -13,9 +13,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from loop.calls import torch_side
-from loop.calls.call import Call, Refused
-from loop.model.target import PythonFunction, Signature
+from loop.calls.call import Call
+from loop.model.target import Signature
 from loop.workers.blind_spots import EXAMPLE_PREFIX, alternative_values
 
 ALLOWANCE_FACTOR = 4.0
@@ -130,17 +129,6 @@ def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Sus
             if fitting[description]:
                 complete_faults.add(fault_name)
     return fitting
-
-
-def load_faults(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_side.Function]]:
-    """Load a target's own faults as (words, function). Raises Refused if one cannot be loaded."""
-    functions = []
-    for description, function in faults.items():
-        try:
-            functions.append((description, torch_side.find_function(function.python)))
-        except Refused as refusal:
-            raise Refused(f"faults: {description}: {refusal}") from refusal
-    return functions
 
 
 def suspects_of_call(

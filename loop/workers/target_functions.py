@@ -140,6 +140,7 @@ class TargetFunctions:
 
         self.reference, self.plain = find(target.reference), find(target.plain)
         self.generator, self.checker = find(target.generator), find(target.checker)
+        self.faults = {description: find(function) for description, function in target.faults.items()}
         self.input_maker = find(component.inputs) if component else None
         """Maker of a component's inputs; None: inputs come from the workload's fills."""
         self.canonical_form = find(component.form) if component else None

@@ -116,6 +116,12 @@ class Judged:
         return self.judge.answer_by_key[self.request(2).call.key].inputs.tensors[0]
 
 
+def test_a_fault_of_a_target_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """When the judge begins, not when something is wrong."""
+    with pytest.raises(Refused, match=r"cannot import tests\.makers:lost: AttributeError"):
+        Judged(tmp_path, "small", PLAIN, faults={"the rows were lost": {"python": "tests.makers:lost"}})
+
+
 def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
     """Values that never vary, arguments that the reference does not read, outputs that nothing changes."""
     looked = Judged(tmp_path, "blind", SEVERAL, generator="make").looked()

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.calls.call import Call, Refused, TensorFile
-from loop.model.target import Attribute, PythonFunction, Signature
+from loop.calls.call import Call, TensorFile
+from loop.model.target import Attribute, Signature
 from loop.workers import suspects
 from loop.workers.truth import mask_outside
 from tests.attention import eager
@@ -173,13 +173,6 @@ def test_attributes_are_taken_for_others_of_their_choices() -> None:
     assert ["alignment were top_left"] == case.named(case.rounded(case.answer(alignment="top_left")))
     square = Case(SMALL["attention"], Sq=20)
     assert ["causal were false"] == square.named(square.rounded(square.answer(causal=False)))
-
-
-def test_a_fault_of_a_target_that_is_not_there_is_refused_with_its_entry() -> None:
-    """When the judge begins, not when something is wrong."""
-    expected = "faults: the rows were lost: cannot import tests.makers:lost: AttributeError: "
-    with pytest.raises(Refused, match=expected):
-        suspects.load_faults({"the rows were lost": PythonFunction(python="tests.makers:lost")})
 
 
 def test_inputs_without_a_sign_are_suspected_of_less() -> None:
