@@ -33,9 +33,10 @@ INHERITED_VARIABLES = [
     "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
     "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
     "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME", "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME", "XDG_STATE_HOME",
+    "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
 ]  # fmt: skip
-"""Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
+"""Environment variables that a child inherits, besides LC_*. Others may contain secrets. The last one is the
+emulator's schedule to replay."""
 STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
 
 

@@ -153,8 +153,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """The process that forks workers with torch already imported; made if there is none."""
         if self._nursery is None:
             cores = program.choose_cores(self.threads) if self.device == "cpu" else ""
-            environment = program.thread_environment(self.threads, cores)
-            self._nursery = Nursery({**program.inherited_environment(), **environment})
+            self._nursery = Nursery(program.thread_environment(self.threads, cores))
         return self._nursery
 
     def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:

@@ -53,8 +53,6 @@ ERROR_TAIL, ERROR_LINE = 2000, 200
 """Characters to keep of a lost child's stderr, and of its last line in a message."""
 MAX_REPLY_BYTES = 4 << 20  # Longest reply in bytes. It bounds our memory against an endless stream.
 FORGED = "something else than its worker wrote to the worker's replies"
-INHERITED_VARIABLES = ("LOOP_EMULATOR_SEED",)
-"""Variables that children inherit from the user: the emulator's schedule to replay."""
 MIN_MEMORY_BYTES = 1 << 30  # Minimum memory limit of a program in bytes.
 R = TypeVar("R")
 
@@ -133,7 +131,7 @@ class Program:
             numbered_arguments = [argument.format(*handles) for argument in arguments]
             self.child = Child(
                 [*tool, sys.executable, "-P", "-m", module, *numbered_arguments],
-                env={"PYTHONPATH": python_path(), **inherited_environment(), **environment},
+                env={"PYTHONPATH": python_path(), **environment},
                 stdin=child_end.fileno(),
                 pass_fds=handles,
                 dies_by_itself=not tool,
@@ -231,11 +229,6 @@ class Program:
             self.child.close()
         finally:
             self._channel.close()
-
-
-def inherited_environment() -> dict[str, str]:
-    """Those of INHERITED_VARIABLES that the user has set, with their values."""
-    return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
 
 
 def memory_limit(device: Device) -> dict[str, str]:
@@ -428,9 +421,8 @@ class Floors:
 
     def minimum_with(self, other: "Floors") -> "Floors":
         """Take the minimum of two measurements of each floor."""
-        call_s_by_way = dict(self.call_s_by_way)
-        for way, seconds in other.call_s_by_way.items():
-            call_s_by_way[way] = min(call_s_by_way.get(way, seconds), seconds)
+        others = other.call_s_by_way
+        call_s_by_way = {way: min(s, others.get(way, s)) for way, s in self.call_s_by_way.items()}
         return Floors(min(self.order_s, other.order_s), call_s_by_way)
 
 
