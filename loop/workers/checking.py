@@ -5,7 +5,6 @@ A correct variant gives the same output whatever the zones contain, and never ch
 
 import contextlib
 import ctypes
-import hashlib
 import json
 import math
 import os
@@ -39,8 +38,10 @@ Guards = tuple[Guard, ...]
 class CheckedOutput:
     """One distinct output, the numbers of its first and last call, and the guard bytes of the first."""
 
-    def __init__(self, data: bytes, call_number: int, guards: Guards = ()) -> None:
-        self.data, self.guards = data, guards
+    def __init__(self, data: bytes, call_number: int, guards: Guards, *, is_enclosed: bool) -> None:
+        """`is_enclosed`: only calls with inaccessible guard zones gave it. It may differ from others in the last
+        bits, because the tensors lay at other addresses."""
+        self.data, self.guards, self.is_enclosed = data, guards, is_enclosed
         self.first_call = self.last_call = call_number
 
 
@@ -74,11 +75,7 @@ class CallCheck:
         self.limit_s = HURRIED_LIMIT_S if is_hurried else SLOW_LIMIT_S
         self.min_calls = 1 if may_run_once else MIN_CALLS
         self.start_s, self.call_count, self.quickest_s = perf_counter(), 0, math.inf
-        self.outputs: dict[str, CheckedOutput] = {}
-        """Distinct outputs by digest."""
-        self.enclosed_outputs: dict[str, CheckedOutput] = {}
-        """Distinct outputs of calls with inaccessible guard zones. They may differ in the last bits
-        from `outputs`, because the tensors lie at other addresses."""
+        self.outputs: list[CheckedOutput] = []
         # These four are as in `messages.Computed`.
         self.changed_inputs: set[str] = set()
         self.stray_writes: list[str] = []
@@ -98,7 +95,7 @@ class CallCheck:
             if len(self.outputs) > 1 and self.prepared.memories:
                 self.stray_reads = self._find_stray_reads()
             elif self.prepared.outputs and not self.is_slow:
-                (output,) = self.outputs.values()
+                (output,) = self.outputs
                 self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
                 self._call_in_enclosures()
@@ -131,12 +128,15 @@ class CallCheck:
     def _record_call(self, kind: str) -> None:
         """Make a call with one kind of guard bytes around all tensors, and record its output."""
         guards = tuple(memory.draw_guard(kind) for _ in self.prepared.memories)
-        data = self._call_once(guards)
-        for output in self.outputs.values():
+        self._record_output(self._call_once(guards), guards)
+
+    def _record_output(self, data: bytes, guards: Guards = (), *, is_enclosed: bool = False) -> None:
+        """Record the output of the latest call, as an occurrence of an earlier one if it is equal."""
+        for output in self.outputs:
             if output.data == data:  # Quicker than a digest.
                 output.last_call = self.call_count
                 return
-        self.outputs[hashlib.sha256(data).hexdigest()] = CheckedOutput(data, self.call_count, guards)
+        self.outputs.append(CheckedOutput(data, self.call_count, guards, is_enclosed=is_enclosed))
 
     def _call_in_enclosures(self) -> None:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
@@ -148,13 +148,8 @@ class CallCheck:
             if self.prepared.protect_zones(at_end=at_end):
                 self.prepared.poison_outputs()
                 self.prepared.bind()()
-                data = self.prepared.read_output()
-                digest = hashlib.sha256(data).hexdigest()
                 self.call_count += 1
-                output = self.outputs.get(digest)
-                if output is None:
-                    output = self.enclosed_outputs.setdefault(digest, CheckedOutput(data, self.call_count))
-                output.last_call = self.call_count
+                self._record_output(self.prepared.read_output(), is_enclosed=True)
                 self.prepared.unprotect_zones()
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
@@ -174,7 +169,7 @@ class CallCheck:
     def _find_stray_reads(self) -> str:
         """Name the tensors outside of which the variant reads (`its tensors` if there is no time to find out);
         empty if guard bytes do not decide the output."""
-        first_output, second_output = list(self.outputs.values())[:2]
+        first_output, second_output = self.outputs[:2]
         # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
         order = [first_output, second_output] * (CONFIRMING_CALLS // 2)
         self.generator.shuffle(order)
