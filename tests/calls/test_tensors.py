@@ -1,6 +1,7 @@
 """Tensors as the C interface sees them: what lies where."""
 
 import itertools
+import mmap
 import random
 from collections.abc import Iterator
 
@@ -8,7 +9,9 @@ import numpy
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.call import POISON, elements_spanned, gather, scatter, strides_of
+from loop.calls import invocation
+from loop.calls.call import POISON, Call, TensorFile, elements_spanned, gather, scatter, strides_of
+from loop.calls.invocation import HostStage, Places
 from loop.calls.memory import KINDS, LARGEST, LOWEST, MIXED, NAN, NEAR_ZERO, Buffer, Guard, draw_guard
 from loop.model.dtypes import FLOATS, ITEM_SIZES
 
@@ -113,3 +116,14 @@ def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:
         assert ("", False) == (memory.stray_write_text, memory.has_changed)
         memory.write(place, bytes(byte ^ 1 for byte in memory.read(place, size)))
         assert said == memory.stray_write_text
+
+
+def test_a_positive_control_takes_longer_by_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits after the calls of a sample, for a share of what they took. Each call takes 1000 ticks."""
+    call, ticks = Call("w", "float32", (), TensorFile("y", "", (1,), "float32"), {}, ()), itertools.count()
+    monkeypatch.setattr(invocation, "perf_counter_ns", lambda: next(ticks))
+    for slowdown, expected in ((0.0, 10_000), (0.05, 10_500), (1.0, 20_000)):
+        stage, begin = HostStage(Places(mmap.mmap(-1, 1 << 17), call, 10), call, slowdown), next(ticks)
+        stage.runs = [lambda: [next(ticks) for _ in range(1000)]] * 10
+        stage.run(10)
+        assert expected <= next(ticks) - begin <= expected + 5
