@@ -160,12 +160,13 @@ class DelayReader:
 
     def stop(self) -> Delays | None:
         """The delays since `start`; None if the system does not report them."""
-        readings = zip(self._start, self._read(), strict=True)
+        threads: list[tuple[float, float]] = []
         try:
-            (_, judge_wait_s), *threads = [((run - r) / 1e9, (wait - w) / 1e9) for (r, w), (run, wait) in readings]
-        except ValueError:  # Nothing was read, or one thread less.
+            for (run_ns, wait_ns), (end_run_ns, end_wait_ns) in zip(self._start, self._read(), strict=True):
+                threads.append(((end_run_ns - run_ns) / 1e9, (end_wait_ns - wait_ns) / 1e9))
+        except ValueError:  # It is not read at one end, or not in two numbers.
             return None
-        return Delays(judge_wait_s, tuple(threads)) if threads else None
+        return Delays(threads[0][1], tuple(threads[1:])) if len(threads) > 1 else None
 
     def close(self) -> None:
         """Close the files."""
