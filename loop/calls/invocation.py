@@ -308,8 +308,10 @@ class Prepared(ABC):
 
 
 class Stage:
-    """A call in shared memory, ready to be timed on windows of its inputs. This class makes no calls."""
+    """Calls that are ready to be timed."""
 
+    runs: Sequence[Run] = ()
+    """Functions that make one call each."""
     is_captured = False
     """Whether a CUDA graph holds the calls that were prepared last."""
 
@@ -319,6 +321,8 @@ class Stage:
     def run(self, count: int) -> int:
         """Make the calls; return nanoseconds by the device's or program's own clock, or 0 if it has
         none. `count`: number of calls; on a GPU, number of replays of all prepared calls."""
+        for run in self.runs[:count]:
+            run()
         return 0
 
     def finish_results(self) -> None:
@@ -330,19 +334,6 @@ class Stage:
 
     def close(self) -> None:
         """Free the memory."""
-
-
-class EmptyStage(Stage):
-    """Calls that do nothing, to measure the cost of a call."""
-
-    def __init__(self, empty_call: Run) -> None:
-        self.empty_call = empty_call
-
-    def run(self, count: int) -> int:
-        """Make `count` empty calls. Returns 0: the judge times."""
-        for run in [self.empty_call] * count:
-            run()
-        return 0
 
 
 CONTROL_BYTES = 1 << 16  # Words of the judge's orders, at the beginning of shared memory (see `arena`).
@@ -394,7 +385,6 @@ class HostStage(Stage):
     def __init__(self, places: Places, call: Call, slowdown: float) -> None:
         """`slowdown`: delay after the calls, as a share of their time (positive control)."""
         self.places, self.call, self.slowdown = places, call, slowdown
-        self.runs: list[Run] = []
         self.windows: Windows = ()
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:

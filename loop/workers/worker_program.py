@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from loop.calls import invocation
-from loop.calls.arena import obey
+from loop.calls.arena import MOST_CALLS, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
-from loop.calls.invocation import CONTROL_BYTES, EmptyStage, Loaded, Places, Prepared, Stage, place_tensors
+from loop.calls.invocation import CONTROL_BYTES, Loaded, Places, Prepared, Stage, place_tensors
 from loop.calls.library import Compiled
 from loop.calls.own_modules import search_folder
 from loop.calls.seal import Seal
@@ -194,18 +194,19 @@ class WorkerProgram:
 def make_empty_stage(way: str) -> Stage:
     """A stage whose calls do nothing, to measure the floors of each `program.CallWay`. An
     empty `way`: a stage without calls, for the floor of an order."""
+    stage = Stage()
     if way == "c_abi":
         library = object.__new__(Compiled)
         library.entry = ctypes.CDLL(None).labs  # A function of C that returns at once.
         library.entry.argtypes, library.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
-        return EmptyStage(partial(library.invoke, None, None, None, None))
-    if way == "python":
-        return EmptyStage(partial(lambda *tensors, **attributes: None, None, None))
-    if way == "kernel":
+        stage.runs = [partial(library.invoke, None, None, None, None)] * MOST_CALLS
+    elif way == "python":
+        stage.runs = [partial(lambda *tensors, **attributes: None, None, None)] * MOST_CALLS
+    elif way == "kernel":
         from loop.calls.cuda.stage import EmptyKernels
 
         return EmptyKernels()
-    return Stage()
+    return stage
 
 
 def main(cores: str, *descriptors: str) -> None:

@@ -225,7 +225,6 @@ class DeviceStage(Stage):
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
         """Windows to their graph; None if capture is impossible."""
         self.graph: Graph | None = None
-        self.runs: list[Run] = []
         self.windows: Windows = ()
         for begin, doubled, pool in zip(places.input_offsets, self.doubled_pools, self.pools, strict=True):
             data = places.memory[begin : begin + pool.nbytes]
@@ -243,15 +242,15 @@ class DeviceStage(Stage):
             self.output_block = DeviceMemory(device, block_bytes)
         key = tuple(tuple(window) for window in windows)
         if self.graphs.get(key) is None:
-            inputs, stream, self.runs = [pool.address for pool in self.pools], the_stream().handle, []
+            inputs, stream, runs = [pool.address for pool in self.pools], the_stream().handle, list[Run]()
             for number, window in enumerate(windows):
                 begin = self.output_block.address + number * self.output_stride
                 outputs = [begin + part.offset for part in self.call.separate_outputs]
                 invocation = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
-                self.runs.append(invocation.move_to(window))
+                runs.append(invocation.move_to(window))
             # For a positive control the first calls run twice, which slows the variant down.
             extra_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
-            self.runs = [*self.runs[:extra_calls], *self.runs]
+            self.runs = [*runs[:extra_calls], *runs]
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self._capture()
         for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
