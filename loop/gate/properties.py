@@ -160,6 +160,6 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
     if finding is None:
         return "inapplicable", f"does not apply to {workload.name}"
     if not finding.wrong:
-        return "holds", f"off by {finding.largest_error:.1e} at most"
-    wrong_text = f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.largest_error:.2g}"
+        return "holds", f"off by {finding.max_error:.1e} at most"
+    wrong_text = f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.max_error:.2g}"
     return "failed", f"{name} does not hold on {workload.name}: {wrong_text} (allowed {finding.allowed_error:.1e})"

@@ -122,19 +122,9 @@ class FindBlindSpots(Request[InputWeaknesses]):
     """One workload under two seeds, to test which inputs the reference reads; empty: no test."""
 
 
-class PropertyAgreement(Plain):
-    """Whether both sides of a property agree."""
-
-    wrong: int
-    total: int
-    largest_error: float
-    allowed_error: float
-    """Both over all elements."""
-
-
-class AdvanceProperty(Request[Call | PropertyAgreement | None]):
+class AdvanceProperty(Request[Call | Finding | None]):
     """Start a property on a call, or send the output that the property requested. Reply: the next
-    call to make; at the end a PropertyAgreement, or None if the property does not apply."""
+    call to make; at the end a Finding, or None if the property does not apply."""
 
     call: Call
     property_name: str

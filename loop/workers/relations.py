@@ -17,7 +17,7 @@ from loop.calls.call import Call, Refused
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.target import Signature, Tolerance
-from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
+from loop.workers.judge_messages import AdvanceProperty, Finding
 from loop.workers.truth import largest_magnitude
 from loop.workers.workload_call import attribute_numbers
 
@@ -41,27 +41,27 @@ class PropertyRunner:
         self.signature, self.tolerance_by_dtype, self.plain = signature, tolerance, plain
         self.plain_errors: dict[tuple[str, str], float] = {}
         """Error of the plain implementation by (property, call key), so that all variants share it."""
-        self.running: Generator[Call, str, PropertyAgreement | None]
+        self.running: Generator[Call, str, Finding | None]
         """The property that runs now: yields calls, receives the file of each output."""
 
-    def advance(self, request: AdvanceProperty) -> Call | PropertyAgreement | None:
+    def advance(self, request: AdvanceProperty) -> Call | Finding | None:
         """Start a property or give it the requested output. Returns the next call to make; at the end
-        its PropertyAgreement; None if it does not apply. Raises Refused if the property raises."""
+        its Finding on both sides; None if it does not apply. Raises Refused if the property raises."""
         try:
             if request.output_file:
                 return self.running.send(request.output_file)
             self.running = self._run(request)
             return next(self.running)
         except StopIteration as end:
-            agreement: PropertyAgreement | None = end.value
-            return agreement
+            finding: Finding | None = end.value
+            return finding
         except Refused:
             raise
         except Exception as error:
             place = f"property {request.property_name} on {request.call.key}"
             raise Refused(f"{place}: {describe_error(error)}") from error
 
-    def _run(self, request: AdvanceProperty) -> Generator[Call, str, PropertyAgreement | None]:
+    def _run(self, request: AdvanceProperty) -> Generator[Call, str, Finding | None]:
         """Run a property on the inputs of a call; None if it does not apply."""
         call, error_key = request.call, (request.property_name, request.call.key)
         inputs = [torch_side.read_tensor(tensor).double() for tensor in call.inputs]
@@ -124,7 +124,7 @@ class PropertyRunner:
 
 def compare_sides(
     got: Tensor, expected: Tensor, tolerance: Tolerance, call_count: int, plain_error: float
-) -> PropertyAgreement:
+) -> Finding:
     """Compare both sides of a property. The allowed error is the tolerance times the number of calls, or
     twice `plain_error`, by which the plain implementation's sides differ, if rounding can explain
     that: otherwise the property is wrong."""
@@ -134,6 +134,10 @@ def compare_sides(
     error = (got - expected).abs()
     wrong_mask = ~(error <= allowed)
     largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
-    largest_allowed = float(allowed.max()) if allowed.numel() else 0.0
-    # JSON has no infinity.
-    return PropertyAgreement(int(wrong_mask.sum()), wrong_mask.numel(), min(largest, 1e300), largest_allowed)
+    largest_allowed = float(allowed.nan_to_num(0.0).max()) if allowed.numel() else 0.0
+    return Finding(  # JSON has no infinity.
+        max_error=min(largest, 1e300),
+        allowed_error=min(largest_allowed, 1e300),
+        wrong=int(wrong_mask.sum()),
+        total=wrong_mask.numel(),
+    )

@@ -16,7 +16,7 @@ from loop.calls.call import Call
 from loop.library.definitions import read_file
 from loop.model.dtypes import Dtype
 from loop.model.target import Fill, Target, Workload
-from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
+from loop.workers.judge_messages import AdvanceProperty, Finding
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import make_tensor
 from loop.workers.workload_call import make_call
@@ -46,7 +46,7 @@ def written(workload: Workload, folder: Path) -> Call:
     return call
 
 
-def find(name: str, function: Function, workload: Workload, folder: Path) -> PropertyAgreement | None:
+def find(name: str, function: Function, workload: Workload, folder: Path) -> Finding | None:
     """What the judge finds when it walks a property of a function, call by call."""
     relations = PropertyRunner(TARGET.signature, dict(TARGET.tolerance.items()), eager)
     step = AdvanceProperty(written(workload, folder), f"{FILE}:{name}", workload.seed)
