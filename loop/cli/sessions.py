@@ -19,7 +19,7 @@ from loop.model.money import RateCard
 from loop.model.output import outputs_of
 from loop.model.record import RESUMABLE, latest_attempts
 from loop.report import format as say
-from loop.report.screen import Screen
+from loop.report.screen import Screen, table_width, terminal_columns
 from loop.report.sections import Section, print_sections
 from loop.session import closing, recorded
 from loop.session.drive import TICKS, charges_so_far, read_ticks
@@ -222,6 +222,9 @@ def _time_of_budget(seconds: float, budget_s: float) -> str:
 MOST_SESSIONS = len(LETTERS)
 
 
+LEAST_COLUMNS = 5  # Columns of the list that do not give way on a narrow screen: up to `fastest`.
+
+
 class SessionLine(Model):
     """One row of the list; None: not known, or not yet."""
 
@@ -248,13 +251,17 @@ class SessionList(Printed):
         if not self.sessions:
             screen.say("no sessions yet; `loop run session` makes one")
             return
-        cells = []
+        table: list[tuple[str, ...]] = [("session", "status", "", "took", "fastest", "device", "usd")]
         for row in self.sessions:
             duration = "-" if row.seconds is None else say.seconds(row.seconds)
             usd = f"{row.usd:.4f}" if row.usd else "-"
-            leading_cells = row.id, row.status, row.grade or "-", row.device or "-"
-            cells.append((*leading_cells, duration, usd, row.fastest or "-"))
-        screen.table(("session", "status", "", "device", "took", "usd", "fastest"), cells, wrap=0)
+            leading_cells = row.id, row.status, row.grade or "-", duration
+            table.append((*leading_cells, row.fastest or "-", row.device or "-", usd))
+        # Ids are copied, so they stay whole: the last columns give way. `--json` has them all.
+        columns = terminal_columns(screen.out)
+        while len(table[0]) > LEAST_COLUMNS and table_width(table) > columns:
+            table = [cells[:-1] for cells in table]
+        screen.table(table[0], table[1:])
         damaged = [row for row in self.sessions if row.reason]
         for row in damaged[: index.MAX_NAMED]:
             screen.say(f"{row.id}: {row.reason}")

@@ -84,7 +84,7 @@ class Ledger(Printed):
         if len(last_rows) < len(self.rows):
             screen.data(f"the last {len(last_rows)} of {len(self.rows)} sessions; --json has all")
         cells = [costs.cells for costs in (*last_rows, self.totals)]
-        screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells, wrap=0)
+        screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells)
         screen.data("")
         if self.spared_minutes:
             roi = "" if self.roi is None else f"; ROI {self.roi:.3g}"

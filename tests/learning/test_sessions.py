@@ -90,6 +90,19 @@ def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any],
     return {row.id: dict(row) for row in sessions.sessions}, err.getvalue()
 
 
+def test_an_id_is_whole_in_a_list_of_80_columns() -> None:
+    """It is copied from there; device and cost give way, and have room beside short ids."""
+    facts = {"status": "passed", "grade": "B", "device": "cuda", "seconds": 143.0, "usd": 0.01}
+    for name, last in (
+        ("2026-11-29-162041-explicit-instantiation", "6.20x"),
+        ("2026-11-29-162041-quick", "0.0100"),
+    ):
+        out, row = io.StringIO(), listing.SessionLine(id=name, fastest="mine 6.20x", **facts)
+        listing.SessionList(sessions=(row,)).show(Screen(out, io.StringIO()))
+        _, line = out.getvalue().splitlines()
+        assert (name, last, True) == (line.split()[0], line.split()[-1], len(line) <= 80)
+
+
 def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are listed as ever."""
     root = tmp_path / "sessions"
