@@ -210,5 +210,10 @@ def target_options(folder: Path) -> list[str]:
 
 
 def _sessions_folder(folder: Path) -> Path:
-    """Where sessions are stored, resolved: LOOP_SESSIONS, else `sessions` in `folder`."""
-    return Path(os.environ.get("LOOP_SESSIONS") or folder / "sessions").resolve()
+    """Where sessions are stored, resolved: LOOP_SESSIONS, else `sessions` in `folder`. Raises UsageError for a
+    file there, and for a link that leads to no folder."""
+    place = Path(os.environ.get("LOOP_SESSIONS") or folder / "sessions").absolute()
+    if os.path.lexists(place) and not os.path.isdir(place):
+        hint = "move it away, or name a folder for sessions with LOOP_SESSIONS"
+        raise UsageError(f"{place}: no folder, so that no session can be there", hint)
+    return place.resolve()

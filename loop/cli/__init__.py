@@ -7,6 +7,7 @@ Only `main` turns errors into exit codes. A command first ends processes that a 
 """
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -127,6 +128,8 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
             raise (failure if is_explained else failure.with_instruction("run the same command again")) from error
         if isinstance(error, LoopError):
             raise
+        if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP) and error.filename:
+            raise UsageError(f"{error.filename!s}: {error.strerror}", "name another path") from error
         if isinstance(error, FileNotFoundError) and error.filename is None:  # As os.getcwd raises it.
             try:
                 os.getcwd()

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -136,5 +137,5 @@ def last_close_event(lines: Iterable[Line]) -> Closed | None:
 
 def write_error(path: Path, error: OSError) -> LoopError:
     """The error for a file that cannot be written, with a hint about LOOP_SESSIONS."""
-    hint = "free some space, or choose another folder with LOOP_SESSIONS"
-    return file_error(path, "written", error, hint)
+    free_space = "free some space, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return file_error(path, "written", error, f"{free_space}choose another folder with LOOP_SESSIONS")

@@ -71,6 +71,13 @@ def test_a_pattern_that_cannot_be_read_is_named_with_its_place(tmp_path: Path, k
     assert "own.yaml:1:" in listed.stderr
 
 
+def test_a_path_that_no_file_system_takes_is_no_bug(tmp_path: Path) -> None:
+    """A name that is too long; the user's mistake, with the path."""
+    done = loop("kernels", "list", "--target", str(tmp_path / ("a" * 300)))
+    assert 2 == done.returncode, done.stderr
+    assert "target.yaml: File name too long" in done.stderr
+
+
 CALL = "import sys; from loop.cli import main; sys.argv[1:] = sys.argv[2:]; main()"
 
 
@@ -78,6 +85,8 @@ CALL = "import sys; from loop.cli import main; sys.argv[1:] = sys.argv[2:]; main
     ("words", "expected"),
     [
         ("mkdir gone && cd gone && rmdir ../gone &&", "the folder in which this was called is gone"),
+        ("touch f && LOOP_SESSIONS=f", "f: no folder, so that no session can be there"),
+        ("ln -s self self && LOOP_SESSIONS=self", "self: no folder, so that no session can be there"),
         ('mkdir "$0" && cd "$0" && touch target.yaml &&', "its path is not UTF-8 text"),
         *((f"{variable}=$0", "its path is not UTF-8 text") for variable in ("LOOP_SESSIONS", "TMPDIR", "HOME")),
     ],
