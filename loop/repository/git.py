@@ -60,15 +60,16 @@ def git_bytes(
     env = ENVIRONMENT | dict(variables or {}) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
     with tempfile.TemporaryFile() as source:
         try:
-            source.write(stdin.encode())
+            source.write(stdin.encode(errors="surrogateescape"))  # A file's name may be no UTF-8 text.
             source.seek(0)
             options: dict[str, Any] = {"env": env, "istream": source}
             options |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
             return bytes(Git(folder).execute(command, **options))
         except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
-            message = str(getattr(error, "stderr", "") or error).strip().removeprefix("stderr: ").strip("'")
+            said = str(getattr(error, "stderr", "")).strip().removeprefix("stderr: '").removesuffix("'")
             hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
-            raise WorkFailed(f"git {arguments[0]} in {folder}: {message}", hint) from error
+            message = f"git {arguments[0]} in {folder}: {said or error}"
+            raise WorkFailed(message, hint if said else None) from error
 
 
 def author_variables(folder: Path) -> dict[str, str]:

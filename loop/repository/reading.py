@@ -1,6 +1,7 @@
 """Reads commits and differences of a repository without changing the checkout."""
 
 import datetime
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -49,20 +50,29 @@ def read_revision(folder: Path) -> Revision:
 
 
 def add_new_files(revision: Revision, folder: Path, files_read: Iterable[Path]) -> Revision:
-    """The revision with those of `files_read` (by builds) that are new files of the checkout with `folder` and not
-    ignored. Outside git, and where git fails, the same revision."""
-    top = root_of(folder)
+    """The revision with those of `files_read` (by builds) that are new files of the checkout with `folder`, or of
+    a submodule there, and not ignored. Outside git, and where git fails, the same revision."""
+    top, names_by_folder = root_of(folder), dict[Path, list[str]]()
     if top is None or revision.commit is None:
         return revision
-    real_top, real_paths = top.resolve(), (path.resolve() for path in files_read)
-    names = [str(path.relative_to(real_top)) for path in real_paths if path.is_relative_to(real_top)]
-    try:
-        rows = git(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *names) if names else ""
-    except LoopError:
-        return revision
-    new_names = [name for name in rows.split("\0") if name and not name.startswith(revision.changed)]
+    for path in (path.resolve() for path in files_read if path.is_file()):
+        if path.is_relative_to(top.resolve()):
+            names_by_folder.setdefault(path.parent, []).append(path.name)
+    new_files = list[str]()
+    for parent, names in names_by_folder.items():
+        try:
+            rows = git(parent, "--literal-pathspecs", "ls-files", "-o", "--exclude-standard", "-z", "--", *names)
+        except LoopError:
+            return revision
+        new_files += [os.path.relpath(parent / name, top.resolve()) for name in rows.split("\0") if name]
+    new_names = [readable_name(name) for name in new_files if not name.startswith(revision.changed)]
     changed = (*revision.changed, *new_names)[:MAX_CHANGED]
     return revision.model_copy(update={"dirty": revision.dirty or bool(new_names), "changed": changed})
+
+
+def readable_name(name: str) -> str:
+    """A file's name for a message or a record: on one line, and without bytes that are no UTF-8 text."""
+    return plain_line(os.fsencode(name).decode(errors="replace"))
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:

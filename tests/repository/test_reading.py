@@ -1,5 +1,6 @@
 """Reading a real repository: commit, branch, what differs, and nothing changed by looking."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -69,17 +70,23 @@ def test_a_new_file_beside_the_target_is_no_change_of_it(tmp_path: Path) -> None
 
 
 def test_a_new_file_elsewhere_that_a_build_read_is_a_change(tmp_path: Path) -> None:
-    """Others are none: ignored ones, those outside the checkout, and new files that no build read."""
+    """Others are none: ignored ones, those outside the checkout, and new files that no build read. A submodule's
+    new file counts; a name that is no UTF-8 text can be stored."""
     target = make_repository(tmp_path / "r") / "target"
     (target / "deep").mkdir(parents=True)
     (target / "kernel.cpp").write_text("committed\n")
     (target.parent / ".gitignore").write_text("*.o\n")
     commit(target.parent)
-    for name in ("a [1].h", "unread.h", "ignored.o", "../outside.h", "target/deep/new.h"):
-        (target.parent / name).write_text("new\n")
-    names = ("../a [1].h", "../ignored.o", "../../outside.h", "kernel.cpp", "deep/new.h", "../gone.h")
-    found = add_new_files(read_revision(target), target, [target / name for name in names])
-    assert (True, ("target/deep/", "a [1].h")) == (found.dirty, found.changed)
+    put_under_git(make_repository(tmp_path / "r" / "submodule"))
+    odd_name = os.fsdecode(b"\xff.h")
+    places = ("", "", "", "..", "target/deep", "submodule", "")
+    names = ("a [1].h", "unread.h", "ignored.o", "outside.h", "new.h", "s.h", odd_name)
+    for place, name in zip(places, names, strict=True):
+        (target.parent / place / name).write_text("new\n")
+    read = ("../a [1].h", "../ignored.o", "../../outside.h", "kernel.cpp", "deep/new.h", "../submodule/s.h")
+    files = [target / name for name in (*read, "../gone.h", f"../{odd_name}")]
+    found = add_new_files(read_revision(target), target, files)
+    assert (True, ("target/deep/", "a [1].h", "\ufffd.h", "submodule/s.h")) == (found.dirty, found.changed)
     kept = read_revision(tmp_path)
     assert kept == add_new_files(kept, tmp_path, [target / "kernel.cpp"])
 
