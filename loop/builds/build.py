@@ -329,7 +329,11 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
             own_files.add(name)
         # Of other files only the name counts, so that the place of a toolchain does not.
         counted_name = name if path.is_relative_to(folder) else path.name
-        hashes.append((counted_name, content_hash(path.read_bytes())))
+        try:
+            hashes.append((counted_name, content_hash(path.read_bytes())))
+        except OSError as error:
+            hint = "it may have been replaced just now; its name has to be UTF-8 text"
+            raise BuildFailed(f"{file}: the compiler read it, we cannot: {error.strerror}", hint, "") from error
     parts = [text for pair in sorted(hashes) for text in pair]
     digest = content_hash("\0".join([*parts, *_recipe_words(variant, folder), version]))[:32]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))

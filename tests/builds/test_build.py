@@ -184,6 +184,15 @@ def test_a_compile_error_is_told_with_its_place(folder: Path, tmp_path: Path) ->
     assert [] == entries(tmp_path / "cache")
 
 
+def test_a_header_whose_name_is_no_text_fails_the_build(folder: Path, tmp_path: Path) -> None:
+    """A compiler takes any bytes, our records do not: it is no bug."""
+    (folder / os.fsdecode(b"\xff.h")).write_text("")
+    (folder / "scale.h").write_bytes(b'#include "\xff.h"\n#define SCALE 2\n')
+    failed = failure(folder, tmp_path / "cache")
+    assert "the compiler read it, we cannot: No such file or directory" in failed.message
+    assert "UTF-8" in failed.hint
+
+
 def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:
     """The limit is the step's; the hint says how to raise it."""
     slow = tmp_path / "slow-compiler"
