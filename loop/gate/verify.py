@@ -492,7 +492,7 @@ class SideChecker:
         if cause and (repeat.passed or repeat.cause in VALUE_CAUSES):
             when = "wrong in the first call of its process, right afterwards"
             if cause == "later calls":
-                when = "right in the first call of its process, wrong in later ones: it keeps values between calls"
+                when = "right in the first call of its process, wrong in later ones: kept values, or a data race"
             update = {"cause": cause, "message": f"{when}: {wrong_calls.message}"}
             self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
 

@@ -34,6 +34,10 @@ MISTAKES = {
     "beyond": (STORE, "y[i * N + j] = sum; if (N == 3) y[M * N] = sum;"),
     "writes": (STORE, STORE + " const_cast<float *>(a)[0] = 0;"),
     "threads": ("= sum;", "= omp_get_max_threads() > 1 ? sum + 1 : sum;"),
+    "late": (
+        STORE,
+        "static int64_t n = 0; y[i * N + j] = omp_get_max_threads() > 1 && n++ >= M * N ? sum + 1 : sum;",
+    ),
 }
 FAULTS = {
     "the sums were squared": {"python": "faults:squared"},
@@ -109,6 +113,7 @@ def test_a_mistake_is_told_by_its_cause_rule_and_place(explained: dict[str, Expl
 
 @pytest.mark.skipif(cores() == 1, reason="one core runs one thread")
 def test_what_is_right_with_one_thread_is_told(explained: dict[str, Explanation]) -> None:
-    """A race or not: several threads make it wrong."""
+    """A race or not: several threads make it wrong. A race that spares the first call keeps no values."""
     assert f"wrong with {cores()} threads, right with 1" in explained["threads"].cause
+    assert f"wrong with {cores()} threads, right with 1" in explained["late"].cause
     assert f"two outputs with {cores()} threads, one with 1" in explained["order"].cause
