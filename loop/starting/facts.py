@@ -39,7 +39,7 @@ LONG_TRIAL_S, LONG_BYTES = 0.01, 128 << 20
 """Limits of calls with a long size: processor seconds with a sixteenth of it, further memory of the process."""
 TOLERANCE, TOLERANCE_FACTOR = 1e-4, 4.0
 """Default tolerance; the tolerance as a multiple of the function's own float32 error."""
-EXACT_ENOUGH = {"far": TOLERANCE_FACTOR, "shifted": 2.0}
+EXACT_ENOUGH = {"far": TOLERANCE_FACTOR, "shifted": 2.0, "wide": TOLERANCE_FACTOR}
 """Values for which float32 may lose too much: what the tolerance has to be, as a multiple of the error."""
 LARGEST_UNVARIED = 8  # A size given by number up to this one is not varied: a filter's 3, 4 heads.
 TIMED_SIZES = {1: (8192,), 2: (1024, 256), 3: (256, 64, 8), 4: (64, 64, 8, 4)}
@@ -96,8 +96,8 @@ class Facts:
     """Workloads that are timed."""
     edges: list[dict[str, Any]]
     """Workloads that are only checked; an entry `drawn` names other values of the inputs."""
-    long: list[Dims]
-    """Workloads that are only checked, with a size beyond 16 bits."""
+    long: list[dict[str, Any]]
+    """Workloads that are only checked, with a size beyond 16 bits; may have an entry `drawn`."""
     tolerance: float
 
 
@@ -144,7 +144,9 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is
     if other_attributes and trial.try_sizes(quick[-1], other_attributes):
         edges.append({**quick[-1], **other_attributes})
     outputs, updates = _outputs(trial, base)
-    long = _long_sizes(trial, base, sizes, is_cuda=is_cuda)
+    long: list[dict[str, Any]] = [*_long_sizes(trial, base, sizes, is_cuda=is_cuda)]
+    drawn = {workload.get("drawn") for workload in edges}
+    long += [{**workload, "drawn": kind} for workload in long[:1] for kind in ("wide", "alike") if kind in drawn]
     return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0]))
 
 
@@ -228,10 +230,12 @@ def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     """Workloads with other values, where results are finite; `trial` describes them. `far` shows a softmax whose
     maximum starts at 0, `shifted` a variance in one pass: float32 has to be exact enough for these. `zeros` shows
-    logarithms and divisions; it is left out where the order of equal values decides."""
-    if not any(tensor.values == "normal" for tensor in trial.inputs):
-        return
-    for drawn in ("negative", "far", "shifted", "ends", "zeros"):
+    logarithms and divisions; it is left out where the order of equal values decides. `wide` shows a key cut to 16
+    bits, `alike` a counter that overflows."""
+    has_normals = any(tensor.values == "normal" for tensor in trial.inputs)
+    kinds = ("negative", "far", "shifted", "ends", "zeros") if has_normals else ()
+    kinds += ("wide", "alike") if trial.has_wide_integers else ()
+    for drawn in kinds:
         with suppress(Exception):
             error = _float32_error(trial, sizes, drawn) if drawn in EXACT_ENOUGH else 0.0
             if drawn == "zeros" and trial.depends_on_ties(sizes):
@@ -427,7 +431,7 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     if attributes:
         lines.append(f"  attributes: {_yaml_mapping(attributes)}")
     if trial.needs_generator:
-        choices = "{kind: choice, choices: [normal, negative, far, shifted, ends, zeros]}"
+        choices = "{kind: choice, choices: [normal, negative, far, shifted, ends, zeros, wide, alike]}"
         lines.append(f"  parameters: {{drawn: {choices}}}")
     return lines
 

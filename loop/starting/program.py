@@ -195,7 +195,7 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     if writer:
         outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
         attributes = list(trial.attributes)
-        files[writer.name], entry_notes = writer.write(trial.inputs, outputs, attributes)
+        files[writer.name], entry_notes = writer.write(trial.inputs, outputs, attributes, options.fixed_sizes)
         trial.notes += entry_notes
     edit = next(iter(variant.copied_files), "") if variant else f"{modules['mine']}.py"
     if variant is None:

@@ -271,11 +271,15 @@ class EntryWriter:
         return typed
 
     def write(
-        self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], attributes: Sequence[str]
+        self,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        attributes: Sequence[str],
+        fixed_sizes: Mapping[str, int],
     ) -> tuple[str, list[str]]:
-        """C source of the entry, and a note on each guess. `outputs`: without inputs that are
-        changed in place; `attributes`: of the reference. Raises UsageError if a parameter is
-        unclear."""
+        """C source of the entry, and a note on each guess. `outputs`: without inputs that are changed in place;
+        `attributes`: of the reference; `fixed_sizes`: letter that loop gave a size to that size. In C the letter
+        may mean another one. Raises UsageError if a parameter is unclear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
         if self.function.problem:
             raise self._unclear(self.function.problem)
@@ -319,9 +323,10 @@ class EntryWriter:
         memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
         notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
         for parameter, argument in zip(parameters, arguments, strict=True):
+            guesses = [f"{dim}, the size {fixed_sizes[dim]}" for dim in fixed_sizes if sizes.get(dim) == argument]
             if argument.startswith("loop_elements("):
-                guess = f"{parameter.name} = the number of elements of {inputs[0].name}"
-                notes.append(f"{guess}; --set {parameter.name}=VALUE changes it")
+                guesses = [f"the number of elements of {inputs[0].name}"]
+            notes += [f"{parameter.name} = {guess}; --set {parameter.name}=VALUE changes it" for guess in guesses]
         return text, notes
 
     def _match_tensors(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:

@@ -42,10 +42,15 @@ def _normal(shape, drawn, draw, dtype):
     return values.to(dtype)
 ''',
     "_whole": '''
-def _whole(shape, low, high, draw, dtype):
-    """Whole numbers from `low` to below `high`: both ends are among them."""
+def _whole(shape, low, high, drawn, draw, dtype):
+    """Whole numbers from `low` to below `high`: both ends are among them; `wide`: of the whole type;
+    `alike`: one number everywhere."""
+    if drawn == "wide":
+        low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     values = torch.randint(low, max(high, low + 1), shape, generator=draw).flatten()
-    if values.numel() > 1:
+    if drawn == "alike":
+        values[1:] = values[:1]
+    elif values.numel() > 1:
         values[0], values[-1] = max(high, low + 1) - 1, low
     return values.reshape(shape).to(dtype)
 ''',
@@ -187,6 +192,11 @@ class Trial:
         """The first input of normal values; None without one. `shifted` changes this one alone, because float32
         loses too much with shifted weights."""
         return next((tensor for tensor in self.inputs if tensor.values == "normal"), None)
+
+    @property
+    def has_wide_integers(self) -> bool:
+        """Whether an input holds whole numbers of more than 8 bits that are no indices."""
+        return any(tensor.values == "whole" and tensor.dtype not in ("int8", "uint8") for tensor in self.inputs)
 
     @property
     def needs_generator(self) -> bool:
@@ -338,8 +348,8 @@ def _drawing_call(tensor: TensorSpec, *, is_first: bool) -> str:
     return {
         "normal": f"_normal({shape}, {drawn}, _draw, {dtype})",
         "positive": f'_normal({shape}, "positive", _draw, {dtype})',
-        "whole": f"_whole({shape}, {low}, {high}, _draw, {dtype})",
-        "index": f"_whole({shape}, 0, {tensor.high}, _draw, {dtype})",
+        "whole": f"_whole({shape}, {low}, {high}, drawn, _draw, {dtype})",
+        "index": f'_whole({shape}, 0, {tensor.high}, "normal", _draw, {dtype})',
         "sorted": f"_sorted({shape}, {tensor.high}, _draw, {dtype})",
         "mask": f"_mask({shape}, True, _draw)",
         "mask_out": f"_mask({shape}, False, _draw)",

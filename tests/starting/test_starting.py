@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ def repeated(x, bounds):
 
 def powered(x, power: int = 2, half: bool = False):
     return (x * 0.5 if half else x) ** power
+
+def digits(keys, shift=8):
+    return torch.bincount(keys >> shift & 255, minlength=256)
 
 def both(x):
     return twice(x), x.sum(-1)
@@ -158,7 +162,7 @@ def entry(source: str, *likes: str, **constants: Any) -> str:
     outputs = outputs or [TensorSpec(name="output", dims=inputs[0].dims)]
     writer = read_kernel(Path(source), "", constants).entry_writer
     assert writer is not None
-    text, _ = writer.write(inputs, outputs, ())
+    text, _ = writer.write(inputs, outputs, (), {})
     return text
 
 
@@ -187,6 +191,17 @@ def test_long_sizes_stay_small_in_time_and_memory() -> None:
     Path("scale.cu").write_text(SCALE)
     words = ("--from", "scale.cu", *SOURCE[2:])
     assert [{"N": 32_773, "M": 2}] == list(made(*words, folder="cuda").workloads["long"])
+
+
+def test_whole_numbers_are_also_drawn_from_the_whole_type() -> None:
+    """A key cut to 16 bits, and a counter of 16 bits, are right on small numbers."""
+    workloads = made("--from", "ops:digits", "--like", "keys=N:int32").workloads
+    kinds = {kind: [name for name, set_ in workloads.items() if kind in str(set_)] for kind in ("wide", "alike")}
+    assert {"wide": ["edges", "long"], "alike": ["edges", "long"]} == kinds
+    space = runpy.run_path("mine/inputs.py")
+    shapes = {"N": 999, "shift": 8, "seed": 1, "dtype": torch.float32}
+    wide, alike = (space["make"](**shapes, drawn=drawn)[0] for drawn in ("wide", "alike"))
+    assert ((-(2**31), 2**31 - 2), 1) == (tuple(map(int, wide.aminmax())), len(alike.unique()))
 
 
 def test_zeros_are_left_out_where_the_order_of_equal_values_decides() -> None:
@@ -264,6 +279,14 @@ def test_every_unclear_number_is_named_and_a_counted_one_is_noted() -> None:
     assert "--set ld=VALUE --set batch=VALUE: a number, or a formula such as n*M" in str(raised.value.hint)
     said = loop("init", "mine", *BARE)
     assert "guessed: n = the number of elements of x; --set n=VALUE changes it" in said
+
+
+def test_a_letter_of_loop_that_a_parameter_has_too_is_a_guess() -> None:
+    """Whoever gives sizes by number calls none `M`: to the kernel it may be another size."""
+    Path("scale.c").write_text("void scale(const float *x, float *y, int m, int n) {\n}\n")
+    said = loop("init", "mine", "--from", "scale.c", "--reference", "ops:scale", "--like", "x=8,100")
+    assert "guessed: m = M, the size 100; --set m=VALUE changes it" in said
+    assert "guessed: n = N, the size 8" in said
 
 
 def test_sizes_are_proposed_in_the_order_of_the_kernels_parameters() -> None:
