@@ -7,6 +7,7 @@ from time import monotonic
 from loop.base.stats import plain_ratio, speedup_text
 from loop.gate.kernel import build_selected, unjudged_workload_names
 from loop.gate.model import PropertiesOutput
+from loop.model.dtypes import FLOATS
 from loop.model.measurement import NullControl, SpeedVerdict, Verdict
 from loop.model.output import MeasureOutput, SanitizeOutput, outputs_of
 from loop.model.record import Finished
@@ -89,6 +90,9 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
         return "it changes its inputs in place"
     if not target.is_plain and not isinstance(variant, PythonVariant):
         return "controls of compiled variants are made for tensors one by one and one output"
+    others = [name for name, dtype in target.signature.types.items() if dtype not in FLOATS]
+    if target.is_plain and any(name in target.signature.outputs or side.kind != "python" for name in others):
+        return f"controls are made of floating-point numbers, and {', '.join(others)} holds others"
     if not any(prod(workload.sizes.values()) and is_supported(side, workload) for workload in workloads):
         return "it takes no workload that is not empty"
     return ""

@@ -240,6 +240,16 @@ def test_what_no_control_is_made_of_is_said(
     assert any(why in one for one in output.not_applicable)
 
 
+def test_no_control_is_made_of_whole_numbers(tmp_path: Path, build_cache: Path) -> None:
+    """Copies of a variant that gives them would crash, and a crash would count as a rejected bug."""
+    signature = {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}, "types": {"output": "int32"}}
+    eager = {"kind": "python", "device": "cpu", "module": "tiny_functions", "function": "double"}
+    target = write_target(tmp_path, {"right": compiled(), "eager": eager}, signature=signature)
+    with open_bench(tmp_path, target, build_cache) as bench:
+        for side in (bench.make_side(name) for name in target.variants):
+            assert "and output holds others" in actions._explain_no_controls(target, side, ())
+
+
 def test_shapes_decide_which_controls_can_show() -> None:
     """A tail of one element is all of it; an input is given back only where it has the output's shape."""
     shown = {one.name: shows for one, shows in controls_by_shape([[4, 1], [3]], [4, 1])}
