@@ -105,13 +105,14 @@ class Worktree:
         git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)
 
     def commit(self, message: str, session: str = "") -> str:
-        """Commit all files in the user's name and return the new commit's hash. A trailer names
-        `loop` and the session. Raises MachineFailure if git cannot write."""
+        """Commit all files and return the new commit's hash. A trailer names `loop` and the session. The author is
+        the user, or in a copy, which only `loop` reads, `loop`. Raises MachineFailure if git cannot write."""
         self._require_own_worktree()
         git(self.root, "add", "--all", *EDIT_PATHS)
         trailer = f"{TRAILER}: loop {__version__}{f' session {session}' if session else ''}"
         options = ("--quiet", "--allow-empty", "--no-verify", "-m", message, "-m", trailer)
-        _write_with_git(self.root, "commit", *options, variables=author_variables(self.root))
+        author = author_variables(self.root) if self.repository else {}
+        _write_with_git(self.root, "commit", *options, variables=author)
         return self.head
 
     def point_branch(self, name: str) -> str:

@@ -9,10 +9,16 @@ from typing import cast
 import pytest
 
 from loop import __version__
-from loop.base.errors import LoopError
+from loop.base.errors import PRINTED_REMARKS, LoopError
 from loop.optimize.session_changes import session_worktree
 from loop.repository.carried import fetch_session_branches, git_config_to_send, list_files_to_send
-from loop.repository.worktree import UNCOMMITTED_MESSAGE, find_worktree, make_at_commit, make_from_checkout
+from loop.repository.worktree import (
+    UNCOMMITTED_MESSAGE,
+    copy_worktree,
+    find_worktree,
+    make_at_commit,
+    make_from_checkout,
+)
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
 from tests.repository.test_reading import git, put_under_git
@@ -162,11 +168,12 @@ def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_commit_is_the_users_and_says_what_made_it(
-    known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Author and committer are whom git knows; loop itself, with a remark, where it knows nobody."""
     for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"):
         monkeypatch.delenv(name, raising=False)
+    PRINTED_REMARKS.clear()
     project = make_project(tmp_path / "mine")
     put_under_git(project)
     if known:
@@ -177,6 +184,9 @@ def test_a_commit_is_the_users_and_says_what_made_it(
     said = git(project, "log", "-1", "--format=%an <%ae> %cn %(trailers:key=Made-with,valueonly)", tree.head)
     who = "Ada <ada@example.org> Ada" if known else "loop <loop@localhost> loop"
     assert f"{who} loop {__version__} session s-1" == said.strip()
+    copy = copy_worktree(tree, tmp_path / "copy")  # Only loop reads its commits: whoever made them.
+    assert "loop <loop@localhost>" == git(copy.root, "log", "-1", "--format=%an <%ae>").strip()
+    assert known == ("git does not know your name" not in capsys.readouterr().err)
 
 
 def test_a_branch_that_leads_elsewhere_is_left_alone(target: Path, tmp_path: Path) -> None:
