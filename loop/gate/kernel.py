@@ -45,7 +45,8 @@ from loop.workers.program import START_LIMIT_S, WorkerLost
 
 MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
-DRAWN_KINDS, UNREAD_KINDS = ("fixed", "single_valued", "nonnegative"), ("unread", "ignored", "unmoved", "initial")
+DRAWN_KINDS = ("fixed", "single_valued", "nonnegative", "narrow")
+UNREAD_KINDS = ("unread", "ignored", "unmoved", "initial")
 """Weaknesses of the values that were drawn, and those that a changed input reveals."""
 MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
@@ -448,6 +449,7 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
         (weaknesses.fixed, "the same under every seed", "that never reads {} would pass"),
         (weaknesses.single_valued, "one value everywhere", "that reads one element of {} would pass"),
         (weaknesses.nonnegative, "never negative", "that is wrong below zero would pass"),
+        (weaknesses.narrow, "within 16 bits", "that keeps 16 bits of {} would pass"),
         (weaknesses.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
         if names:
@@ -733,6 +735,8 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     unplanned = distinct_workloads(workloads(context, unplanned_sets(context), device="cuda"), beyond=planned)
     not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in names]
     not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]
+    blind_spots = yield from find_blind_spots(bench, checked)
+    not_exercised += describe_blind_spots(blind_spots, bench.target, bench.workloads_passing_zeros)
     unverified = describe_unverified_sets(context, names, unplanned, "cuda")
     not_exercised += [f"under the emulator, {text}" for text in unverified]
     not_exercised += [text for checks in emulated_checks for text in explain_early_end(checks)]

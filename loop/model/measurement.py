@@ -187,6 +187,8 @@ class InputWeaknesses(Model):
     """Inputs with a single value in all elements, except those in `fixed`."""
     nonnegative: tuple[str, ...] = ()
     """Inputs whose values differ and are never negative."""
+    narrow: tuple[str, ...] = ()
+    """Inputs of a wider integer type whose values all fit 16 bits, signed or not."""
     unread: tuple[str, ...] = ()
     """Inputs that do not affect any output of the reference."""
     ignored: tuple[str, ...] = ()

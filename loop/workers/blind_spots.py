@@ -33,6 +33,8 @@ class DrawnInputs:
         """Inputs with at least two different values in one call."""
         self.negative_inputs: set[str] = set()
         """Inputs with a negative value. Integer inputs count too: they need not have one."""
+        self.bounds_by_integers: dict[str, tuple[int, int]] = {}
+        """Input of an integer type wider than 16 bits to the least and the greatest value."""
         self.all_finite = True
 
     def record(self, inputs: Inputs) -> None:
@@ -50,6 +52,10 @@ class DrawnInputs:
             if file.name not in self.varied_inputs and bool((values != values[0]).any()):
                 self.varied_inputs.add(file.name)
             may_be_negative = not values.is_floating_point()
+            if may_be_negative and values.itemsize > 2:
+                low, high = map(int, values.aminmax())
+                lowest, highest = self.bounds_by_integers.get(file.name, (low, high))
+                self.bounds_by_integers[file.name] = min(low, lowest), max(high, highest)
             if file.name not in self.negative_inputs and (may_be_negative or (values.float() < 0).any()):
                 self.negative_inputs.add(file.name)
 
@@ -64,8 +70,14 @@ class DrawnInputs:
             fixed=tuple(fixed),
             single_valued=tuple(name for name in names if name not in (*varied, *fixed)),
             nonnegative=tuple(name for name in varied if name not in self.negative_inputs),
+            narrow=tuple(name for name in varied if _fit(*self.bounds_by_integers.get(name, (-1, 1 << 16)))),
             finite=self.all_finite,
         )
+
+
+def _fit(low: int, high: int) -> bool:
+    """Whether 16 bits hold all numbers from `low` to `high`."""
+    return -(1 << 15) <= low and high < 1 << (15 if low < 0 else 16)
 
 
 def find_blind_spots(

@@ -8,6 +8,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.cli.bench import BenchRequest, ChosenVariants, bench_pattern
 from loop.gate.sanitizing import Examination, examine
+from loop.model.plan import Step
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.steps.setting import read_setting
@@ -107,12 +108,12 @@ def test_nothing_passes_silently(
     assert (False, True) == (found.has_error, found.why_unknown.startswith(expected))
 
 
-def steps(device: str, *, sanitize: bool) -> list[str]:
+def steps(device: str, *, sanitize: bool) -> list[Step]:
     """What `verify` does of a compiled variant on that device."""
     on_gpu = device == "cuda"
     chosen = ChosenVariants("cuda", ("small",)) if on_gpu else ChosenVariants("cpu", (), ("small",))
     request = BenchRequest("verify", ("small",), sanitize=sanitize)
-    return [step.id for step in bench_pattern(request, read_setting(None).target, chosen).steps]
+    return list(bench_pattern(request, read_setting(None).target, chosen).steps)
 
 
 @pytest.mark.parametrize(
@@ -125,5 +126,7 @@ def steps(device: str, *, sanitize: bool) -> list[str]:
     ],
 )
 def test_a_gpu_has_tools_of_its_own(device: str, sanitize: bool, expected: list[str]) -> None:
-    """Under the emulator the build is another one instead."""
-    assert expected == steps(device, sanitize=sanitize)
+    """Under the emulator the build is another one instead. What is wrong is explained on both."""
+    made = steps(device, sanitize=sanitize)
+    assert expected == [step.id for step in made]
+    assert ["continue"] == [step.on_fail for step in made if step.id in ("verify", "emulate")]

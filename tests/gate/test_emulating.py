@@ -100,6 +100,7 @@ def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
     assert not output.ok
     assert ("right",) == output.right
     assert ("wrong",) == output.wrong
+    assert "no input is NaN or infinite: a kernel that is wrong on these would pass" in output.not_exercised
     assert {("wrong", "incorrect")} == {(one.variant, one.verdict) for one in output.verdicts}
 
 

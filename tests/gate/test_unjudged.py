@@ -81,15 +81,18 @@ def test_a_size_that_no_memory_holds_is_named(bench: Bench) -> None:
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
     """With the names, and what would pass; attributes that no workload changes are among it."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
-    told = InputWeaknesses(fixed=("x", "pos"), nonnegative=("w",), ignored=("mode",), unmoved=("z",))
+    told = InputWeaknesses(
+        fixed=("x", "pos"), nonnegative=("w",), narrow=("ids",), ignored=("mode",), unmoved=("z",)
+    )
     said = list(kernel.describe_blind_spots(told, target, ()))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
-    assert "output z is the same whatever the inputs are: a constant would pass" == said[2]
+    assert "input ids is within 16 bits: a kernel that keeps 16 bits of it would pass" == said[2]
+    assert "output z is the same whatever the inputs are: a constant would pass" == said[3]
     assert (
-        "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == said[3]
+        "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == said[4]
     )
-    assert "every workload has eps=1e-06: a kernel that ignores it would pass" == said[4]
+    assert "every workload has eps=1e-06: a kernel that ignores it would pass" == said[5]
 
 
 def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ import torch
 def make(N, seed, **attributes):
     return [torch.rand(N), torch.arange(N), torch.ones(N), torch.randn(N)]
 
+def make_wide(N, seed, **attributes):
+    return [torch.randn(N), torch.arange(N) << 20, torch.randn(N), torch.randn(N)]
+
 def blind(x, pos, w, mask, *, window, mode):
     return x * pos * w + (pos < window), torch.zeros_like(x)
 
@@ -132,8 +135,9 @@ def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
         looked.finite,
     )
     assert (("mask",), ("mode",), ("z",)) == (looked.unread, looked.ignored, looked.unmoved)
-    looked = Judged(tmp_path, "seeing", SEVERAL, generator="make").looked()
-    assert ((), (), ()) == (looked.unread, looked.ignored, looked.unmoved)
+    assert ("pos",) == looked.narrow
+    looked = Judged(tmp_path, "seeing", SEVERAL, generator="make_wide").looked()
+    assert ((), (), (), ()) == (looked.unread, looked.ignored, looked.unmoved, looked.narrow)
 
 
 def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> None:
