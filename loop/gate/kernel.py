@@ -736,7 +736,7 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in names]
     not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]
     blind_spots = yield from find_blind_spots(bench, checked)
-    not_exercised += describe_blind_spots(blind_spots, bench.target, bench.workloads_passing_zeros)
+    not_exercised += describe_blind_spots(blind_spots, bench.target, [*bench.workloads_passing_zeros])
     unverified = describe_unverified_sets(context, names, unplanned, "cuda")
     not_exercised += [f"under the emulator, {text}" for text in unverified]
     not_exercised += [text for checks in emulated_checks for text in explain_early_end(checks)]

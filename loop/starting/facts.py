@@ -136,8 +136,10 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is
     quick, checked = _workloads(trial, base, sizes, vary_fixed=is_python)
     # Other values and attributes are checked at the sizes whose smallest one is largest.
     check_sizes = max(checked or [base], key=lambda sizes: min(sizes.values(), default=0))
-    attribute_edges = list(_other_attributes(trial, check_sizes))
-    edges = [*checked[:MOST_EDGES], *_other_values(trial, check_sizes), *attribute_edges]
+    value_edges = list(_other_values(trial, check_sizes))
+    drawn = {workload["drawn"] for workload in value_edges}
+    attribute_edges = list(_other_attributes(trial, check_sizes, "wide" if "wide" in drawn else "normal"))
+    edges = [*checked[:MOST_EDGES], *value_edges, *attribute_edges]
     other_attributes: dict[str, Any] = {}
     for workload in attribute_edges:
         other_attributes |= {name: value for name, value in workload.items() if name in trial.attributes}
@@ -145,7 +147,6 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is
         edges.append({**quick[-1], **other_attributes})
     outputs, updates = _outputs(trial, base)
     long: list[dict[str, Any]] = [*_long_sizes(trial, base, sizes, is_cuda=is_cuda)]
-    drawn = {workload.get("drawn") for workload in edges}
     long += [{**workload, "drawn": kind} for workload in long[:1] for kind in ("wide", "alike") if kind in drawn]
     return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0]))
 
@@ -233,8 +234,8 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     logarithms and divisions; it is left out where the order of equal values decides. `wide` shows a key cut to 16
     bits, `alike` a counter that overflows."""
     has_normals = any(tensor.values == "normal" for tensor in trial.inputs)
-    kinds = ("negative", "far", "shifted", "ends", "zeros") if has_normals else ()
-    kinds += ("wide", "alike") if trial.has_wide_integers else ()
+    kinds = ["negative", "far", "shifted", "ends", "zeros"] if has_normals else []
+    kinds += ["wide", "alike"] if trial.has_wide_integers else []
     for drawn in kinds:
         with suppress(Exception):
             error = _float32_error(trial, sizes, drawn) if drawn in EXACT_ENOUGH else 0.0
@@ -261,10 +262,11 @@ def _long_sizes(trial: Trial, base: Dims, sizes: Sizes, *, is_cuda: bool) -> lis
     return workloads
 
 
-def _other_attributes(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
+def _other_attributes(trial: Trial, sizes: Dims, drawn: str) -> Iterator[dict[str, Any]]:
     """Workloads with another value of each attribute. It has to change the outputs, if possible not their shapes;
-    a note names an attribute without such a value. Results go into `trial.outcomes`."""
-    usual = trial.run(sizes)
+    a note names an attribute without such a value. Results go into `trial.outcomes`. `drawn`: what inputs
+    are drawn, such as `wide` for a shift that small numbers do not show."""
+    usual = trial.run(sizes, drawn=drawn)
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
         candidates: list[Scalar] = [0.5 if abs(value) < 0.01 else value * 1.5, 0.25, value / 2]
         if isinstance(value, bool):
@@ -274,7 +276,7 @@ def _other_attributes(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
         effective: list[tuple[bool, Scalar, Outcome]] = []  # Whether it changes shapes, value and results.
         for candidate in candidates:
             with suppress(Exception):
-                outcome = trial.run(sizes, attributes={name: candidate})
+                outcome = trial.run(sizes, drawn=drawn, attributes={name: candidate})
                 has_all_outputs = outcome.outputs.keys() == usual.outputs.keys()
                 if has_all_outputs and outcome.is_finite and not usual.equals(outcome):
                     shapes = [(usual.outputs[key].shape, tensor.shape) for key, tensor in outcome.outputs.items()]
@@ -282,7 +284,7 @@ def _other_attributes(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
         if effective:
             _, candidate, outcome = min(effective, key=lambda entry: entry[0])
             trial.outcomes.append((sizes, outcome))
-            yield {**sizes, name: candidate}
+            yield {**sizes, name: candidate} | ({} if drawn == "normal" else {"drawn": drawn})
         else:
             trial.notes.append(
                 f"{name} is always {value!r}: no other value that was tried runs and changes the outputs"

@@ -198,6 +198,7 @@ def test_whole_numbers_are_also_drawn_from_the_whole_type() -> None:
     workloads = made("--from", "ops:digits", "--like", "keys=N:int32").workloads
     kinds = {kind: [name for name, set_ in workloads.items() if kind in str(set_)] for kind in ("wide", "alike")}
     assert {"wide": ["edges", "long"], "alike": ["edges", "long"]} == kinds
+    assert {"N": 65, "shift": 9, "drawn": "wide"} in workloads["edges"]
     space = runpy.run_path("mine/inputs.py")
     shapes = {"N": 999, "shift": 8, "seed": 1, "dtype": torch.float32}
     wide, alike = (space["make"](**shapes, drawn=drawn)[0] for drawn in ("wide", "alike"))
