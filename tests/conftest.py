@@ -1,4 +1,4 @@
-"""Every test works in its own folder: caches, state and sessions go there, and the checkout stays as it is."""
+"""Every test writes to a folder of its own: caches, state and sessions. No test may write into the checkout."""
 
 import os
 import shutil
@@ -19,27 +19,27 @@ IGNORED = ("__pycache__", "schema")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the longest runs to `make soak`, and skip what needs a GPU or a compiler that is not here."""
-    left = {} if os.environ.get("LOOP_SOAK") else {"soak": "long: LOOP_SOAK=1, or `make soak`"}
-    left |= {} if shutil.which("nvcc") else {"nvcc": "no nvcc on the PATH"}
-    left |= {} if detect_gpus().first else {"cuda": detect_gpus().unusable_reason}
+    """Skip the longest tests unless `make soak` runs, and tests that need a missing GPU or compiler."""
+    missing = {} if os.environ.get("LOOP_SOAK") else {"soak": "long: LOOP_SOAK=1, or `make soak`"}
+    missing |= {} if shutil.which("nvcc") else {"nvcc": "no nvcc on the PATH"}
+    missing |= {} if detect_gpus().first else {"cuda": detect_gpus().unusable_reason}
     for item in items:
-        for name in {*left} & {marker.name for marker in item.iter_markers()}:
-            item.add_marker(pytest.mark.skip(reason=left[name]))
+        for name in {*missing} & {marker.name for marker in item.iter_markers()}:
+            item.add_marker(pytest.mark.skip(reason=missing[name]))
 
 
 @pytest.fixture(scope="session")
 def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache of builds for the whole run and all its processes, so that each kernel is compiled once."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send everything that `loop` writes into the test's own folder, and start there."""
+    """Let `loop` write to the test's own folder only, and start the test there."""
     monkeypatch.setenv("LOOP_CACHE", str(build_cache))
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
@@ -64,11 +64,11 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(scope="session", autouse=True)
 def untouched_checkout() -> Iterator[None]:
     """Fail the run when a test wrote into the checkout."""
-    before = _files()
+    files = _files()
     yield
-    if os.environ.get("LOOP_GOLDEN") == "write":  # Reports are stored anew on purpose.
+    if os.environ.get("LOOP_GOLDEN") == "write":  # This run stores reports again on purpose.
         return
-    assert before == _files(), "a test wrote into the checkout"
+    assert files == _files(), "a test wrote into the checkout"
 
 
 def _files() -> dict[str, float]:
@@ -78,7 +78,7 @@ def _files() -> dict[str, float]:
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
-    """A bench for the tiny target with every variant there is."""
+    """A bench for the tiny target with all its variants."""
     folder = tmp_path_factory.mktemp("tiny")
     variants = {name: compiled(name) for name in ENTRIES}
     variants["careless"] = compiled("fickle", deterministic=False)

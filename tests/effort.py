@@ -1,4 +1,4 @@
-"""How much work a call does, counted in calls rather than by a clock: the same on every machine, busy or not."""
+"""Count the work of a call in function calls, not seconds: the same on every machine, busy or not."""
 
 import sys
 from collections.abc import Iterator
@@ -8,21 +8,21 @@ from types import FrameType
 from typing import Any
 
 MOST_CALLS = 200_000
-"""For one expression: a thousand characters of it need a third of these."""
+"""Limit for one expression; a thousand characters need a third of it."""
 
 
 @dataclass
 class Effort:
-    """What was counted in a `counted` block."""
+    """The count of a `counted` block."""
 
     calls: int = 0
-    """Of functions, Python's and C's; a slow one of C's, such as a regular expression, counts as one."""
+    """Calls of Python and C functions; a slow C function, such as a regular expression, counts once."""
 
 
 @contextmanager
 def counted() -> Iterator[Effort]:
     """Count the calls of this thread until the block ends."""
-    effort, before = Effort(), sys.getprofile()
+    effort, profiler = Effort(), sys.getprofile()
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
         effort.calls += event in ("call", "c_call")
@@ -31,4 +31,4 @@ def counted() -> Iterator[Effort]:
     try:
         yield effort
     finally:
-        sys.setprofile(before)
+        sys.setprofile(profiler)

@@ -1,4 +1,4 @@
-"""The metadata servers of three clouds, on a real socket of this machine, and the ways in which one may fail."""
+"""The metadata servers of three clouds, on a real socket of this machine, and the ways in which they fail."""
 
 import contextlib
 import json
@@ -15,24 +15,22 @@ from urllib.parse import urlsplit
 MACHINE = "bench-7"
 TOKEN = "AQAEAFake-Token_0123456789=="
 TROUBLES = ("hang", "garbage", "500", "reset", "endless")
-"""Ways to fail: says nothing, talks nonsense, says 500, hangs up, never stops."""
+"""Ways to fail: no answer, random bytes, status 500, a closed connection, an endless answer."""
 
 
 @dataclass
 class FakeCloud:
-    """One server that speaks as `name` does; an empty name knows nothing."""
+    """One server that answers as the cloud `name`; without a name it answers 404."""
 
     name: str = ""
     trouble: str = ""
-    """How it fails; empty where it does not."""
+    """One of TROUBLES; empty: it works."""
     noticed: bool = False
-    """Whether it tells of a preemption."""
+    """Whether it announces a preemption."""
     flag: Path | None = None
-    """A file whose existence is a notice: for a test that decides from another process."""
+    """A file whose existence announces a preemption, for tests that decide in another process."""
     others: bool = False
     """Whether Azure's event is about another machine."""
-    asked: list[tuple[float, str]] = field(default_factory=list)
-    """When it was asked for what."""
     server: ThreadingHTTPServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +53,7 @@ class FakeCloud:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The server's address."""
         return f"http://127.0.0.1:{self.server.server_port}"
 
     @property
@@ -64,8 +62,7 @@ class FakeCloud:
         return self.noticed or (self.flag is not None and self.flag.exists())
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
-        """One answer, or what is given instead of one."""
-        self.asked.append((time.monotonic(), f"{request.command} {request.path}"))
+        """Answer one request, or fail as `trouble` says."""
         with contextlib.suppress(OSError):
             if self.trouble:
                 self._fail(request)
@@ -142,7 +139,7 @@ class FakeCloud:
 
 @contextlib.contextmanager
 def fake_cloud(name: str = "", **fields: Any) -> Iterator[FakeCloud]:
-    """A server that runs while it is needed."""
+    """A server that runs while the block lasts."""
     fake = FakeCloud(name, **fields)
     thread = Thread(target=fake.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
@@ -154,5 +151,5 @@ def fake_cloud(name: str = "", **fields: Any) -> Iterator[FakeCloud]:
 
 
 def servers(fake: FakeCloud) -> dict[str, str]:
-    """The environment in which all three clouds are looked for at this server."""
+    """Environment variables that send requests for all three clouds to this server."""
     return {f"LOOP_METADATA_{name}": fake.url for name in ("GCP", "AWS", "AZURE")}

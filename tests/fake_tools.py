@@ -1,4 +1,4 @@
-"""Programs on the PATH in place of NVIDIA's: they start the worker behind them, then write a recorded log."""
+"""Programs on the PATH in place of NVIDIA's: they start the worker, then write a recorded log."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ exit $code
 
 
 class FakeTool:
-    """A program of that name before all others on the PATH."""
+    """A program that comes before all others of its name on the PATH."""
 
     def __init__(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.name, self.folder = name, folder

@@ -16,26 +16,19 @@ from tests.conftest import ROOT
 PAGES = (ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md")))
 """Pages whose sentences are measured; the reference is generated."""
 SENTENCES = ("message", "hint", "reason", "why", "note", "explanation", "detail")
-"""Names of fields and variables that hold text which somebody wrote to be read."""
+"""Names of fields and variables that hold sentences for people."""
 PARTS = (
-    "startswith",
-    "endswith",
-    "find",
-    "removeprefix",
-    "removesuffix",
-    "partition",
-    "rpartition",
-    "split",
-    "replace",
+    *("startswith", "endswith", "find", "removeprefix", "removesuffix"),
+    *("partition", "rpartition", "split", "replace"),
 )
 SEARCHES = ("search", "match", "fullmatch", "findall", "finditer")
 VAGUE = ("one", "found", "made", "told", "said", "given", "taken", "seen", "theirs", "ours")
 BUDGET = json.loads((ROOT / "tests" / "budget.json").read_text())
-"""What rooms and sizes may be today, and what they aim at. A limit only falls, or its commit says why."""
+"""Limits of rooms and sizes today, and their aims. A commit that raises a limit says why."""
 
 
 def branches_on_text(path: Path) -> Iterator[str]:
-    """Conditions that look into a sentence which somebody wrote to be read: a message, a reason, a hint."""
+    """Conditions on the text of a message, a reason or a hint, which people write for people."""
     for node in ast.walk(ast.parse(path.read_text())):
         if (isinstance(node, ast.Compare) and _looks_into(node)) or (
             isinstance(node, ast.Call) and _searches(node)
@@ -44,7 +37,7 @@ def branches_on_text(path: Path) -> Iterator[str]:
 
 
 def _looks_into(node: ast.AST) -> bool:
-    """`"word" in one.message`, or `one.message == "word"`; whether there is one at all may be asked."""
+    """Whether it is `"word" in x.message` or `x.message == "word"`; comparing with "" is allowed."""
     if not isinstance(node, ast.Compare):
         return False
     sides = [node.left, *node.comparators]
@@ -55,7 +48,7 @@ def _looks_into(node: ast.AST) -> bool:
 
 
 def _searches(node: ast.AST) -> bool:
-    """`one.message.partition(...)`, or `re.search(..., reason)`."""
+    """Whether it is `x.message.partition(...)`, or `re.search(..., reason)`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr in PARTS:
@@ -78,26 +71,26 @@ def sentences(text: str) -> list[str]:
     text = re.sub(r"^\s*([-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
     text = re.sub(r"`[^`\n]*`", "x", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    found = (
+    parts = (
         " ".join(part.split()) for block in re.split(r"\n\s*\n", text) for part in re.split(r"(?<=[.!?])\s", block)
     )
-    return [one for one in found if len(one.split()) > 1]
+    return [sentence for sentence in parts if len(sentence.split()) > 1]
 
 
 def sentence_branches() -> list[str]:
     """All places that branch on a sentence."""
-    return [one for path in layers.FILES for one in branches_on_text(path)]
+    return [branch for path in layers.FILES for branch in branches_on_text(path)]
 
 
 def words() -> tuple[float, float]:
     """Words of a sentence, the median and the 90th percentile."""
-    counts = [len(one.split()) for page in PAGES for one in sentences(page.read_text())]
+    counts = [len(sentence.split()) for page in PAGES for sentence in sentences(page.read_text())]
     return statistics.median(counts), statistics.quantiles(counts, n=10)[-1]
 
 
 @dataclass
 class Tree:
-    """The source tree as counts: what a reader has to hold."""
+    """Counts of the source tree."""
 
     rooms: Counter[str] = field(default_factory=Counter)
     """Room to lines."""
@@ -157,9 +150,9 @@ def over_budget() -> list[str]:
     """Rooms and sizes above what tests/budget.json allows today."""
     rooms = tree().rooms
     lines = [
-        f"{room}: {rooms[room]} lines, {most} allowed"
-        for room, most in BUDGET["rooms"].items()
-        if rooms[room] > most
+        f"{room}: {rooms[room]} lines, {limit} allowed"
+        for room, limit in BUDGET["rooms"].items()
+        if rooms[room] > limit
     ]
     unknown = [f"{room}: no budget" for room in rooms if room not in BUDGET["rooms"]]
     measured = sizes()
@@ -167,9 +160,9 @@ def over_budget() -> list[str]:
         *lines,
         *unknown,
         *(
-            f"{name}: {measured[name]}, {most} allowed"
-            for name, most in BUDGET["sizes"].items()
-            if measured[name] > most
+            f"{name}: {measured[name]}, {limit} allowed"
+            for name, limit in BUDGET["sizes"].items()
+            if measured[name] > limit
         ),
     ]
 
@@ -186,8 +179,8 @@ def measures() -> Iterator[tuple[str, str, str]]:
     yield "import circles, files in them", str(len(layers.circles())), "0"
     yield "upward imports", str(len(layers.offenders(layers.upward))), "0"
     yield "places that branch on a sentence", str(len(sentence_branches())), "0"
-    median, most = words()
-    yield "words of a sentence, median / 90th percentile", f"{median:.0f} / {most:.0f}", "15 / 25"
+    median, tail = words()
+    yield "words of a sentence, median / 90th percentile", f"{median:.0f} / {tail:.0f}", "15 / 25"
 
 
 def _limits(kind: str, name: str) -> str:
@@ -200,10 +193,10 @@ if __name__ == "__main__":
         # A budget only falls: what became smaller may not grow again.
         today = {"rooms": tree().rooms, "sizes": sizes()}
         for kind, values in today.items():
-            known = BUDGET[kind]
-            BUDGET[kind] = {name: min(known.get(name, value), value) for name, value in sorted(values.items())}
+            limits = BUDGET[kind]
+            BUDGET[kind] = {name: min(limits.get(name, value), value) for name, value in sorted(values.items())}
         (ROOT / "tests" / "budget.json").write_text(json.dumps(BUDGET, indent=1) + "\n")
-    for name, value, must in measures():
-        print(f"{name:58}{value:>16}   {must}")
+    for name, value, budget in measures():
+        print(f"{name:58}{value:>16}   {budget}")
     for place in sentence_branches():
         print(f"  {place}")

@@ -1,4 +1,4 @@
-"""Small makers of nouns: everything has a sensible value, a test names only what it is about."""
+"""Makers of models with sensible values: a test names only the fields that matter to it."""
 
 import datetime
 from collections.abc import Sequence
@@ -43,14 +43,14 @@ def make_pattern(
     name: str = "baseline-first", steps: Sequence[str] = ("verify", "measure"), **fields: Any
 ) -> Pattern:
     """A pattern whose steps only have ids."""
-    made = [{"id": s, "title": f"Do {s}", "action": f"kernel.{s}", "budget_s": 10.0} for s in steps]
+    described = [{"id": s, "title": f"Do {s}", "action": f"kernel.{s}", "budget_s": 10.0} for s in steps]
     base = {"format": 1, "name": name, "number": 1, "title": name.replace("-", " ").capitalize()}
-    words = {"problem": "p", "use_when": ("always",), "estimate": {"minutes": 0.5}, "steps": made}
+    words = {"problem": "p", "use_when": ("always",), "estimate": {"minutes": 0.5}, "steps": described}
     return Pattern.model_validate({**base, **words, **fields})
 
 
 def make_plan(*patterns: Pattern) -> ResolvedPlan:
-    """A resolved plan of these patterns; the one called baseline-first where none is given."""
+    """A resolved plan of these patterns; with none given, of baseline-first."""
     chosen = patterns or (make_pattern(),)
     plan = Plan.model_validate(
         {
@@ -62,15 +62,15 @@ def make_plan(*patterns: Pattern) -> ResolvedPlan:
             "budget": {"minutes": 1.0},
         }
     )
-    planned = [PlannedPattern(pattern=one, planned=True, seconds=30.0, evidence="prior") for one in chosen]
+    planned = [PlannedPattern(pattern=pattern, planned=True, seconds=30.0, evidence="prior") for pattern in chosen]
     return ResolvedPlan(plan=plan, patterns=tuple(planned))
 
 
 def make_report(
-    record: SessionRecord, finished: Sequence[Finished], templates: Path | None = None, **more: Any
+    record: SessionRecord, finished: Sequence[Finished], templates: Path | None = None, **fields: Any
 ) -> str:
     """The report of a session as Markdown."""
-    return render_session(templates or shipped("templates"), View(record, finished, **more))[0]
+    return render_session(templates or shipped("templates"), View(record, finished, **fields))[0]
 
 
 def make_machine(**fields: Any) -> Machine:
@@ -101,12 +101,12 @@ def make_session_head(**fields: Any) -> SessionHead:
 
 
 def make_finished(step: str = "verify", **fields: Any) -> Finished:
-    """A step of baseline-first that passed within its budget; a model as `output` is written out."""
+    """A step of baseline-first that passed within its budget; `output` may be a model."""
     base = {"run": 1, "pattern": "baseline-first", "step": step, "action": f"kernel.{step}"}
     ended = {"status": "passed", "seconds": 2.0, "budget_s": 10.0, "message": f"{step} is fine"}
     output = fields.pop("output", {})
-    written = output if isinstance(output, dict) else output.model_dump(mode="json")
-    return Finished.model_validate({**base, **ended, "output": written, **fields})
+    stored = output if isinstance(output, dict) else output.model_dump(mode="json")
+    return Finished.model_validate({**base, **ended, "output": stored, **fields})
 
 
 def make_check(workload: str = "B1 H1 S64 D64 float32", *, right: bool = True, **fields: Any) -> Check:
@@ -114,9 +114,9 @@ def make_check(workload: str = "B1 H1 S64 D64 float32", *, right: bool = True, *
     base: dict[str, Any] = {"workload": make_workload(workload), "max_error": 1e-6, "plain_max_error": 2e-6}
     if right:
         return Check.model_validate({**base, "status": "right", "message": "largest error 1.0e-06", **fields})
-    wrong = {"status": "wrong", "message": f"3 of 4096 elements wrong on {workload}", "wrong": 3, "total": 4096}
+    counts = {"status": "wrong", "message": f"3 of 4096 elements wrong on {workload}", "wrong": 3, "total": 4096}
     places = {"first": make_mismatch(Sq=32), "worst": make_mismatch(Sq=63)}
-    return Check.model_validate({**base, **wrong, **places, **fields})
+    return Check.model_validate({**base, **counts, **places, **fields})
 
 
 def make_mismatch(**index: int) -> Mismatch:
@@ -125,13 +125,13 @@ def make_mismatch(**index: int) -> Mismatch:
 
 
 def make_verify(*checks: Check, variant: str = "cpu") -> VerifyOutput:
-    """What verifying one variant found; right on one workload where nothing is said."""
-    made = VariantChecks(variant=variant, build_id="abcdef0123456789", checks=checks or (make_check(),))
+    """The output of verifying one variant; without checks it is right on one workload."""
+    side = VariantChecks(variant=variant, build_id="abcdef0123456789", checks=checks or (make_check(),))
     control = VariantChecks(variant="baseline", build_id=None, checks=(make_check(),))
-    bad = [check for check in made.checks if check.status != "right"]
+    bad = [check for check in side.checks if check.status != "right"]
     verdicts = tuple(make_no_speed(check.workload.name, variant=variant, reason=check.message) for check in bad)
     return VerifyOutput(
-        ok=not bad, message="verified", variants=(made,), control=control, verdicts=verdicts, right=(variant,)
+        ok=not bad, message="verified", variants=(side,), control=control, verdicts=verdicts, right=(variant,)
     )
 
 
@@ -145,17 +145,17 @@ def make_measurement(
 
 
 def make_measured(*measurements: Measurement, **fields: Any) -> MeasureOutput:
-    """What measuring found, each measurement with the verdict that its interval leads to."""
-    verdicts = tuple(make_verdict(one) for one in measurements)
+    """The output of measuring, each measurement with the verdict that its interval gives."""
+    verdicts = tuple(make_verdict(row) for row in measurements)
     base = {"ok": True, "message": "measured", "rounds": 5, "threads": 8}
     return MeasureOutput.model_validate({**base, "measurements": measurements, "verdicts": verdicts, **fields})
 
 
-def make_verdict(one: Measurement) -> SpeedVerdict:
-    """Faster or slower where the interval does not hold 1, else inconclusive."""
-    low, high = one.interval
+def make_verdict(row: Measurement) -> SpeedVerdict:
+    """Faster or slower if the interval excludes 1, else inconclusive."""
+    low, high = row.interval
     word = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
-    return make_speed(one.workload.name, word, one.ratio, variant=one.variant, interval=one.interval)
+    return make_speed(row.workload.name, word, row.ratio, variant=row.variant, interval=row.interval)
 
 
 def make_speed(workload: str = "w", word: str = "faster", ratio: float = 1.5, **fields: Any) -> SpeedVerdict:
@@ -191,7 +191,7 @@ def make_card(**fields: Any) -> RateCard:
 
 
 def make_bill(**fields: Any) -> Bill:
-    """A bill over nothing."""
+    """An empty bill."""
     base = {"charges": (), "unmeasured": (), "savings": (), "usd": 0.0}
     return Bill.model_validate({**base, **fields})
 
@@ -225,7 +225,7 @@ def make_device(name: str = "NVIDIA H100 80GB HBM3", **fields: Any) -> DeviceFac
 
 
 def make_kernel(name: str = "void tiny::rows<float, 128>(float const*)", **fields: Any) -> KernelResources:
-    """A kernel that takes little and spills nothing."""
+    """A kernel with few registers and no spills."""
     base = {"symbol": f"_Z{name}", "name": name, "architecture": "sm_89", "registers": 32}
     return KernelResources.model_validate({**base, **fields})
 
@@ -241,7 +241,7 @@ def make_launch(kernel: str = "_Zk", blocks: int = 58, **fields: Any) -> KernelL
 
 
 def make_placement(kernel: KernelResources, **fields: Any) -> Placement:
-    """A shape of launch that fits four times."""
+    """A launch of which four blocks fit on a multiprocessor."""
     base = {
         "variant": "v",
         "kernel": kernel.short_name,
@@ -249,12 +249,12 @@ def make_placement(kernel: KernelResources, **fields: Any) -> Placement:
         "threads": 128,
         "shared_bytes": 1024,
     }
-    held = {"resident": 4, "limited_by": "registers", "workload": "w", "timed": True}
-    return Placement.model_validate({**base, "registers": kernel.registers, **held, **fields})
+    limits = {"resident": 4, "limited_by": "registers", "workload": "w", "timed": True}
+    return Placement.model_validate({**base, "registers": kernel.registers, **limits, **fields})
 
 
 def make_row(number: int = 0, **fields: Any) -> SessionRow:
-    """The row of a session of target `t` that passed, so many hours after noon."""
+    """The row of a passed session of target `t`, begun `number` hours after noon."""
     base = {"id": f"s{number}", "started": NOON + datetime.timedelta(hours=number), "target": "t"}
     ended = {"plan": "p", "device": "cpu", "status": "passed", "environment": {"processor": "x"}}
     return SessionRow.model_validate({**base, **ended, **fields})

@@ -1,6 +1,6 @@
-"""For tests that end with a verdict on a speed: real times decide what they ask, on whatever machine this is."""
+"""The mark of tests whose result depends on real times of this machine."""
 
 import pytest
 
 timed = pytest.mark.flaky(reruns=2)
-"""Three tries: a busy machine may leave a true difference `inconclusive`, which is no fault of the program."""
+"""Three tries: on a busy machine a true difference may be `inconclusive`, which is no fault of loop."""

@@ -1,6 +1,6 @@
 """Targets as people write them for kernels of their own: a manifest, a C++ variant and a PyTorch one.
 
-Tolerances are those of docs/own-kernel.md, workloads and sizes what one would think of first. Nothing here is made
+Tolerances are those of docs/own-kernel.md; workloads and sizes are what one tries first. Nothing here is made
 to please the gate.
 """
 
@@ -33,7 +33,7 @@ static bool contiguous(const LoopTensor &t) {
 
 
 @dataclass(frozen=True)
-class Own:
+class UserTarget:
     """One target: what it computes, in C++ and in PyTorch."""
 
     inputs: dict[str, str]
@@ -50,7 +50,7 @@ class Own:
 
 
 OWN = {
-    "rmsnorm": Own(
+    "rmsnorm": UserTarget(
         inputs={"x": "N D", "weight": "D"},
         output="N D",
         attributes={"eps": {"kind": "number", "default": 1.0e-6}},
@@ -66,7 +66,7 @@ OWN = {
         workloads=[{"N": 64, "D": [256, 1024]}],
         edges=[{"N": [1, 3], "D": [1, 17, 100]}],
     ),
-    "softmax": Own(
+    "softmax": UserTarget(
         inputs={"x": "R C"},
         output="R C",
         reference="return torch.softmax(x, -1)",
@@ -81,7 +81,7 @@ OWN = {
         workloads=[{"R": 32, "C": [512, 4096]}],
         edges=[{"R": [1, 5], "C": [1, 9]}, {"R": 8, "C": 64, "values": "wide"}],
     ),
-    "matmul": Own(
+    "matmul": UserTarget(
         inputs={"a": "M K", "b": "K N"},
         output="M N",
         reference="return a @ b",
@@ -102,12 +102,12 @@ OWN = {
 
 def write_own(folder: Path, name: str, **fields: Any) -> Path:
     """Write a target with the variants `in_c` and `eager`; its folder."""
-    own = OWN[name]
+    spec = OWN[name]
     folder.mkdir(parents=True, exist_ok=True)
-    given = ", ".join([*own.inputs, *(["*", *own.attributes] if own.attributes else [])])
-    (folder / "functions.py").write_text(f"import torch\n\n\ndef {name}({given}):\n    {own.reference}\n")
-    (folder / "eager.py").write_text(f"import torch\n\n\ndef {name}({given}):\n    {own.eager}\n")
-    (folder / f"{name}.cpp").write_text(_source(name, own))
+    parameters = ", ".join([*spec.inputs, *(["*", *spec.attributes] if spec.attributes else [])])
+    (folder / "functions.py").write_text(f"import torch\n\n\ndef {name}({parameters}):\n    {spec.reference}\n")
+    (folder / "eager.py").write_text(f"import torch\n\n\ndef {name}({parameters}):\n    {spec.eager}\n")
+    (folder / f"{name}.cpp").write_text(_source(name, spec))
     function = {"python": f"functions:{name}"}
     recipe = {"compiler": "g++", "flags": ["-std=c++17", "-O2"]}
     in_c = {"kind": "c_abi", "device": "cpu", "sources": [f"{name}.cpp"], "entry": name, "build": recipe}
@@ -116,12 +116,12 @@ def write_own(folder: Path, name: str, **fields: Any) -> Path:
         "format": 2,
         "name": name.replace("_", "-"),
         "function": name,
-        "signature": {"inputs": own.inputs, "outputs": {"output": own.output}, "attributes": own.attributes},
+        "signature": {"inputs": spec.inputs, "outputs": {"output": spec.output}, "attributes": spec.attributes},
         "reference": function,
         "baseline": function,
         "tolerance": TOLERANCE,
         "dtypes": {"cpu": "float32", "cuda": "float16"},
-        "workloads": {"quick": own.workloads, "edges": own.edges},
+        "workloads": {"quick": spec.workloads, "edges": spec.edges},
         "variants": {"in_c": in_c, "eager": eager},
         **fields,
     }
@@ -129,14 +129,14 @@ def write_own(folder: Path, name: str, **fields: Any) -> Path:
     return folder
 
 
-def _source(name: str, own: Own) -> str:
-    sizes = {dim: (n, at) for n, text in enumerate(own.inputs.values()) for at, dim in enumerate(text.split())}
+def _source(name: str, spec: UserTarget) -> str:
+    sizes = {dim: (n, at) for n, text in enumerate(spec.inputs.values()) for at, dim in enumerate(text.split())}
     lines = [f"  const int64_t {dim} = in[{n}].sizes[{at}];" for dim, (n, at) in sizes.items()]
-    tensors = [f"  const float *{'abc'[n]} = (const float *)in[{n}].data;" for n in range(len(own.inputs))]
-    check = " || ".join(f"!contiguous(in[{n}])" for n in range(len(own.inputs)))
+    tensors = [f"  const float *{'abc'[n]} = (const float *)in[{n}].data;" for n in range(len(spec.inputs))]
+    check = " || ".join(f"!contiguous(in[{n}])" for n in range(len(spec.inputs)))
     unused = "".join(f"  (void){name};\n" for name in ("at", *sizes))
     return (
         f"{HEAD}\nLOOP_EXPORT int {name}(const LoopTensor *in, LoopTensor *out, const double *at, void *) {{\n"
         f"  if ({check}) return 1;\n" + "\n".join([*lines, *tensors]) + f"\n{unused}"
-        f"  float *y = (float *)out[0].data;\n  {own.loop.strip()}\n  return 0;\n}}\n"
+        f"  float *y = (float *)out[0].data;\n  {spec.loop.strip()}\n  return 0;\n}}\n"
     )

@@ -82,7 +82,7 @@ def make_project(folder: Path, kernel: str = KERNEL) -> Path:
 
 
 def add_commands(folder: Path, name: str, commands: Sequence[str], number: int = 100) -> None:
-    """A pattern whose steps run shell commands, and a plan of the same name."""
+    """Add a pattern whose steps run shell commands, and a plan of the same name."""
     steps = "\n".join(
         f"  - {{id: s{i}, title: step {i}, action: command.run, budget_s: 5, with: {{run: {command!r}}}}}"
         for i, command in enumerate(commands, start=1)
@@ -94,7 +94,7 @@ def add_commands(folder: Path, name: str, commands: Sequence[str], number: int =
 
 
 def add_quick_plan(folder: Path) -> None:
-    """A plan `mine` that verifies, measures and compares as the bundled pattern does, in fewer seconds."""
+    """Add a plan `mine` that verifies, measures and compares like the bundled pattern, with fewer rounds."""
     for kind in ("plans", "patterns"):
         (folder / kind).mkdir(exist_ok=True)
     (folder / "plans" / "mine.yaml").write_text(
@@ -115,12 +115,12 @@ def loop(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def here(*words: str) -> tuple[int, str]:
     """Exit code and output of a command in this process."""
-    done = CliRunner().invoke(app, list(words))
-    error = done.exception
-    code = getattr(error, "exit_code", done.exit_code)
-    said = " ".join(str(getattr(error, name, "") or "") for name in ("message", "hint"))
+    result = CliRunner().invoke(app, list(words))
+    error = result.exception
+    code = getattr(error, "exit_code", result.exit_code)
+    texts = " ".join(str(getattr(error, name, "") or "") for name in ("message", "hint"))
     assert error is None or isinstance(error, SystemExit) or hasattr(error, "exit_code"), repr(error)
-    return code, f"{done.output} {said} {error}"
+    return code, f"{result.output} {texts} {error}"
 
 
 def kill(process: subprocess.Popen[str]) -> None:

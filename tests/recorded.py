@@ -1,4 +1,4 @@
-"""Logs of NVIDIA's tools: recorded on an H200 where nothing else is said, and shortened."""
+"""Logs of NVIDIA's tools, shortened; recorded on an H200 unless a comment says otherwise."""
 
 from pathlib import Path
 
@@ -59,12 +59,12 @@ STALLS = {STALL_COUNTER.format(reason): ("inst", value) for reason, value in WAI
 
 def row(name: str, unit: str, value: str, kernel: str = KERNEL, number: int = 0) -> str:
     """One line of a log of `ncu --csv`."""
-    where = f'"{number}","649","python3.12","127.0.0.1","{kernel}","1","14","(128, 1, 1)","(4, 1, 1)","0","9.0"'
-    return f'{where},"Command line profiler metrics","{name}","{unit}","{value}"'
+    launch = f'"{number}","649","python3.12","127.0.0.1","{kernel}","1","14","(128, 1, 1)","(4, 1, 1)","0","9.0"'
+    return f'{launch},"Command line profiler metrics","{name}","{unit}","{value}"'
 
 
 def log_of(*launches: dict[str, tuple[str, str]], kernel: str = KERNEL) -> str:
-    """A log with these launches, and the lines around them."""
-    rows = [row(name, *value, kernel, n) for n, one in enumerate(launches) for name, value in one.items()]
+    """A log of these launches, with the lines that `ncu` prints around them."""
+    rows = [row(name, *value, kernel, n) for n, launch in enumerate(launches) for name, value in launch.items()]
     talk = "==PROF== Connected to process 649 (/usr/bin/python3.12)\n==PROF== Disconnected from process 649"
     return "\n".join([talk, HEAD, *rows]) + "\n"

@@ -1,4 +1,4 @@
-"""Tiny targets in a test's own folder: real sources for the real compiler, with wrong variants on purpose."""
+"""Tiny targets in a test's own folder: real sources for the real compiler; some variants are wrong on purpose."""
 
 import dataclasses
 import json
@@ -312,23 +312,22 @@ def make_builds(bench: Bench, *names: str) -> dict[str, Build]:
 
 
 def build_one(folder: Path, variant: CAbiVariant, cache: Path, name: str = "right") -> Build:
-    made: Build = run_to_end(build(name, variant, folder, cache=cache, include=include_folder(), limit_s=60.0))
-    return made
+    return run_to_end(build(name, variant, folder, cache=cache, include=include_folder(), limit_s=60.0))
 
 
 def make_context(bench: Bench, *variants: str, finished: Sequence[Finished] = (), **fields: Any) -> Context:
-    """A session at the bench, as an action sees it."""
+    """The context that an action gets in a session at this bench."""
     plan = {"format": 1, "name": "p", "title": "p", "patterns": ("p",), "workloads": ("some",)}
     checks = fields.pop("checks", ())
-    made = Plan.model_validate({**plan, "checks": checks, "budget": {"minutes": 1}})
+    parsed = Plan.model_validate({**plan, "checks": checks, "budget": {"minutes": 1}})
     base: dict[str, Any] = {"machine": make_machine(), "seed": 0, "folder": bench.folder}
-    past = {one.name: fields.pop(one.name) for one in dataclasses.fields(Past) if one.name in fields}
-    of_task = {one.name: fields.pop(one.name) for one in dataclasses.fields(Task) if one.name in fields}
-    task = Task(plan=made, variants=variants, **{**base, **of_task})
+    past = {field.name: fields.pop(field.name) for field in dataclasses.fields(Past) if field.name in fields}
+    of_task = {field.name: fields.pop(field.name) for field in dataclasses.fields(Task) if field.name in fields}
+    task = Task(plan=parsed, variants=variants, **{**base, **of_task})
     return Context(bench, task, Past(**past), finished=finished, **fields)
 
 
 def make_sides(bench: Bench, *names: str) -> list[Side]:
-    """These variants, built where they have to be."""
+    """Sides of these variants; compiled ones are built."""
     builds = make_builds(bench, *names)
     return [bench.make_side(name, builds.get(name)) for name in names]

@@ -1,4 +1,4 @@
-"""What an example of a target of format 2 is; those judged by a rule of their own, or in several languages."""
+"""Examples of targets of format 2 with a judging rule of their own, or in several languages."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,23 +8,23 @@ FLOAT = {"float32": {"atol": 1.0e-5, "rtol": 1.0e-5}}
 
 @dataclass(frozen=True)
 class Example:
-    """One target: what its Python file says, and its manifest beside that."""
+    """One target: its Python file and the rest of its manifest."""
 
     code: str
-    """`make` makes the inputs, `right` is a right variant, `reference` the reference."""
+    """The Python file: `make` generates inputs, `right` is a right variant, `reference` the reference."""
     wrong: dict[str, str]
-    """Other variants: name to what the gate says of them, as a cause; empty where they are right, too."""
+    """Other variants: name to the cause that the gate gives; empty for a right one."""
     fields: dict[str, Any] = field(default_factory=dict)
-    """What else stands in the manifest."""
+    """Further fields of the manifest."""
     workloads: list[dict[str, Any]] = field(default_factory=lambda: [{}])
     function: dict[str, Any] = field(default_factory=dict)
-    """What else stands with each variant in Python."""
+    """Further fields of each Python variant."""
     compiled: dict[str, str] = field(default_factory=dict)
-    """Other variants, in C."""
+    """Variants in C: name to cause, as in `wrong`."""
 
     @property
     def others(self) -> dict[str, str]:
-        """All variants but the first, with what the gate says of them."""
+        """All variants but the first, with the cause that the gate gives."""
         return {**self.wrong, **self.compiled}
 
 

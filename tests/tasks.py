@@ -1,4 +1,4 @@
-"""Targets of format 2, one of each kind that people write: each with a right variant and wrong ones."""
+"""Targets of format 2, one of each kind that people write, each with a right variant and wrong ones."""
 
 import json
 import sys
@@ -300,17 +300,17 @@ EXAMPLES = {
 
 
 def write_task(folder: Path, name: str, **fields: Any) -> Target:
-    """Write an example's manifest and its Python file, which is called like it; read the manifest."""
+    """Write an example's manifest and its Python file of the same name; return the manifest."""
     example = EXAMPLES[name]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.py").write_text(example.code)
     for stem, text in (("gather", GATHER_C), ("cache", CACHE_C)):
         (folder / f"{stem}.c").write_text(text)
     (folder / "gather_program.py").write_text(GATHER_PY)
-    right = "written" if name == "passed" else "right"
+    honest = "written" if name == "passed" else "right"
     in_python = {"device": "any", "module": name, **example.function}
     in_c = {"sources": [f"{name}.c"], "build": {"compiler": "gcc", "flags": ["-O1"]}}
-    variants = {function: importable(function, **in_python) for function in (right, *example.wrong)}
+    variants = {function: importable(function, **in_python) for function in (honest, *example.wrong)}
     variants |= {entry: compiled(entry, **in_c) for entry in example.compiled}
     manifest = {
         "format": 2,

@@ -1,4 +1,4 @@
-"""The table of actions: what it says of each function is what the function says itself."""
+"""The table of actions takes its descriptions from the functions."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from loop.model.output import Output
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_an_action_is_described_by_its_function(name: str) -> None:
-    """Its first sentence, its second parameter, and an output by whose name stored ones are read back."""
+    """It has a summary without a full stop, an arguments model, and an output model that names the action."""
     action = ACTIONS[name]
     assert action.summary
     assert "." not in action.summary[-1:]

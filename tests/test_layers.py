@@ -1,4 +1,4 @@
-"""The house rules: floors, who may print, who may import torch, how long a file may be."""
+"""The house rules: layers of rooms, and which files may print, import torch or catch all errors."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ def module_of(path: Path) -> str:
 
 @dataclass
 class Facts:
-    """What the rules ask of a file."""
+    """Facts about a file that the rules check."""
 
     explained: bool
     """Whether it begins with a docstring, or is empty."""
@@ -46,19 +46,19 @@ class Facts:
 
 @cache
 def facts(path: Path) -> Facts:
-    """A file as it is parsed once for all rules; also what stands inside functions."""
+    """Facts of a file, parsed once for all rules; imports inside functions count."""
     tree = ast.parse(path.read_text())
-    found = Facts(not tree.body or ast.get_docstring(tree) is not None)
+    result = Facts(not tree.body or ast.get_docstring(tree) is not None)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.imports += [alias.name for alias in node.names]
+            result.imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.imported_from.append((node.module, tuple(alias.name for alias in node.names)))
+            result.imported_from.append((node.module, tuple(alias.name for alias in node.names)))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            found.called.add(node.func.id)
+            result.called.add(node.func.id)
         elif isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception"):
-            found.broad.append(node.lineno)
-    return found
+            result.broad.append(node.lineno)
+    return result
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -70,7 +70,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def modules_imported(path: Path, modules: Container[str]) -> Iterator[str]:
-    """Modules of the package that a file imports; of a package that is only the way to a module, the module."""
+    """Modules of `loop` that a file imports; `from package import module` counts as the module."""
     for module, names in facts(path).imported_from:
         inner = [f"{module}.{name}" for name in names]
         yield from (name if name in modules else module for name in inner)
@@ -83,24 +83,24 @@ def rooms_imported(path: Path) -> set[str]:
 
 
 def offenders(broken: Callable[[Path], object], *, but: Set[str] = frozenset()) -> dict[str, object]:
-    """Files for which `broken` finds something, and what it found."""
-    found = {str(path.relative_to(ROOT)): broken(path) for path in FILES}
-    return {name: what for name, what in found.items() if what and name not in but}
+    """Files for which `broken` returns something true, with that result; files in `but` are left out."""
+    results = {str(path.relative_to(ROOT)): broken(path) for path in FILES}
+    return {name: result for name, result in results.items() if result and name not in but}
 
 
 def upward(path: Path) -> set[str]:
     """Rooms on the same floor or above that a file imports from."""
     room = room_of(path)
-    return {other for other in rooms_imported(path) - {room} if LEVEL[other] >= LEVEL.get(room, -1)}
+    return {imported for imported in rooms_imported(path) - {room} if LEVEL[imported] >= LEVEL.get(room, -1)}
 
 
 def circles() -> dict[str, set[str]]:
-    """Modules whose imports lead back to themselves, or to such; also inside functions."""
+    """Modules in an import circle, or that import such a module, with their remaining imports."""
     modules = {module_of(path): path for path in FILES}
-    rest = {name: {*modules_imported(path, modules)} & set(modules) - {name} for name, path in modules.items()}
-    while done := {name for name, others in rest.items() if not others & set(rest)}:
-        rest = {name: others for name, others in rest.items() if name not in done}
-    return rest
+    pending = {name: {*modules_imported(path, modules)} & set(modules) - {name} for name, path in modules.items()}
+    while leaves := {name for name, imported in pending.items() if not imported & set(pending)}:
+        pending = {name: imported for name, imported in pending.items() if name not in leaves}
+    return pending
 
 
 def test_a_file_imports_only_from_floors_below_or_its_own_room() -> None:
@@ -119,23 +119,23 @@ def test_no_import_leads_back() -> None:
 
 
 def test_torch_and_numpy_are_imported_by_children_only() -> None:
-    """The parent stays quick, and a library kills a child, not the session; a user's program has them anyway."""
+    """The parent starts quickly, and a crash inside a library ends a child process, not the session."""
 
     def heavy(path: Path) -> set[str]:
-        own = room_of(path) in WITH_TORCH
+        is_child = room_of(path) in WITH_TORCH
         libraries = {name.split(".")[0] for name in imports(path)} & {"torch", "numpy"}
-        return set() if own else libraries
+        return set() if is_child else libraries
 
     assert offenders(heavy) == {}
 
 
 def test_only_the_screen_prints() -> None:
-    """Nothing else writes to stdout or stderr."""
+    """No other module calls `print`."""
     assert offenders(lambda path: "print" in facts(path).called) == {}
 
 
 def test_a_parent_catches_everything_in_two_places_only() -> None:
-    """Around a step, and at the one door; a child process shields itself from what it loads."""
+    """`except Exception` stands around a step and in the command line; child processes may have it anywhere."""
 
     def broad(path: Path) -> list[int]:
         return [] if room_of(path) in WITH_TORCH else facts(path).broad

@@ -30,8 +30,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a wheel and an sdist, built without the network."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert 0 == done.returncode, done.stdout + done.stderr
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert 0 == child.returncode, child.stdout + child.stderr
     return folder
 
 
@@ -55,11 +55,11 @@ def test_the_sdist_can_be_tested(dist: Path) -> None:
 
 @pytest.mark.slow
 def test_an_editable_wheel_points_to_the_checkout(tmp_path: Path) -> None:
-    """What `pip install -e .` builds: also with kernels that are written in Python."""
+    """`pip install -e .` builds it, also with Python kernels in the tree."""
     code = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert 0 == done.returncode, done.stdout + done.stderr
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert 0 == child.returncode, child.stdout + child.stderr
     wheel = zipfile.ZipFile(next(tmp_path.glob("*.whl")))
     assert str(ROOT) == wheel.read("_kernel_loop.pth").decode().strip()
 
@@ -71,8 +71,8 @@ def test_an_installed_wheel_finds_its_definitions(dist: Path, tmp_path: Path) ->
         wheel.extractall(tmp_path / "site")
     code = "import sys; sys.argv[1:] = ['patterns', 'check']; from loop.cli import main; main()"
     environment = {"PYTHONPATH": str(tmp_path / "site"), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
+    child = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
     )
-    assert (0, "target: the bundled one (kernels/attention)\n") == (done.returncode, done.stderr)
-    assert "no complaints" in done.stdout
+    assert (0, "target: the bundled one (kernels/attention)\n") == (child.returncode, child.stderr)
+    assert "no complaints" in child.stdout

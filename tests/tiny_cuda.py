@@ -1,4 +1,4 @@
-"""A tiny CUDA project: real kernels for nvcc, and host code that tells its launches when g++ compiles it."""
+"""A tiny CUDA project: real kernels for nvcc; compiled by g++, its host code records its launches."""
 
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ def nvcc(*flags: str, compiler: str = "nvcc") -> dict[str, Any]:
 
 
 def emulator(*flags: str, compiler: str = "g++") -> dict[str, Any]:
-    """The recipe for a build that tells its launches."""
+    """The recipe for a build that records its launches."""
     return {"compiler": compiler, "flags": ["-std=c++17", "-O0", "-x", "c++", *flags]}
 
 

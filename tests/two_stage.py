@@ -1,4 +1,4 @@
-"""A target in two stages, small: weighted means of values, wrong in known ways, its stages as components.
+"""A small target in two stages: weighted means of values, with known mistakes; its stages are components.
 
 mix(q, k, v)[b, i] is the mean of the v[b, j] weighed by exp(q[b, i] . k[b, j]); a causal query sees the keys up to
 its own place from the end. Stage one makes a partial of each range of keys, stage two reduces them.
@@ -215,7 +215,7 @@ def components(name: str) -> dict[str, Any]:
 
 
 def write_two_stage(folder: Path, *names: str, **fields: Any) -> Target:
-    """Write the project with these variants, all where none is named; read the manifest."""
+    """Write the project with these variants, by default all; return the manifest."""
     chosen = names or tuple(ENTRIES)
     recipe = {"compiler": "g++", "flags": ["-std=c++17", "-O2"]}
     base = {"kind": "c_abi", "device": "cpu", "sources": ["stages.cpp"], "build": recipe}
@@ -235,7 +235,7 @@ def write_two_stage(folder: Path, *names: str, **fields: Any) -> Target:
         "dtypes": {"cpu": "float32"},
         "workloads": WORKLOADS,
         "variants": {name: {**base, "entry": name} for name in chosen},
-        "components": {name: part for some in parts for name, part in some.items()},
+        "components": {name: part for stages in parts for name, part in stages.items()},
     }
     (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}, indent=1))
     return read_file(folder / "target.yaml", Target).value

@@ -3,10 +3,10 @@
     python -m tests.faults                                  all classes, about an hour on two cores
     python -m tests.faults random_kills --count 30          the first cases of one class
     python -m tests.faults --shard 2/4                      every fourth case, from the second on
-    python -m tests.faults --collect                        RESULTS.md anew from what has been run
+    python -m tests.faults --collect                        write RESULTS.md from recorded outcomes
 
-Each case runs in a process and a folder of its own. Its outcome is written down at once, so that a run which was
-broken off goes on where it stopped. What one seed found on other sources of loop does not count.
+Each case runs in a process and a folder of its own. Its outcome is recorded at once, so that an interrupted run
+resumes where it stopped. Outcomes of another seed, or of other sources of loop, do not count.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Slice:
     of: int = 1
 
     def cases(self, module: FaultClass) -> list[Case]:
-        """Those of one class: of its first `count`, every `of`-th."""
+        """Cases of one class: of its first `count`, every `of`-th from `part` on."""
         return list(itertools.islice(module.cases(self.seed), self.part - 1, self.count, self.of))
 
 
@@ -57,7 +57,7 @@ class Running:
     began: float
 
     def outcome(self) -> tuple[str, float, dict[str, float]]:
-        """What broke, seconds, and what the case measured."""
+        """What broke ("": nothing), seconds, and the figures that the case measured."""
         seconds = time.monotonic() - self.began
         if self.answer.poll():
             try:
@@ -68,11 +68,11 @@ class Running:
         return f"the case hung: no answer after {seconds:.0f} s", seconds, {}
 
     def is_over(self, limit: float) -> bool:
-        """Whether it has ended, or is out of time (seconds)."""
+        """Whether it has ended, or has run for more than `limit` seconds."""
         return self.process.exitcode is not None or time.monotonic() - self.began > limit
 
     def end(self) -> None:
-        """End it, and remove all that it left."""
+        """Kill its process if it still runs, and remove its folder."""
         if self.process.exitcode is None:
             self.process.kill()
         self.process.join()
@@ -80,7 +80,7 @@ class Running:
 
 
 def main() -> None:
-    """Run what was asked for; exit 1 where a promise broke."""
+    """Run the chosen cases and write the pages; exit with 1 if a promise broke."""
     words = parsed(sys.argv[1:])
     store = Store(words.results, words.seed)
     part, of = (int(number) for number in words.shard.split("/"))
@@ -94,12 +94,12 @@ def main() -> None:
 
 
 def chosen_classes(names: Sequence[str]) -> dict[str, FaultClass]:
-    """Those that are named; where none is, all but those that take hours."""
-    every = classes()
-    unknown = set(names) - set(every)
+    """The named classes; with none named, all but those that take hours."""
+    known = classes()
+    unknown = set(names) - set(known)
     if unknown:
-        sys.exit(f"no such class: {', '.join(sorted(unknown))}; there are {', '.join(every)}")
-    return {name: one for name, one in every.items() if (name in names if names else not asked_for(one))}
+        sys.exit(f"no such class: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return {name: module for name, module in known.items() if (name in names if names else not asked_for(module))}
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -115,11 +115,11 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def run_class(name: str, module: FaultClass, part: Slice, store: Store, words: argparse.Namespace) -> None:
-    """Run the cases of a class that have not been run, and say how it went."""
-    done = {outcome.case for outcome in store.outcomes() if outcome.module == name}
-    cases = [case for case in part.cases(module) if case[0] not in done]
+    """Run the cases of a class that have no recorded outcome; record and print their outcomes."""
+    recorded = {outcome.case for outcome in store.outcomes() if outcome.module == name}
+    cases = [case for case in part.cases(module) if case[0] not in recorded]
     jobs = side_by_side(module) or words.jobs
-    print(f"{name}: {len(cases)} cases, {jobs} at a time ({len(done)} done before)", flush=True)
+    print(f"{name}: {len(cases)} cases, {jobs} at a time ({len(recorded)} done before)", flush=True)
     broken, began = 0, time.monotonic()
     ended = run_cases(cases, jobs, limit_s(module))
     for number, (run, (problem, seconds, figures)) in enumerate(ended, start=1):
@@ -134,7 +134,7 @@ def run_class(name: str, module: FaultClass, part: Slice, store: Store, words: a
 def run_cases(
     cases: Sequence[Case], jobs: int, limit: float
 ) -> Iterator[tuple[Running, tuple[str, float, dict[str, float]]]]:
-    """Run cases side by side; each with its outcome, as they end. One that takes longer than `limit` s hangs."""
+    """Run `jobs` cases at a time; yield each with its outcome. After `limit` seconds it counts as hung."""
     waiting, running = iter(cases), list[Running]()
     root = Path(tempfile.mkdtemp(prefix="loop-faults-"))
     try:
@@ -164,7 +164,7 @@ def begin(case: Case, root: Path) -> Running:
 
 
 def _run(case: Case, folder: Path, sender: Connection) -> None:
-    """The case, in its process: orphans of what it starts stay below it."""
+    """Run the case in its own process, which adopts orphaned grandchildren; send the outcome."""
     adopt_orphans()
     try:
         broken = case[1](folder)

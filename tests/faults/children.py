@@ -1,4 +1,4 @@
-"""Children below children that are hard to end, when their session is interrupted or killed."""
+"""Grandchildren that are hard to end, when their session is interrupted."""
 
 import functools
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults import Case, nasty
-from tests.faults.world import BUILD, COMMAND, LIMIT_S, World, allow, judged, make_world, write_plan
+from tests.faults.world import BUILD, COMMAND, LIMIT_S, World, allow, judge, make_world, write_plan
 
 NAME = "children below children, 20 nasty kinds and more, at SIGTERM of the command"
 MUST = "0 left after 5 s; no step ever runs beside its own earlier life"
@@ -27,17 +27,17 @@ for path in folder.glob("pid-*"):
         if fields[0] not in "ZX" and fields[19] == name.partition("-")[2]:
             (folder / "beside").write_text("1")
 """
-"""What a step does in its second life: look whether anything of the first lives."""
+"""Run by the resumed step: notes in `beside` whether a process of its first run still lives."""
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Every kind. None is drawn: the seed changes nothing."""
+    """One case for each kind; the seed changes nothing."""
     for kind in nasty.KINDS:
         yield kind, functools.partial(orphaned, kind=kind)
 
 
 def orphaned(folder: Path, *, kind: str) -> str:
-    """Send it once the kind is there; nothing of it may live on, nor beside its second life."""
+    """Send SIGTERM once the kind runs. None of its processes may stay, or run beside the resumed step."""
     world = make_world(folder)
     shell = STEP.format(python=sys.executable, check=folder / "check.py", nasty=nasty.__file__, kind=kind)
     (folder / "check.py").write_text(CHECK)
@@ -49,7 +49,7 @@ def orphaned(folder: Path, *, kind: str) -> str:
     (folder / "again").touch()
     running.process.send_signal(signal.SIGTERM)
     running.end()
-    return judged(world, running)
+    return judge(world, running)
 
 
 def ready(world: World) -> bool:

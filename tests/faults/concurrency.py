@@ -25,39 +25,39 @@ LIMIT_S = 1800.0
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """A few sessions, more, and as many as a busy week has."""
+    """One case for each size."""
     for each in SIZES:
         yield f"{PROCESSES} x {each} sessions", functools.partial(together, seed=f"{seed} {each}", each=each)
 
 
 def together(folder: Path, *, seed: str, each: int, processes: int = PROCESSES) -> str:
-    """Run them all; every session and every grant is there, whole, and in the index."""
+    """Run all sessions at once. Every session, grant and index row must be there."""
     world = make_world(folder, pauses=(0.0, 0.0))
     put_under_git(world.target, "first")
-    others = [make_project(folder / f"other-{number}") for number in range(processes)]
+    projects = [make_project(folder / f"other-{number}") for number in range(processes)]
     numbers = itertools.count()
     with ThreadPoolExecutor(processes) as pool:
-        ended = list(pool.map(functools.partial(_one, world, seed, each, numbers), others))
+        ended = list(pool.map(functools.partial(_run_process, world, seed, each, numbers), projects))
     for running in itertools.chain(*ended):
-        said = running.errors.read_text(errors="replace")
+        errors = running.errors.read_text(errors="replace")
         if running.process.returncode or traceback_in(running):
-            return f"a command ended with {running.process.returncode}: {said[-300:]}"
-    return missing(world, processes * each) or ungranted(world, others)
+            return f"a command ended with {running.process.returncode}: {errors[-300:]}"
+    return missing(world, processes * each) or ungranted(world, projects)
 
 
-def _one(world: World, seed: str, each: int, numbers: Iterator[int], other: Path) -> list[Running]:
-    """What one of the processes does: its sessions, one after another, and a grant somewhere between."""
-    mine = World(world.folder, {"LOOP_THREADS": "1"})
-    grant_at = random.Random(f"{seed} {other.name}").randrange(each)
-    done = []
+def _run_process(world: World, seed: str, each: int, numbers: Iterator[int], project: Path) -> list[Running]:
+    """Run the sessions of one process in a row, with one grant before a random session."""
+    home = World(world.folder, {"LOOP_THREADS": "1"})
+    grant_at = random.Random(f"{seed} {project.name}").randrange(each)
+    ended = []
     for turn in range(each):
-        for words in (["trust", str(other)],) if turn == grant_at else ():
-            done.append(_ended(mine, numbers, *words))
-        done.append(_ended(mine, numbers, "run", "session", "try", "--events", "--target", str(world.target)))
-    return done
+        for words in (["trust", str(project)],) if turn == grant_at else ():
+            ended.append(_finish(home, numbers, *words))
+        ended.append(_finish(home, numbers, "run", "session", "try", "--events", "--target", str(world.target)))
+    return ended
 
 
-def _ended(world: World, numbers: Iterator[int], *words: str) -> Running:
+def _finish(world: World, numbers: Iterator[int], *words: str) -> Running:
     world.count = next(numbers) * 10
     running = world.start(*words)
     running.end()
@@ -65,22 +65,23 @@ def _ended(world: World, numbers: Iterator[int], *words: str) -> Running:
 
 
 def missing(world: World, count: int) -> str:
-    """What is lost: by the folders, and by the index, which all of them wrote."""
+    """Sessions that are missing in the folders or in the index; "" if none is."""
     folders = world.folders()
     if len(folders) != count:
         return f"{count} sessions were run, {len(folders)} are there"
-    for one in folders:
-        record = one.record()
+    for session in folders:
+        record = session.record()
         if record is None or record.status != "passed":
-            return f"{one.id} has no passed record"
+            return f"{session.id} has no passed record"
     with mock.patch.dict(os.environ, world.env):
         rows = index.rows(world.sessions)
     listed = {row.id for row in rows if row.status == "passed"}
-    return "" if listed == {one.id for one in folders} else f"the index has {len(listed)} of {count} sessions"
+    same = listed == {session.id for session in folders}
+    return "" if same else f"the index has {len(listed)} of {count} sessions"
 
 
-def ungranted(world: World, others: list[Path]) -> str:
-    """A grant that was given and is not kept."""
-    kept = json.loads((world.folder / "state" / "trusted.json").read_text())
-    lost = [other.name for other in (*others, world.target) if str(other.resolve()) not in kept]
-    return f"lost: the grants of {', '.join(lost)}" if lost else ""
+def ungranted(world: World, projects: list[Path]) -> str:
+    """Grants that were given and are not stored; "" if none is missing."""
+    grants = json.loads((world.folder / "state" / "trusted.json").read_text())
+    absent = [project.name for project in (*projects, world.target) if str(project.resolve()) not in grants]
+    return f"lost: the grants of {', '.join(absent)}" if absent else ""

@@ -1,4 +1,4 @@
-"""Generated YAML and expressions: read, or refused with line and column, quickly and in little memory."""
+"""Generated YAML and expressions are read, or refused with line and column, quickly and in little memory."""
 
 import ast
 import copy
@@ -70,25 +70,25 @@ steps:
 def cases(seed: int) -> Iterator[Case]:
     """A hundred texts a case."""
     for number in range(YAML // EACH):
-        first = number * EACH
-        yield f"YAML {first} to {first + EACH - 1}", functools.partial(many, seed=seed, first=first, check=yaml)
+        start = number * EACH
+        yield f"YAML {start} to {start + EACH - 1}", functools.partial(many, seed=seed, first=start, check=yaml)
     for number in range(EXPRESSIONS // EACH):
-        first = number * EACH
-        name = f"expressions {first} to {first + EACH - 1}"
-        yield name, functools.partial(many, seed=seed, first=first, check=expression)
+        start = number * EACH
+        name = f"expressions {start} to {start + EACH - 1}"
+        yield name, functools.partial(many, seed=seed, first=start, check=expression)
 
 
-def many(folder: Path, *, seed: int, first: int, check: Callable[[random.Random], str]) -> str:
-    """Check a hundred texts; the first that breaks its promise."""
-    before, slowest = peak_mib(), 0.0
-    for number in range(first, first + EACH):
+def many(folder: Path, *, seed: int, start: int, check: Callable[[random.Random], str]) -> str:
+    """Check a hundred texts; returns what the first bad one broke, else ""."""
+    base_mib, slowest = peak_mib(), 0.0
+    for number in range(start, start + EACH):
         began = time.process_time()
         broken = check(random.Random(f"{seed} {check.__name__} {number}"))
         slowest = max(slowest, time.process_time() - began)
         if broken:
             return f"{number}: {broken}"
     (folder / f"figure-slowest {check.__name__}, processor seconds").write_text(f"{slowest:.4f}")
-    grown = peak_mib() - before
+    grown = peak_mib() - base_mib
     (folder / "figure-MiB of memory more").write_text(f"{grown:.1f}")
     return f"{grown:.0f} MiB of memory more" if grown > LARGEST_MIB else ""
 
@@ -105,7 +105,7 @@ def yaml(draw: random.Random) -> str:
 
 
 def read(text: str) -> str:
-    """Read it, as a pattern too where it is YAML; a complaint has to have a place."""
+    """Read a text as YAML and as a pattern; returns a complaint that has no line and column, else ""."""
     try:
         document = load_yaml(text, "x.yaml")
         parse(Pattern, document)
@@ -118,7 +118,7 @@ def read(text: str) -> str:
 
 def any_data(draw: random.Random) -> str:
     """Data that is no definition at all."""
-    return json.dumps({"a": made(draw)}, ensure_ascii=False)
+    return json.dumps({"a": plain_data(draw)}, ensure_ascii=False)
 
 
 @functools.cache
@@ -135,14 +135,14 @@ def definition(draw: random.Random) -> str:
 
 
 def expression(draw: random.Random) -> str:
-    """One that is most often of the language, or pieces of it in any order."""
+    """Check one expression: usually a valid one, or pieces of the grammar in any order."""
     text = grow(draw) if draw.random() < 0.5 else " ".join(draw.choices(PIECES, k=draw.randint(1, 15)))
     number = draw.random() < 0.7
     return within(EXPRESSION_S, text, lambda: answered(text, number=number))
 
 
 def answered(text: str, *, number: bool) -> str:
-    """Answer it, or refuse it; nothing outside the allow-list is evaluated."""
+    """Evaluate an expression; returns how it broke the rules, else "". A refused gate must have a place."""
     try:
         parsed = Expression.parse(text)
         foreign = {type(node).__name__ for node in ast.walk(parsed.tree) if not isinstance(node, ALLOWED_NODES)}
@@ -156,13 +156,13 @@ def answered(text: str, *, number: bool) -> str:
         return read(json.dumps(data, indent=1))
 
 
-def within(limit_s: float, text: str, does: Callable[[], str]) -> str:
-    """What breaks; anything raised breaks it too, and more processor time than the limit, three times."""
+def within(limit_s: float, text: str, work: Callable[[], str]) -> str:
+    """What `work` broke; an exception counts, and so does exceeding the limit of processor time three times."""
     took = []
     for _ in range(3):
         began = time.process_time()
         try:
-            broken = does()
+            broken = work()
         except Exception as error:
             return f"{type(error).__name__}: {error} of {text[:200]!r}"
         took.append(time.process_time() - began)
@@ -191,19 +191,19 @@ def damage(data: Any, chance: random.Random) -> None:
         data[chance.choice(keys)] = copy.deepcopy(chance.choice(DAMAGE))
 
 
-def made(chance: random.Random, depth: int = 0) -> Any:
-    """Any plain data."""
+def plain_data(chance: random.Random, depth: int = 0) -> Any:
+    """Random plain data."""
     kind = chance.randint(0, 8 if depth < 5 else 5)
     if kind > 6:
-        return {word(chance): made(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+        return {word(chance): plain_data(chance, depth + 1) for _ in range(chance.randint(0, 4))}
     if kind == 6:
-        return [made(chance, depth + 1) for _ in range(chance.randint(0, 4))]
+        return [plain_data(chance, depth + 1) for _ in range(chance.randint(0, 4))]
     scalars = (None, chance.random() < 0.5, chance.randint(-(10**12), 10**12), chance.uniform(-1e9, 1e9))
     return [*scalars, word(chance), chance.choice(("no", "1e3", "12:30:45", "~", ""))][kind]
 
 
 def word(chance: random.Random) -> str:
-    """Some text."""
+    """A random short text."""
     return "".join(chance.choices(string.ascii_letters + " :#-'\"\\[]{},\n\té", k=chance.randint(0, 8)))
 
 
@@ -222,21 +222,21 @@ def damaged(chance: random.Random) -> str:
 
 
 def grow(chance: random.Random, depth: int = 0) -> str:
-    """An expression of the language, most often."""
+    """A random expression, usually a valid one."""
     if depth > 3 or chance.random() < 0.3:
         return chance.choice(
             ["B", "S", "causal", "build.units", "build.unknown", "absent", "1", "0", "'x'", "none", "true"]
         )
-    one, other = grow(chance, depth + 1), grow(chance, depth + 1)
+    left, right = grow(chance, depth + 1), grow(chance, depth + 1)
     shape = chance.choice(
         ["{} + {}", "{} - {}", "{} / {}", "{} // {}", "{} * {}", "{} < {}", "{} == {}", "{} and {}", "{} or {}"]
     )
-    more = [
-        shape.format(one, other),
-        f"({one})",
-        f"not {one}",
-        f"-({one})",
-        f"{one} in [1, 'x']",
-        f"({one}) if ({other}) else 1",
+    shapes = [
+        shape.format(left, right),
+        f"({left})",
+        f"not {left}",
+        f"-({left})",
+        f"{left} in [1, 'x']",
+        f"({left}) if ({right}) else 1",
     ]
-    return chance.choice(more)
+    return chance.choice(shapes)

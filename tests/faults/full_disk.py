@@ -1,4 +1,4 @@
-"""A disk is full, or read-only, at some moment of a session: it pauses, names the folder, goes on to the same end.
+"""A full or read-only disk at some moment of a session: it pauses, names the folder, and resumes to the same end.
 
 Sessions, cache, state and TMPDIR are file systems of their own, in a mount namespace. Where none can be made,
 errors are injected into what `loop` itself opens.
@@ -38,30 +38,30 @@ STEPS = [BUILD, LOAD, COMMAND.format("own", OWN)]
 
 @cache
 def mounts() -> bool:
-    """Whether file systems can be mounted here in a namespace of their own."""
+    """Whether this machine can mount file systems in a namespace of their own."""
     if shutil.which("unshare") is None:
         return False
-    done = subprocess.run(
+    child = subprocess.run(
         ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
     )
-    return done.returncode == 0
+    return child.returncode == 0
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Each kind of fault, in each folder, at twenty moments drawn from the whole of a session."""
+    """Each kind of fault, in each folder, at twenty random moments of a session."""
     rng = random.Random(seed)
     for moment in range(MOMENTS):
         for kind, place in itertools.product(ADVICE, PLACES):
             share = (moment + rng.random()) / MOMENTS
-            does = functools.partial(case, kind=kind, place=place, share=share)
-            yield f"{kind} {place} at {share:.3f}", does
+            work = functools.partial(case, kind=kind, place=place, share=share)
+            yield f"{kind} {place} at {share:.3f}", work
 
 
 def case(folder: Path, *, kind: str, place: str, share: float) -> str:
-    """One fault at a share of the moments of a session, where file systems can be mounted."""
+    """Run `broken` in a process with a mount namespace, if this machine allows one."""
     words = ["-m", "tests.faults.full_disk", kind, place, str(share), str(folder)]
     namespace = ["unshare", "-rm"] if mounts() else []
-    done = subprocess.run(
+    child = subprocess.run(
         [*namespace, sys.executable, *words],
         capture_output=True,
         text=True,
@@ -69,7 +69,7 @@ def case(folder: Path, *, kind: str, place: str, share: float) -> str:
         timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    return done.stdout.strip() if done.returncode == 0 else done.stderr[-2000:]
+    return child.stdout.strip() if child.returncode == 0 else child.stderr[-2000:]
 
 
 def make_disks(folder: Path) -> World:
@@ -84,7 +84,7 @@ def make_disks(folder: Path) -> World:
 
 
 def run(world: World, fault: str, moment: int, *words: str) -> tuple[int, str]:
-    """A session with a fault at a moment: its exit status, and what it said on stderr."""
+    """Run a session with a fault at a moment: its exit status and its stderr."""
     log = str(world.folder / "log")
     program = [sys.executable, "-m", "tests.faults.moments", str(moment), *fault.split(), log, "--"]
     disturbed = replace(world, program=program)
@@ -92,30 +92,30 @@ def run(world: World, fault: str, moment: int, *words: str) -> tuple[int, str]:
 
 
 def fault(kind: str, place: Path) -> str:
-    """What happens, for `tests.faults.moments`."""
+    """The fault in words of `tests.faults.moments`."""
     if mounts():
         return f"{'fill' if kind == 'full' else 'lock'} {place}"
     return f"fail {place} {errno.ENOSPC if kind == 'full' else errno.EROFS}"
 
 
 def broken(kind: str, place: str, share: float, folder: Path) -> str:
-    """What broke of the promise when a fault of a kind came to a place at a share of a session; empty: nothing."""
+    """Disturb a session at a share of its moments, then resume it; returns what broke, else ""."""
     world, at = make_disks(folder), folder / place
-    new = ("try", "--seed", "1")
-    run(world, "nothing", 0, *new)
+    fresh = ("try", "--seed", "1")
+    run(world, "nothing", 0, *fresh)
     expected = what_matters(world.folders()[0].path)
     moments = (folder / "log").stat().st_size
     for path in (*(folder / "cache").iterdir(), world.folders()[0].path):
         shutil.rmtree(path)
-    code, errors = run(world, fault(kind, at), 1 + int(share * moments), *new)
-    complaint = _judged(kind, at, code, errors, world, expected)
+    code, errors = run(world, fault(kind, at), 1 + int(share * moments), *fresh)
+    complaint = _complaint(kind, at, code, errors, world, expected)
     if kind == "full":
         (at / FILLER).unlink(missing_ok=True)
-    elif mounts() and os.statvfs(at).f_flag & os.ST_RDONLY:  # Else its moment never came.
+    elif mounts() and os.statvfs(at).f_flag & os.ST_RDONLY:  # Otherwise the fault's moment was not reached.
         subprocess.run(["umount", str(at)], capture_output=True, check=False)
     if complaint:
         return complaint
-    words = ("--resume", "last") if world.folders() else new
+    words = ("--resume", "last") if world.folders() else fresh
     code, later = run(world, "nothing", 0, *words)
     if code != 0:
         return f"it did not go on: exit {code}: {later[-1500:]}\nfirst: {errors[-1500:]}"
@@ -123,8 +123,8 @@ def broken(kind: str, place: str, share: float, folder: Path) -> str:
     return "" if result == expected else f"another result: {result}, not {expected}"
 
 
-def _judged(kind: str, at: Path, code: int, errors: str, world: World, expected: Any) -> str:
-    """What is wrong with how the disturbed session ended."""
+def _complaint(kind: str, at: Path, code: int, errors: str, world: World, expected: Any) -> str:
+    """How the end of the disturbed session breaks the promise; "" if it does not."""
     if code == 0:
         result = what_matters(world.folders()[-1].path)
         return "" if result == expected else f"passed with another result: {result}, not {expected}"

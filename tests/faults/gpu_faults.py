@@ -1,4 +1,4 @@
-"""A kernel that faults on the GPU costs its own check: the command after it finds a healthy device."""
+"""A kernel that faults on the GPU fails its own check only; the next command finds a healthy device."""
 
 import fcntl
 import functools
@@ -15,14 +15,14 @@ MUST = "the next step healthy, 100 of 100"
 ASKED_FOR = True  # It needs an NVIDIA GPU and nvcc.
 SIDE_BY_SIDE = 12
 LIMIT_S = 1200.0
-ALONE = "exhausts"  # It takes all memory: nothing else can be right meanwhile.
+ALONE = "exhausts"  # It takes all memory, so no other case can run beside it.
 FAULTS = ("crashes", "misaligned", "asserts", "hangs", ALONE)
 TIMES = 20
-FAILED = {"crashed", "hung", "refused"}  # What a check of a kernel that faults may say.
+FAILED = {"crashed", "hung", "refused"}  # Statuses that a check of a faulting kernel may have.
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Each fault twenty times, turn about; last, alone, what takes all memory. None is drawn."""
+    """Each fault twenty times, in turns; last the one that takes all memory. The seed changes nothing."""
     together = [(number, fault) for number in range(TIMES) for fault in FAULTS if fault != ALONE]
     for number, fault in [*together, *((number, ALONE) for number in range(TIMES))]:
         yield f"{fault} {number}", functools.partial(faulted, fault=fault)
@@ -46,18 +46,18 @@ def _faulted(folder: Path, builds: Path, fault: str) -> str:
             "kernels", "verify", variant, "--device", "cuda", "--workloads", "some", "--json", "--target",
             str(world.target),
         )  # fmt: skip
-        broken = _not_as_told(variant, running.end(), code, running.said) or traceback_in(running)
+        broken = _not_as_told(variant, running.end(), code, running.stdout) or traceback_in(running)
         if broken:
             return broken
     return left(world)
 
 
-def _not_as_told(variant: str, ended: int, code: int, said: Path) -> str:
-    """What is wrong with the outcome of one verification; empty where it is as it should be."""
+def _not_as_told(variant: str, ended: int, code: int, stdout: Path) -> str:
+    """How the outcome of one verification differs from the expected one; "" if it does not."""
     if ended != code:
-        return f"verifying {variant} ended with {ended}, not {code}: {said.read_text()[-300:]}"
-    (found,) = json.loads(said.read_text())["steps"][-1]["output"]["variants"]
-    statuses = {check["status"] for check in found["checks"]}
+        return f"verifying {variant} ended with {ended}, not {code}: {stdout.read_text()[-300:]}"
+    (checked,) = json.loads(stdout.read_text())["steps"][-1]["output"]["variants"]
+    statuses = {check["status"] for check in checked["checks"]}
     if code == 0 and statuses - {"right", "unsupported"}:
         return f"{variant} is {', '.join(sorted(statuses))}"
     return "" if code == 0 or statuses & FAILED else f"{variant} is {', '.join(sorted(statuses))}"

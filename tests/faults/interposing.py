@@ -1,4 +1,4 @@
-"""Points at which a process is stopped or a system call of its fails, without a line in the product."""
+"""Points at which a process stops, or its system call fails, without a change to `loop`."""
 
 import atexit
 import contextlib
@@ -16,45 +16,45 @@ REACHED_S = 90.0  # A command that has not come to its point by then never will.
 
 @dataclass(frozen=True)
 class Point:
-    """The k-th call on files of a pattern, and whether it has been made when the fault comes."""
+    """The `number`-th call on files of a pattern, and the moment of the fault in that call."""
 
     call: str
     """open (for writing), write, fsync, rename, link, mkdir, truncate or unlink."""
     pattern: str
-    """Of the whole path, as fnmatch(3) has it; `*` goes across folders."""
+    """Pattern of the whole path for fnmatch(3); `*` also matches `/`."""
     number: int = 1
     moment: str = "before"
     """before, half (of what is written) or after."""
 
     @property
     def text(self) -> str:
-        """As the library reads it."""
+        """The point in the form that the library parses."""
         return f"{self.call}|{self.pattern}|{self.number}|{self.moment}"
 
 
 @functools.cache
 def library() -> Path:
-    """What is loaded before libc; compiled once for all cases of a run."""
+    """The library that is loaded before libc; compiled once for all cases of a run."""
     folder = Path(tempfile.mkdtemp(prefix="loop-interposed-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    made = folder / "interposed.so"
-    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", made, SOURCE, "-ldl"], check=True)
-    return made
+    path = folder / "interposed.so"
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", path, SOURCE, "-ldl"], check=True)
+    return path
 
 
 def stopping(point: Point, mark: Path) -> dict[str, str]:
-    """Variables with which a process waits at the point until it is let go."""
+    """Variables that make a process wait at the point until `let_go`."""
     mark.mkdir()
     return {"LD_PRELOAD": str(library()), "FAULT_POINT": point.text, "FAULT_MARK": str(mark)}
 
 
 def failing(point: Point, mark: Path, number: int) -> dict[str, str]:
-    """Variables with which the call fails once, with an errno."""
+    """Variables that make the call fail once, with this errno."""
     return {**stopping(point, mark), "FAULT_ERROR": str(number)}
 
 
 def reached(mark: Path, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until some process stands at the point; False where the command ended without coming there."""
+    """Wait until a process stands at the point; False if the command ends, or time runs out, before."""
     end = time.monotonic() + REACHED_S
     while not (mark / "hit").exists():
         if process.poll() is not None or time.monotonic() > end:
@@ -64,7 +64,7 @@ def reached(mark: Path, process: subprocess.Popen[bytes]) -> bool:
 
 
 def at_point(mark: Path) -> int:
-    """The process that stands there; 0 where it is not known yet."""
+    """The process that stands at the point; 0 if it is not known yet."""
     with contextlib.suppress(OSError, ValueError):
         return int((mark / "hit").read_text())
     return 0

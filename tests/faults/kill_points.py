@@ -1,4 +1,4 @@
-"""Named points in what loop writes, each with every kind of end: a kill, a signal, a disk that says no."""
+"""Named points in loop's writes, each with every kind of end: a kill, a signal, a failing disk."""
 
 import contextlib
 import errno
@@ -16,8 +16,8 @@ from tests.faults.world import Running
 
 NAME = "named kill points x SIGKILL, TERM, INT twice, ENOSPC, EIO"
 MUST = "nothing acknowledged lost, session readable and resumable, no process left after 5 s: all"
-SOON_S = 0.02  # Between two signals of one Ctrl-C: a terminal and a parent both send theirs.
-LATER_S = 1.1  # Before somebody presses Ctrl-C again: the second one ends loop at once.
+SOON_S = 0.02  # Between the two signals of one Ctrl-C, from the terminal and from the parent.
+LATER_S = 1.1  # Before a second Ctrl-C, which ends loop at once.
 ATTEMPTS = 3
 SESSION = "*/sessions/*-try"
 JOURNAL = f"{SESSION}/journal.jsonl"
@@ -26,7 +26,7 @@ SAID = {OPENED: "opened", BEGUN: "started", BUILT: "finished, of the build", END
 
 
 def journal_points() -> Iterator[tuple[str, Point]]:
-    """Around each kind of line: before it, half of it, before and after it is on disk."""
+    """Points around each kind of journal line."""
     for number, name in SAID.items():
         yield f"journal: before the line `{name}`", Point("write", JOURNAL, number)
         yield f"journal: half of the line `{name}`", Point("write", JOURNAL, number, "half")
@@ -35,11 +35,11 @@ def journal_points() -> Iterator[tuple[str, Point]]:
 
 
 def file_points(name: str, folder: str, number: int, file: str) -> Iterator[tuple[str, Point]]:
-    """Around a file that is written beside its place and renamed: the `number`-th one of its folder."""
-    made = f"{folder}/.*.tmp"
-    yield f"{name}: before it is made", Point("open", made, number)
-    yield f"{name}: half of it written", Point("write", made, number, "half")
-    yield f"{name}: before its fsync", Point("fsync", made, number)
+    """Points around a file that is written as a temporary file and renamed: the `number`-th of its folder."""
+    temporary = f"{folder}/.*.tmp"
+    yield f"{name}: before it is made", Point("open", temporary, number)
+    yield f"{name}: half of it written", Point("write", temporary, number, "half")
+    yield f"{name}: before its fsync", Point("fsync", temporary, number)
     yield f"{name}: between write and rename", Point("rename", f"{folder}/{file}")
     yield f"{name}: after its rename", Point("rename", f"{folder}/{file}", 1, "after")
 
@@ -93,7 +93,7 @@ POINTS = {"session": SESSION_POINTS, "grant": GRANT_POINTS, "search": SEARCH_POI
 
 
 def kill(running: Running, mark: Path) -> None:
-    """SIGKILL for the command, and for git where it is git that stands at the point."""
+    """SIGKILL for the command, and for the process at the point, which may be git."""
     for pid in {at_point(mark), running.process.pid} - {0}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ def terminate(running: Running, mark: Path) -> None:
 
 
 def interrupt_twice(running: Running, mark: Path) -> None:
-    """Ctrl-C, as terminal and parent send it, and once more later where it still runs."""
+    """Ctrl-C, sent twice as a terminal and a parent do, and once more later if the command still runs."""
     running.process.send_signal(signal.SIGINT)
     time.sleep(SOON_S)
     let_go(mark)
@@ -127,17 +127,17 @@ ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Every point with every fault. None is drawn: the seed changes nothing."""
+    """Every point with every fault; the seed changes nothing."""
     library()
     for scene, points in POINTS.items():
-        for point, where in points.items():
+        for point, spot in points.items():
             for fault in (*STOPS, *ERRORS):
-                yield f"{point}: {fault}", functools.partial(faulted, scene=scene, point=where, fault=fault)
+                yield f"{point}: {fault}", functools.partial(faulted, scene=scene, point=spot, fault=fault)
 
 
 def faulted(folder: Path, *, scene: str, point: Point, fault: str) -> str:
-    """Let a fault come at a point, and judge what is left; a busy machine has several tries."""
-    said = ""
+    """Cause a fault at a point, and judge the result; a busy machine gets several tries to reach the point."""
+    texts = ""
     for number in range(ATTEMPTS):
         place = folder / str(number)
         place.mkdir()
@@ -150,5 +150,5 @@ def faulted(folder: Path, *, scene: str, point: Point, fault: str) -> str:
             running.end()
             return SCENES[scene].judge(world, running)
         running.end()
-        said = (running.said.read_text() + running.errors.read_text())[-300:]
-    return f"the point was never reached: {said}"
+        texts = (running.stdout.read_text() + running.errors.read_text())[-300:]
+    return f"the point was never reached: {texts}"

@@ -1,4 +1,4 @@
-"""Run `loop` and have something happen at the n-th moment at which it touches a folder or starts a process.
+"""Run `loop` and cause a fault at the n-th moment at which it touches a folder or starts a process.
 
 `python -m tests.faults.moments N WHAT LOG -- WORDS` runs `loop WORDS`. Each moment appends a byte to LOG, so that
 the number of moments of an undisturbed run can be counted. WHAT is done once, in the process that touches:
@@ -38,7 +38,7 @@ def fill(folder: Path) -> None:
 
 
 def lock(folder: Path) -> None:
-    """Nothing can be opened for writing there any more; what is open stays so."""
+    """Make a folder read-only; files that are open for writing stay so."""
     mount(str(folder), folder, flags=MS_BIND)
     mount("none", folder, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
 
@@ -69,18 +69,18 @@ class Moments:
             raise OSError(self.failing[1], os.strerror(self.failing[1]), arguments[0])
 
     def touches(self, event: str, arguments: tuple[Any, ...]) -> bool:
-        """Whether something is written, or started."""
+        """Whether an audit event writes below the folders, or starts a process."""
         if event == "open":
             writes = isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
             return bool(writes) and any(_below(arguments[0], folder) for folder in self.folders)
         return event in TOUCHES
 
     def act(self) -> None:
-        what, *rest = self.words
-        if what == "fail":
+        fault, *rest = self.words
+        if fault == "fail":
             self.failing = (Path(rest[0]), int(rest[1]))
-        elif what in ACTS:
-            ACTS[what](*map(Path, rest))
+        elif fault in ACTS:
+            ACTS[fault](*map(Path, rest))
 
 
 ACTS: dict[str, Callable[..., None]] = {"fill": fill, "lock": lock, "nothing": lambda: None}

@@ -1,6 +1,6 @@
 """Children that are hard to end, as a program of its own: `python nasty.py KIND FOLDER`.
 
-Whatever a kind starts notes itself in FOLDER/pid-KIND by number and birth, and ends by itself after a while.
+Each process of a kind notes its number and start time in FOLDER/pid-KIND, and ends by itself after a while.
 """
 
 import ctypes
@@ -21,35 +21,35 @@ GENERATIONS_S = 0.02
 
 
 def note(pid: int = 0) -> None:
-    """Write down who lives."""
+    """Note number and start time of a process (0: this one)."""
     pid = pid or os.getpid()
     born = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     with open(os.path.join(sys.argv[2], f"pid-{os.path.basename(sys.argv[1]).replace(' ', '-')}"), "a") as file:
         file.write(f"{pid}-{born}\n")
 
 
-def child(does: Callable[[], object]) -> int:
+def child(work: Callable[[], object]) -> int:
     """Fork; the child does this, then sleeps to its end."""
     pid = os.fork()
     if not pid:
         note()
-        does()
+        work()
         time.sleep(LASTS_S)
         os._exit(0)
     return pid
 
 
-def orphan(does: Callable[[], object]) -> None:
-    """The same, with nobody between it and whoever adopts orphans."""
+def orphan(work: Callable[[], object]) -> None:
+    """Fork a grandchild that becomes an orphan at once."""
     pid = os.fork()
     if not pid:
-        child(does)
+        child(work)
         os._exit(0)
     os.waitpid(pid, 0)
 
 
 def deaf() -> None:
-    """Ignore what may be ignored."""
+    """Ignore all signals that end a process and can be ignored."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
 
@@ -73,7 +73,7 @@ def flood() -> None:
 
 
 def chain() -> None:
-    """Be somebody else fifty times a second."""
+    """Become another process fifty times a second."""
     end = time.monotonic() + LASTS_S
     while time.monotonic() < end:
         if os.fork():
@@ -89,7 +89,7 @@ def renamed() -> None:
 
 
 def group(*, stopped: bool) -> None:
-    """A group of three, which may stand still."""
+    """A process group of three, stopped or not."""
     os.setpgid(0, 0)
     for _ in range(2):
         child(lambda: None)
@@ -116,7 +116,7 @@ def blocked() -> None:
 
 
 def forgetful() -> None:
-    """Not to be told when the parent dies."""
+    """Clear the signal that the parent's death would send."""
     LIBC.prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
     os.setsid()
 
@@ -128,12 +128,12 @@ def reaper() -> None:
 
 
 def hidden() -> None:
-    """Not to be looked into."""
+    """Deny others to read its entries of /proc."""
     LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def homeless() -> None:
-    """Stand in a folder that is no more."""
+    """Work in a folder that is deleted."""
     place = Path(sys.argv[2], "gone")
     place.mkdir()
     os.chdir(place)

@@ -1,4 +1,4 @@
-"""How long a command takes to end once it was told to, on a machine that may be busy."""
+"""How long a command takes to end after a signal, on a machine that may be busy."""
 
 import contextlib
 import os
@@ -14,20 +14,20 @@ HUNG_S = 60.0  # Seconds after which not even a busy machine excuses a command.
 
 
 @dataclass
-class Told:
-    """The moment at which a command was told to end."""
+class Ending:
+    """The moment at which a command gets its signal to end."""
 
     running: Running
     at: float
     used_s: float
-    """Processor time that it had had by then."""
+    """Processor time that it had used by then."""
 
     def ended(self, folder: Path, within_s: float) -> str:
-        """Wait for its end, note how long it took; "" where it was in time.
+        """Wait for its end and note its seconds; "" if it ended within the limit.
 
-        A machine that is too busy gives it no processor: then its processor time has to be within the limit.
+        On a busy machine it is enough that its processor time is within the limit.
         """
-        if self.running.process.returncode is not None:  # It had ended before, and was seen to.
+        if self.running.process.returncode is not None:  # It had ended before.
             return ""
         _, status, usage = os.wait4(self.running.process.pid, 0)
         self.running.process.returncode = os.waitstatus_to_exitcode(status)
@@ -39,13 +39,13 @@ class Told:
         return f"ended after {took_s:.1f} s, {used_s:.1f} s of them on a processor" if late else ""
 
 
-def told(running: Running) -> Told:
-    """Begin to count: what the command and all below it have used so far does not."""
+def begin_ending(running: Running) -> Ending:
+    """Note the time, and the processor time that the command and its descendants have used so far."""
     used = 0.0
     with contextlib.suppress(psutil.Error):
-        first = psutil.Process(running.process.pid)
-        used = sum(map(_used_s, (first, *first.children(recursive=True))))
-    return Told(running, time.monotonic(), used)
+        command = psutil.Process(running.process.pid)
+        used = sum(map(_used_s, (command, *command.children(recursive=True))))
+    return Ending(running, time.monotonic(), used)
 
 
 def _used_s(process: psutil.Process) -> float:

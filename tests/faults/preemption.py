@@ -1,4 +1,4 @@
-"""A cloud takes the machine away at a random moment: the session is saved, and goes on to the same record."""
+"""A cloud takes the machine away at a random moment: the session pauses, and resumes to the same record."""
 
 import functools
 import random
@@ -10,7 +10,7 @@ from loop.cloud.clouds import CLOUDS
 from tests.cloud.test_preemption import what_matters
 from tests.fake_cloud import fake_cloud, servers
 from tests.faults import Case
-from tests.faults.obeying import told
+from tests.faults.obeying import begin_ending
 from tests.faults.random_kills import begun
 from tests.faults.world import World, left, make_world, traceback_in
 
@@ -37,7 +37,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def preempted(folder: Path, *, cloud: str, after_s: float) -> str:
-    """Take the machine away, resume, and hold the record against that of a session left in peace."""
+    """Announce a preemption, resume, and compare the record with that of an undisturbed session."""
     flag = folder / "notice"
     with fake_cloud(cloud, flag=flag) as fake:
         world = make_world(folder, pauses=PAUSES, LOOP_WATCH_PREEMPTION="auto", **servers(fake))
@@ -45,7 +45,7 @@ def preempted(folder: Path, *, cloud: str, after_s: float) -> str:
         begun(world, running)
         time.sleep(after_s)
         flag.touch()
-        late = told(running).ended(folder, SAVED_S)
+        late = begin_ending(running).ended(folder, SAVED_S)
         code = running.process.returncode
         broken = left(world) or traceback_in(running) or late
         if broken or code != PAUSED:
@@ -55,13 +55,13 @@ def preempted(folder: Path, *, cloud: str, after_s: float) -> str:
 
 
 def another(world: World) -> str:
-    """How the resumed session differs from one that was left in peace; empty where it does not."""
+    """How the resumed session differs from an undisturbed one; "" if it does not."""
     (session,) = world.folders()
     for words in (["--resume", session.id], ["try"]):
         running = world.session(*words)
         if running.end():
-            said = running.errors.read_text()[-300:]
-            return f"`run session {' '.join(words)}` ended with {running.process.returncode}: {said}"
-    one, other = (what_matters(folder.path) for folder in world.folders())
-    differ = [name for name in one if one[name] != other[name]]
-    return f"another record: {differ[0]}: {one[differ[0]]} and {other[differ[0]]}"[:400] if differ else ""
+            errors = running.errors.read_text()[-300:]
+            return f"`run session {' '.join(words)}` ended with {running.process.returncode}: {errors}"
+    resumed, whole = (what_matters(folder.path) for folder in world.folders())
+    differ = [name for name in resumed if resumed[name] != whole[name]]
+    return f"another record: {differ[0]}: {resumed[differ[0]]} and {whole[differ[0]]}"[:400] if differ else ""

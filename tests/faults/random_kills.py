@@ -9,13 +9,13 @@ from pathlib import Path
 
 from loop.store import journal
 from tests.faults import Case
-from tests.faults.world import Running, World, judged, make_world
+from tests.faults.world import Running, World, judge, make_world
 
 NAME = "random SIGKILLs"
 MUST = "nothing acknowledged lost, readable, resumable, nothing left by the next command, no step beside its own"
 COUNT = 1000
 LINES = 10
-"""Of a whole journal: a moment is some time after one of them, so that it is any moment on a busy machine too."""
+"""Lines of a whole journal. A moment is drawn as some time after one of them, so that load does not shift it."""
 LONGEST_S = 0.25  # After that line; or, for some, four times as long after the very start.
 
 
@@ -28,25 +28,25 @@ class Moment:
     after_s: float
 
     def __str__(self) -> str:
-        where = "the start" if self.lines is None else f"line {self.lines}"
-        return f"{self.after_s:.3f} s after {where}"
+        event = "the start" if self.lines is None else f"line {self.lines}"
+        return f"{self.after_s:.3f} s after {event}"
 
     def wait(self, world: World, running: Running) -> None:
-        """Wait for it."""
+        """Wait for the moment."""
         if self.lines is not None:
             begun(world, running, self.lines)
         time.sleep(self.after_s)
 
 
 def drawn(draw: random.Random) -> Moment:
-    """Any moment of a session; one in eight while it starts."""
+    """A random moment of a session; one in eight while it starts."""
     if draw.random() < 1 / 8:
         return Moment(None, draw.uniform(0.0, 4 * LONGEST_S))
     return Moment(draw.randint(0, LINES), draw.uniform(0.0, LONGEST_S))
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """A moment a case; one in eight is while the command starts."""
+    """One random moment for each case."""
     for number in range(COUNT):
         draw = random.Random(f"{seed} kill {number}")
         moment = drawn(draw)
@@ -54,19 +54,19 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def killed(folder: Path, *, moment: Moment) -> str:
-    """Kill a session there, and judge what is left of it."""
+    """Kill a session at a moment, and judge the result."""
     world = make_world(folder)
     running = world.session()
     moment.wait(world, running)
     running.process.kill()
     running.end()
-    return judged(world, running)
+    return judge(world, running)
 
 
 def begun(world: World, running: Running, lines: int = 0) -> None:
     """Wait until the session has a folder, and so many lines in its journal, or has ended."""
     while running.process.poll() is None:
-        if any(written(one.path / journal.NAME) >= lines for one in world.folders()):
+        if any(written(session.path / journal.NAME) >= lines for session in world.folders()):
             return
         time.sleep(0.003)
 

@@ -1,4 +1,4 @@
-"""Outcomes of cases: written down one by one, and made into RESULTS.md and the figures of docs/promises.md."""
+"""Outcomes of cases: stored one by one; RESULTS.md and the figures of docs/promises.md are made from them."""
 
 import datetime
 import functools
@@ -25,15 +25,15 @@ MOST_NAMED = 5  # Broken cases that RESULTS.md names of a class.
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one case went."""
+    """The outcome of one case."""
 
     module: str
     case: str
     broken: str
-    """What broke; empty where the promise held."""
+    """What broke; empty if the promise held."""
     seconds: float
     figures: dict[str, float] = field(default_factory=dict)
-    """What the case measured beside it, by name; seconds."""
+    """Name to a figure that the case measured."""
     seed: int = 0
     date: str = ""
     machine: str = ""
@@ -49,22 +49,22 @@ class Store:
     seed: int
 
     def add(self, outcome: Outcome) -> None:
-        """Write one down."""
+        """Append one outcome to the file of its class."""
         self.folder.mkdir(parents=True, exist_ok=True)
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        known = {"seed": self.seed, "date": today, "machine": machine(), "of": tested()}
+        origin = {"seed": self.seed, "date": today, "machine": machine(), "of": tested()}
         with (self.folder / f"{outcome.module}.jsonl").open("a") as file:
-            file.write(json.dumps({**asdict(outcome), **known}) + "\n")
+            file.write(json.dumps({**asdict(outcome), **origin}) + "\n")
 
     def outcomes(self) -> list[Outcome]:
         """The last outcome of each case of this seed on the sources as they are."""
-        found: dict[tuple[str, str], Outcome] = {}
+        latest: dict[tuple[str, str], Outcome] = {}
         for path in sorted(self.folder.rglob("*.jsonl")):
             for line in path.read_text().splitlines():
-                one = Outcome(**json.loads(line))
-                if (one.seed, one.of) == (self.seed, tested()):
-                    found[one.module, one.case] = one
-        return list(found.values())
+                outcome = Outcome(**json.loads(line))
+                if (outcome.seed, outcome.of) == (self.seed, tested()):
+                    latest[outcome.module, outcome.case] = outcome
+        return list(latest.values())
 
 
 @functools.cache
@@ -95,58 +95,58 @@ def page(outcomes: Sequence[Outcome], seed: int) -> Iterable[str]:
     yield "| Class | Must | Cases | Broken | Run | Machine |"
     yield "|---|---|---|---|---|---|"
     for name, module in classes().items():
-        mine = [one for one in outcomes if one.module == name]
-        broken = sum(bool(one.broken) for one in mine)
-        cells = [f"{module.NAME} (`{name}`)", module.MUST, f"{len(mine):,}", f"{broken:,}", *_when(mine)]
-        yield f"| {' | '.join(cells)} |" if mine else f"| {cells[0]} | {module.MUST} | {NOT_RUN} | | | |"
-    yield from _measured(outcomes)
-    yield from _named(outcomes)
+        of_class = [outcome for outcome in outcomes if outcome.module == name]
+        broken = sum(bool(outcome.broken) for outcome in of_class)
+        cells = [f"{module.NAME} (`{name}`)", module.MUST, f"{len(of_class):,}", f"{broken:,}", *_when(of_class)]
+        yield f"| {' | '.join(cells)} |" if of_class else f"| {cells[0]} | {module.MUST} | {NOT_RUN} | | | |"
+    yield from _figures(outcomes)
+    yield from _broken_cases(outcomes)
 
 
-def _when(mine: Sequence[Outcome]) -> list[str]:
-    dates, machines = (sorted({getattr(one, name) for one in mine}) for name in ("date", "machine"))
+def _when(outcomes: Sequence[Outcome]) -> list[str]:
+    dates, machines = (sorted({getattr(outcome, name) for outcome in outcomes}) for name in ("date", "machine"))
     return [" to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "", ", ".join(machines)]
 
 
-def _measured(outcomes: Sequence[Outcome]) -> Iterable[str]:
+def _figures(outcomes: Sequence[Outcome]) -> Iterable[str]:
     """Median and largest of what cases measured."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for one in outcomes:
-        for name, value in one.figures.items():
-            found.setdefault((one.module, name), []).append(value)
-    if found:
+    measured: dict[tuple[str, str], list[float]] = {}
+    for outcome in outcomes:
+        for name, value in outcome.figures.items():
+            measured.setdefault((outcome.module, name), []).append(value)
+    if measured:
         yield from ("", "## Measured", "", "| Class | What | Median | Largest | Cases |", "|---|---|---|---|---|")
-    for (module, name), values in sorted(found.items()):
+    for (module, name), values in sorted(measured.items()):
         values.sort()
         cells = (module, name, f"{values[len(values) // 2]:.3g}", f"{values[-1]:.3g}", f"{len(values):,}")
         yield f"| {' | '.join(cells)} |"
 
 
-def _named(outcomes: Sequence[Outcome]) -> Iterable[str]:
+def _broken_cases(outcomes: Sequence[Outcome]) -> Iterable[str]:
     """What broke, the first few of each class."""
-    broken = [one for one in outcomes if one.broken]
+    broken = [outcome for outcome in outcomes if outcome.broken]
     if broken:
         yield from ("", "## Broken", "")
-    for name in dict.fromkeys(one.module for one in broken):
-        mine = [one for one in broken if one.module == name]
-        for one in mine[:MOST_NAMED]:
-            yield f"- `{name}` {one.case}: {' '.join(one.broken.split())[:300]}"
-        if len(mine) > MOST_NAMED:
-            yield f"- `{name}`: {len(mine) - MOST_NAMED} more"
+    for name in dict.fromkeys(outcome.module for outcome in broken):
+        of_class = [outcome for outcome in broken if outcome.module == name]
+        for outcome in of_class[:MOST_NAMED]:
+            yield f"- `{name}` {outcome.case}: {' '.join(outcome.broken.split())[:300]}"
+        if len(of_class) > MOST_NAMED:
+            yield f"- `{name}`: {len(of_class) - MOST_NAMED} more"
 
 
 def filled(text: str, outcomes: Sequence[Outcome]) -> str:
     """The page of promises with the figures of these outcomes."""
 
-    def line(found: re.Match[str]) -> str:
-        return f"{found[0].partition(':')[0]}: {shown([one for one in outcomes if one.module == found[1]])}."
+    def line(match: re.Match[str]) -> str:
+        return f"{match[0].partition(':')[0]}: {summary([row for row in outcomes if row.module == match[1]])}."
 
     return SHOWN.sub(line, text)
 
 
-def shown(mine: Sequence[Outcome]) -> str:
+def summary(outcomes: Sequence[Outcome]) -> str:
     """Cases, broken ones and dates in words."""
-    if not mine:
+    if not outcomes:
         return NOT_RUN
-    broken = sum(bool(one.broken) for one in mine)
-    return f"{len(mine):,} cases, {broken:,} broken, {_when(mine)[0]}"
+    broken = sum(bool(outcome.broken) for outcome in outcomes)
+    return f"{len(outcomes):,} cases, {broken:,} broken, {_when(outcomes)[0]}"

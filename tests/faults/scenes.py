@@ -1,4 +1,4 @@
-"""What is going on when a fault comes: a session, a grant, a search over commits, a change that is handed over."""
+"""The command that a fault disturbs: a session, a grant, a search over commits, a change that is handed over."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.faults.world import (
     Running,
     World,
     allow,
-    judged,
+    judge,
     left,
     lost,
     make_world,
@@ -55,14 +55,14 @@ def _untrusted(folder: Path) -> World:
 
 
 def _granted(world: World, running: Running) -> str:
-    """A grant that was told is kept, those of others too, and a new one can be given."""
+    """A grant that was confirmed is stored, other projects' grants too, and a new one can be given."""
     broken = left(world, running) or traceback_in(running)
     if broken:
         return broken
-    kept = json.loads((world.folder / "state" / "trusted.json").read_text())
-    if "/somewhere/else" not in kept:
+    grants = json.loads((world.folder / "state" / "trusted.json").read_text())
+    if "/somewhere/else" not in grants:
         return "lost: the grant of another project"
-    if running.process.returncode == 0 and str(world.target.resolve()) not in kept:
+    if running.process.returncode == 0 and str(world.target.resolve()) not in grants:
         return "lost: a grant that was told"
     code, errors = world.done("trust", str(world.target))
     return "" if code == 0 else f"`loop trust` ended with {code}: {errors[-300:]}"
@@ -81,23 +81,23 @@ def _search(world: World, **environment: str) -> Running:
     return world.start(*words, "--", "sh", "-c", PROBE, **environment)
 
 
-def _found(world: World, running: Running) -> str:
-    """The same command goes on to the culprit; the checkout is as it was, and no worktree is left."""
-    before = (git(world.target, "rev-parse", "HEAD"), (world.target / "notes").read_text())
+def _judge_search(world: World, running: Running) -> str:
+    """The same command resumes and names the culprit; the checkout is unchanged, and no worktree is left."""
+    checkout = (git(world.target, "rev-parse", "HEAD"), (world.target / "notes").read_text())
     broken = left(world, running) or traceback_in(running)
     if broken:
         return broken
-    again = _search(world)
-    code = again.end()
-    if code or traceback_in(again):
-        return f"the same search ended with {code}: {again.errors.read_text()[-300:]}"
-    culprits = [one["commit"] for one in json.loads(again.said.read_text())["culprits"]]
+    second = _search(world)
+    code = second.end()
+    if code or traceback_in(second):
+        return f"the same search ended with {code}: {second.errors.read_text()[-300:]}"
+    culprits = [culprit["commit"] for culprit in json.loads(second.stdout.read_text())["culprits"]]
     expected = git(world.target, "rev-parse", f"HEAD~{7 - BAD_SINCE}")
     if culprits != [expected]:
         return f"another culprit: {culprits}, not {expected}"
     trees = git(world.target, "worktree", "list").splitlines()
-    after = (git(world.target, "rev-parse", "HEAD"), (world.target / "notes").read_text())
-    return "" if (after, len(trees)) == (before, 1) else f"the checkout is another one: {trees}"
+    present = (git(world.target, "rev-parse", "HEAD"), (world.target / "notes").read_text())
+    return "" if (present, len(trees)) == (checkout, 1) else f"the checkout is another one: {trees}"
 
 
 def _edited(folder: Path) -> World:
@@ -114,7 +114,7 @@ def _edited(folder: Path) -> World:
 
 
 def _handed_over(world: World, running: Running) -> str:
-    """The session goes on until it asks for the change, in a worktree that holds the edit; declined, it ends."""
+    """The session resumes until it asks for the change, in a worktree that holds the edit, with samples stored."""
     for look in (left, unreadable, lost):
         broken = look(world, running)
         if broken:
@@ -122,24 +122,24 @@ def _handed_over(world: World, running: Running) -> str:
     broken = traceback_in(running)
     if broken:
         return broken
-    words = [("--resume", one.id) for one in world.folders()] or [("try",)]
-    again = world.session(*words[0])
-    code = again.end()
+    words = [("--resume", session.id) for session in world.folders()] or [("try",)]
+    second = world.session(*words[0])
+    code = second.end()
     if code != PAUSED:
-        return f"`run session {' '.join(words[0])}` ended with {code}: {again.errors.read_text()[-300:]}"
+        return f"`run session {' '.join(words[0])}` ended with {code}: {second.errors.read_text()[-300:]}"
     (folder,) = world.folders()
-    asked = json.loads((folder.path / "changes" / "1-brief.json").read_text())
-    if "an uncommitted edit" not in (Path(asked["folder"]) / "scale.c").read_text():
+    brief = json.loads((folder.path / "changes" / "1-brief.json").read_text())
+    if "an uncommitted edit" not in (Path(brief["folder"]) / "scale.c").read_text():
         return "the worktree lacks the uncommitted edit"
     samples = sorted((folder.path / "samples").glob("*.json"))
     return "" if samples and all(json.loads(path.read_text()) for path in samples) else "no samples"
 
 
 SCENES = {
-    "session": Scene(make_world, _session, judged),
+    "session": Scene(make_world, _session, judge),
     "grant": Scene(
         _untrusted, lambda world, **variables: world.start("trust", str(world.target), **variables), _granted
     ),
-    "search": Scene(_history, _search, _found),
+    "search": Scene(_history, _search, _judge_search),
     "change": Scene(_edited, _session, _handed_over),
 }

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[FaultClass, int]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "number"), CASES.values(), ids=CASES.keys())
 def test_a_fault_breaks_no_promise(module: FaultClass, number: int, tmp_path: Path) -> None:
-    """Nothing acknowledged is lost, the session goes on, and nothing is left running."""
+    """Nothing acknowledged is lost, the session can be resumed, and no process is left."""
     _, case = next(itertools.islice(module.cases(SEED), number, None))
     (tmp_path / "case").mkdir()
     assert "" == case(tmp_path / "case")
@@ -43,8 +43,8 @@ def test_a_fault_breaks_no_promise(module: FaultClass, number: int, tmp_path: Pa
 @pytest.mark.slow
 def test_damage_is_named_and_changes_no_figure_without_a_word() -> None:
     """In sessions, state and cache."""
-    found = [damage.one_damage(15, number) for number in range(8)]
-    assert [] == [broken for broken in found if broken]
+    problems = [damage.one_damage(15, number) for number in range(8)]
+    assert [] == [broken for broken in problems if broken]
 
 
 @pytest.mark.slow
@@ -56,6 +56,6 @@ def test_sessions_and_grants_at_once_are_all_kept(tmp_path: Path) -> None:
 
 def test_kill_points_differ() -> None:
     """Each has five faults."""
-    points = [point for named in kill_points.POINTS.values() for point in named.values()]
+    points = [point for by_name in kill_points.POINTS.values() for point in by_name.values()]
     assert len(set(points)) == len(points) >= 40
     assert len(list(kill_points.cases(1))) == 5 * len(points)

@@ -1,4 +1,4 @@
-"""A scratch world for one case: a project of two variants, real sessions of it, and what must hold of them."""
+"""A scratch world for one case: a project of two variants, its real sessions, and checks of the promises."""
 
 import contextlib
 import json
@@ -32,28 +32,28 @@ VARIANTS = TARGET.replace(
     "  ours:",
 )
 ALONE = "exec 9>>$HOME/lock-{0}; flock -n 9 || echo {0} >> $HOME/beside; echo $$ >> $HOME/ran-{0}; sleep {1}"
-"""A step that notices a second life of its own: it holds a lock as long as anything of it lives."""
+"""A step that notes in `beside` if it runs twice at once: its processes hold a lock."""
 COMMAND = "  - {{id: s{0}, title: step {0}, action: command.run, budget_s: 20, with: {{run: {1!r}}}}}"
 BUILD = "  - {id: build, title: build, action: kernel.build, budget_s: 20}"
 
 
 @dataclass
 class Running:
-    """A command that was started; what it says goes to files, which outlive it."""
+    """A started command; its output goes to files."""
 
     process: subprocess.Popen[bytes]
-    said: Path
+    stdout: Path
     errors: Path
 
     @property
     def acknowledged(self) -> list[dict[str, Any]]:
-        """The events that it has told of: whole lines only. What it fails of comes last, and is no event."""
-        lines = self.said.read_text(errors="replace").split("\n")[:-1]
-        told = [json.loads(line) for line in lines if line.startswith("{")]
-        return [event for event in told if "happening" in event]
+        """The events that it has printed, from whole lines only. An error comes last, and is no event."""
+        lines = self.stdout.read_text(errors="replace").split("\n")[:-1]
+        events = [json.loads(line) for line in lines if line.startswith("{")]
+        return [event for event in events if "happening" in event]
 
     def end(self) -> int:
-        """Wait for it, at most LIMIT_S; its exit status."""
+        """Wait at most LIMIT_S seconds for its exit status."""
         try:
             return self.process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -69,9 +69,9 @@ class World:
     extra: dict[str, str] = field(default_factory=dict)
     """Variables for every command."""
     count: int = 0
-    """Commands so far."""
+    """Commands started so far."""
     program: Sequence[str] = tuple(LOOP)
-    """What the words of a command are given to."""
+    """The program that gets the words of a command."""
 
     @property
     def target(self) -> Path:
@@ -83,18 +83,18 @@ class World:
 
     @property
     def env(self) -> dict[str, str]:
-        """An environment that leads nowhere else."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOOP_", "XDG_"))}
-        own = {"LOOP_SESSIONS": "sessions", "LOOP_STATE": "state", "LOOP_CACHE": "cache", "HOME": "."}
-        places = {name: str((self.folder / place).resolve()) for name, place in own.items()}
+        """An environment in which `loop` uses the folders of this world only."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("LOOP_", "XDG_"))}
+        folders = {"LOOP_SESSIONS": "sessions", "LOOP_STATE": "state", "LOOP_CACHE": "cache", "HOME": "."}
+        places = {name: str((self.folder / place).resolve()) for name, place in folders.items()}
         modules = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         quiet = {"LOOP_WATCH_PREEMPTION": "off", "PYTHONPATH": modules}
-        return {**kept, **places, **quiet, **self.extra}
+        return {**inherited, **places, **quiet, **self.extra}
 
     def start(self, *words: str, **environment: str) -> Running:
         self.count += 1
-        said, errors = (self.folder / f"{name}-{self.count}" for name in ("said", "errors"))
-        with said.open("wb") as out, errors.open("wb") as err:
+        out_path, err_path = (self.folder / f"{name}-{self.count}" for name in ("said", "errors"))
+        with out_path.open("wb") as out, err_path.open("wb") as err:
             process = subprocess.Popen(
                 [*self.program, *words],
                 stdout=out,
@@ -103,15 +103,15 @@ class World:
                 env={**self.env, **environment},
                 cwd=self.folder,
             )
-        return Running(process, said, errors)
+        return Running(process, out_path, err_path)
 
     def session(self, *words: str, **environment: str) -> Running:
-        """Start a session of the plan, or what the words say instead."""
+        """Start a session with these words, by default of the plan `try`."""
         words = words or ("try",)
         return self.start("run", "session", *words, "--events", "--target", str(self.target), **environment)
 
     def done(self, *words: str) -> tuple[int, str]:
-        """Run a command to its end: its status, and what it said on stderr."""
+        """Run a command to its end: its exit status and its stderr."""
         running = self.start(*words)
         return running.end(), running.errors.read_text(errors="replace")
 
@@ -134,8 +134,8 @@ def make_world(
     """
     world = World(folder, extra)
     steps = [COMMAND.format(number, ALONE.format(number, pause)) for number, pause in enumerate(pauses, start=1)]
-    others = [COMMAND.format(f"x{number}", shell) for number, shell in enumerate(also, start=1)]
-    write_project(world, [steps[0], BUILD, *others, *steps[1:]])
+    further = [COMMAND.format(f"x{number}", shell) for number, shell in enumerate(also, start=1)]
+    write_project(world, [steps[0], BUILD, *further, *steps[1:]])
     return world
 
 
@@ -149,7 +149,7 @@ def write_project(world: World, steps: list[str]) -> None:
 
 
 def allow(world: World) -> None:
-    """Write down what `loop trust` would: that the project's definitions were seen."""
+    """Store the grant that `loop trust` would give."""
     (world.folder / "state").mkdir(exist_ok=True)
     digest = definition_hash(Project(world.target.resolve(), world.sessions, bundled=False))
     sums.write_sealed(world.folder / "state" / "trusted.json", {str(world.target.resolve()): digest})
@@ -164,8 +164,8 @@ def write_plan(target: Path, name: str, steps: list[str]) -> None:
     (target / "plans" / f"{name}.yaml").write_text(PLAN.format(name=name, patterns=name))
 
 
-def judged(world: World, running: Running) -> str:
-    """What broke after a fault; "" where all held.
+def judge(world: World, running: Running) -> str:
+    """What broke after a fault; "" if all promises held.
 
     Nothing acknowledged is lost, every session is readable and goes on to its end, at most the open step was
     repeated, and no step ever ran beside its own earlier life. No process is left: of a command that was killed
@@ -179,55 +179,56 @@ def judged(world: World, running: Running) -> str:
 
 
 def left(world: World, running: Running | None = None) -> str:
-    """What still runs once all has to be gone; after SIGKILL the next command has to end it."""
+    """Processes that still run after GONE_S, which are killed; after SIGKILL the next command has to end them."""
     if running is not None and running.process.returncode == -signal.SIGKILL:
         return ""
     end = time.monotonic() + GONE_S
-    while found := list(living(world.folder)):
+    while processes := list(living(world.folder)):
         if time.monotonic() > end:
-            names = ", ".join(f"{one.pid} {' '.join(one.cmdline())[:60]}" for one in found if one.is_running())
-            for one in found:
+            names = ", ".join(
+                f"{proc.pid} {' '.join(proc.cmdline())[:60]}" for proc in processes if proc.is_running()
+            )
+            for proc in processes:
                 with contextlib.suppress(psutil.Error):
-                    one.kill()
+                    proc.kill()
             return f"left after {GONE_S:.0f} s: {names}"
         time.sleep(0.02)
     return ""
 
 
 def living(folder: Path) -> Iterator[psutil.Process]:
-    """Processes of a world: by their HOME, by where they stand, or by a name that a step has noted."""
+    """Processes of a world: by HOME, by working folder, or by a name that a step has noted."""
     home = f"HOME={folder.resolve()}\0".encode()
     noted = {name for path in folder.glob("pid-*") for name in path.read_text().split()}
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):
             place = Path(f"/proc/{process.pid}")
-            ours = home in (place / "environ").read_bytes() or process_name(process.pid) in noted
-            ours = ours or os.readlink(place / "cwd").startswith(str(folder.resolve()))
-            if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+            is_ours = home in (place / "environ").read_bytes() or process_name(process.pid) in noted
+            is_ours = is_ours or os.readlink(place / "cwd").startswith(str(folder.resolve()))
+            if is_ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 yield process
 
 
 def unreadable(world: World, _: Running) -> str:
-    """A session that cannot be read."""
-    for one in world.folders():
+    """The complaint about the first session that cannot be read; "" if all can."""
+    for session in world.folders():
         try:
-            one.head(), one.lines(), one.record()
+            session.head(), session.lines(), session.record()
         except LoopError as error:
             return f"unreadable: {error.message}"
     return ""
 
 
 def lost(world: World, running: Running) -> str:
-    """What was acknowledged and is not there."""
-    told = running.acknowledged
-    stored = {
-        key(line.event) for one in world.folders() for line in one.lines() if isinstance(line.event, Finished)
-    }
-    for event in told:
+    """An acknowledged event that is not stored; "" if all are."""
+    acknowledged = running.acknowledged
+    events = (line.event for session in world.folders() for line in session.lines())
+    stored = {key(event) for event in events if isinstance(event, Finished)}
+    for event in acknowledged:
         fields = {name: value for name, value in event.items() if name in Finished.model_fields}
         if event["happening"] == "StepEnded" and key(Finished.model_validate(fields)) not in stored:
             return f"lost: {event['step']} was told to have ended, and is not in the journal"
-        if event["happening"] == "SessionEnded" and not any(one.record() for one in world.folders()):
+        if event["happening"] == "SessionEnded" and not any(session.record() for session in world.folders()):
             return "lost: the session was told to have ended, and has no record"
     return ""
 
@@ -238,7 +239,7 @@ def key(event: Finished) -> tuple[object, ...]:
 
 
 def traceback_in(running: Running) -> str:
-    """A traceback that a user would have seen; one of a Ctrl-C before loop was loaded is Python's own."""
+    """The last line of a traceback on stderr; one of a Ctrl-C before loop was loaded does not count."""
     text = running.errors.read_text(errors="replace")
     if "Traceback" in text and not text.rstrip().endswith("KeyboardInterrupt"):
         return f"a traceback: {text.strip().splitlines()[-1][:200]}"
@@ -246,15 +247,15 @@ def traceback_in(running: Running) -> str:
 
 
 def not_resumed(world: World) -> str:
-    """A session that does not go on to its end, or a new one that does not, where none had begun."""
-    names = [("--resume", one.id) for one in world.folders()] or [("try",)]
+    """A session that cannot be resumed to its end (if none had begun: a new one); "" if all can."""
+    names = [("--resume", session.id) for session in world.folders()] or [("try",)]
     for words in names:
         running = world.session(*words)
         code = running.end()
         if code or traceback_in(running):
-            said = running.errors.read_text(errors="replace").strip()[-300:]
-            return f"`run session {' '.join(words)}` ended with {code}: {said}"
-    return next((f"{one.id} has no whole record" for one in world.folders() if not _whole(one)), "")
+            errors = running.errors.read_text(errors="replace").strip()[-300:]
+            return f"`run session {' '.join(words)}` ended with {code}: {errors}"
+    return next((f"{session.id} has no whole record" for session in world.folders() if not _whole(session)), "")
 
 
 def _whole(folder: SessionFolder) -> bool:
@@ -265,7 +266,7 @@ def _whole(folder: SessionFolder) -> bool:
 
 
 def repeated(world: World, running: Running) -> str:
-    """A step that was done again though it was told to have passed."""
+    """A step that ran again though it was acknowledged as passed; "" if there is none."""
     for event in running.acknowledged:
         passed = event["happening"] == "StepEnded" and event["status"] == "passed"
         if passed and event["step"][1:].isdigit() and world.ran(int(event["step"][1:])) > 1:
@@ -274,6 +275,6 @@ def repeated(world: World, running: Running) -> str:
 
 
 def beside(world: World) -> str:
-    """A step that ran beside its own earlier life."""
+    """A step that ran while processes of its first run lived; "" if there is none."""
     path = world.folder / "beside"
     return f"step {path.read_text().split()[0]} ran beside its own earlier life" if path.exists() else ""
