@@ -66,10 +66,10 @@ def git_bytes(
             options |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
             return bytes(Git(folder).execute(command, **options))
         except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
-            said = str(getattr(error, "stderr", "")).strip().removeprefix("stderr: '").removesuffix("'")
+            git_text = str(getattr(error, "stderr", "")).strip().removeprefix("stderr: '").removesuffix("'")
             hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
-            message = f"git {arguments[0]} in {folder}: {said or error}"
-            raise WorkFailed(message, hint if said else None) from error
+            message = f"git {arguments[0]} in {folder}: {git_text or error}"
+            raise WorkFailed(message, hint if git_text else None) from error
 
 
 def author_variables(folder: Path) -> dict[str, str]:
