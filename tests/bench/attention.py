@@ -44,7 +44,7 @@ HISTORY = [(1, 1, s, 64, c) for s in (32, 64, 128, 256, 512) for c in (True, Fal
 ]
 SIZES = ((8, 32, 1024), (4, 16, 2048), (2, 16, 8192))
 LONG = [(1, 1, 16, 2048), (1, 1, 16, 8192), (1, 1, 64, 4096), (1, 8, 1, 4096), (1, 1, 128, 4096)]
-"""Few queries, many keys: what `split_k` is meant for. Batches, heads, queries, keys."""
+"""Few queries and many keys, for `split_k`: batches, heads, queries, keys."""
 LARGE = [(*size, depth, causal) for depth in (64, 128, 256) for size in SIZES for causal in (True, False)]
 MORE = (
     *((1, 4, 300, 256, True), (1, 8, 512, 256, True), (4, 16, 2048, 256, True), (4, 16, 2048, 256, False)),
@@ -275,7 +275,7 @@ def random_row(shape: Shape, ours: dict[str, Ours]) -> dict[str, Any]:
         with contextlib.suppress(RuntimeError):  # It declines so many features.
             run()
             runs[name] = run
-    # As many calls in each graph: what a replay costs is shared alike. Fewer where they take far longer.
+    # Equal counts of calls share the cost of a replay equally; slow kernels get fewer calls.
     probes = {name: Graph([run], 3).best_us() for name, run in runs.items()}
     least = min(probes.values())
     shares = {name: min(1.0, 4 * least / probe) for name, probe in probes.items()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.machine.machine import machine
-from tests.bisect.simulated import Done, History, done, heavy, problem, runs_of, slow_at_times, with_outliers
+from tests.bisect.simulated import History, Hunt, heavy, hunt, problem, runs_of, slow_at_times, with_outliers
 
 SOME, MANY = 120, 400  # Histories of a row; of the row whose rate of wrong names matters most.
 
@@ -78,20 +78,20 @@ WRONG = (
     Row("no step", 64, 0.005, 0.0),
     Row("no step", 64, 0.05, 0.0),
 )
-Searches = list[tuple[Done, frozenset[int]]]  # Each with its true culprits.
+Searches = list[tuple[Hunt, frozenset[int]]]  # Each with its true culprits.
 
 
-def search_of(row: Row, number: int) -> tuple[Done, frozenset[int]]:
+def search_of(row: Row, number: int) -> tuple[Hunt, frozenset[int]]:
     """The search through history `number` of a row, and the true culprits."""
     seed = f"{row.name} {row.last} {row.sd} {row.slowdown} {row.layout_sd} {number}"
     culprit = random.Random(seed).choice(row.places or range(1, row.last + 1))
     steps = {culprit: math.log1p(row.slowdown)} if row.slowdown else {}
     terms = {"layout_sd": row.layout_sd, **dict(row.terms)}
     history = History(row.last, steps, row.sd, seed, **terms)  # type: ignore[arg-type]
-    return done(problem(row.last), history.observe), frozenset(steps)
+    return hunt(problem(row.last), history.observe), frozenset(steps)
 
 
-def held(search: Done, truth: frozenset[int]) -> bool:
+def range_holds_culprit(search: Hunt, truth: frozenset[int]) -> bool:
     """Whether the answer is a range that holds a culprit."""
     run = search.answer.range
     return run is not None and any(run[0] <= culprit <= run[1] for culprit in truth)
@@ -106,7 +106,7 @@ def counts(searches: Searches) -> str:
     named = sum(bool(o.answer.culprits) and truth.issuperset(o.answer.culprits) for o, truth in searches)
     wrong = sum(not truth.issuperset(o.answer.culprits) for o, truth in searches)
     ranges = sum(o.answer.range is not None for o, _ in searches)
-    good = sum(held(o, truth) for o, truth in searches)
+    good = sum(range_holds_culprit(o, truth) for o, truth in searches)
     rates = [100 * share / size for share in (named, wrong, good, ranges - good, size - named - wrong - ranges)]
     cells = (f"{size}", *(f"{mean:.1f}" for mean in means), *(f"{max(rate, 0):.1f}" for rate in rates))
     return " | ".join(cells)
@@ -136,13 +136,13 @@ def rows_table(rows: tuple[Row, ...]) -> Callable[[int], Iterator[str]]:
 SEVERAL = ((0.15, 0.15), (0.2, 0.1), (0.05, 0.05), (0.1, 0.1, 0.1), (0.3, 0.04), (0.2, -0.1), (-0.2, 0.3))
 
 
-def several_of(slowdowns: tuple[float, ...], number: int) -> tuple[Done, frozenset[int]]:
+def several_of(slowdowns: tuple[float, ...], number: int) -> tuple[Hunt, frozenset[int]]:
     """The search through a history with these steps, in this order; steps that slow down are culprits."""
     rng = random.Random(f"{slowdowns} {number}")
     places = sorted(rng.sample(range(1, 65), len(slowdowns)))
     steps = dict(zip(places, map(math.log1p, slowdowns), strict=True))
     history = History(64, steps, 0.02, f"{slowdowns} {number}")
-    return done(problem(64), history.observe), frozenset(at for at, step in steps.items() if step > 0)
+    return hunt(problem(64), history.observe), frozenset(at for at, step in steps.items() if step > 0)
 
 
 def several_table(share: int) -> Iterator[str]:
@@ -159,11 +159,11 @@ def several_table(share: int) -> Iterator[str]:
 RATES = ((0.0, 1.0), (0.0, 0.9), (0.0, 0.5), (0.0, 0.2), (0.05, 0.5))
 
 
-def runs_search(last: int, rates: tuple[float, float], number: int) -> tuple[Done, frozenset[int]]:
+def runs_search(last: int, rates: tuple[float, float], number: int) -> tuple[Hunt, frozenset[int]]:
     """The search through a history whose runs fail at these rates before the culprit and from it on."""
     seed = f"{last} {rates} {number}"
     culprit = random.Random(seed).randint(1, last)
-    search = done(problem(last, metric="correctness"), runs_of(last, culprit, rates, seed))
+    search = hunt(problem(last, metric="correctness"), runs_of(last, culprit, rates, seed))
     return search, frozenset({culprit})
 
 
@@ -205,9 +205,9 @@ def main() -> None:
     for title, table in [TABLES[options.table]] if options.table else TABLES.values():
         body += [f"## {title}", "", *table(options.share), ""]
     facts = machine()
-    made = f"By `make bench-bisect` on {datetime.datetime.now(datetime.UTC).date()}, seeded: {facts.processor}, "
-    made += f"Python {facts.python}."
-    text = "\n".join(["# Finding the commit of a regression, simulated", "", made, "", INTRODUCTION, *body])
+    origin = f"By `make bench-bisect` on {datetime.datetime.now(datetime.UTC).date()}, seeded: {facts.processor}, "
+    origin += f"Python {facts.python}."
+    text = "\n".join(["# Finding the commit of a regression, simulated", "", origin, "", INTRODUCTION, *body])
     if options.table or options.share > 1:
         sys.stdout.write(text)
     else:

@@ -166,7 +166,7 @@ def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[verdict
     return contest.decide_now(timings, workload, contest.rivals[0]), timings.rounds
 
 
-def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
+def verdict_of_measure(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
     """The verdict of the rule that `measure` uses, with the rival in the baseline's place."""
     workload = Workload(name=WORKLOAD, sizes={}, dtype="float32")
     drawn = replay(recorded, rival, seed)
@@ -197,7 +197,7 @@ def draw() -> list[str]:
     for title, count in DRAWN.items():
         drawn = [verdict(recorded, rivals[title], seed) for seed in range(count)]
         decisions, rounds = zip(*drawn, strict=True)
-        words = [measured(recorded, rivals[title], seed) for seed in range(count)]
+        words = [verdict_of_measure(recorded, rivals[title], seed) for seed in range(count)]
         lines.append(_row(title, f"{VERDICT_S:g} s", [decision.verdict for decision in decisions], rounds))
         lines.append(_row(title, f"{MEASURED_ROUNDS} rounds, as `measure`", words, [MEASURED_ROUNDS]))
     return [*lines, "", *_noise(recorded, rivals)]
@@ -239,7 +239,7 @@ def live(count: int) -> list[str]:
             terms = Terms(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()))
             timings = run_to_end(schedule.measure(bench, contest.sides, [workload], terms, contest.pending_sides))
             assert isinstance(timings, Timings)
-            # A slowed side counts as the candidate in a contest: it is slower where ours is faster.
+            # The contest's candidate is the slowed side, so its verdict is turned around.
             word = contest.decide_now(timings, workload, contest.rivals[0]).verdict
             words.append({"slower": "faster", "faster": "slower"}.get(word, word))
             rounds.append(timings.rounds)

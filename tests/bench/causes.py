@@ -71,7 +71,7 @@ def main() -> None:
     """Try every edit, and write the page."""
     rows, right, wrong = [], 0, 0
     for edit in EDITS:
-        causes = tried(edit)
+        causes = causes_of(edit)
         is_right = (edit.cause in causes) if edit.cause else not causes
         right += bool(edit.cause) and is_right
         wrong += bool(causes) and not is_right
@@ -91,7 +91,7 @@ def main() -> None:
     PAGE.write_text("\n".join([*head, *rows, ""]))
 
 
-def tried(edit: Edit) -> tuple[str, ...]:
+def causes_of(edit: Edit) -> tuple[str, ...]:
     """The causes (`as_if`) that debugging names for a kernel with this edit."""
     with tempfile.TemporaryDirectory() as name:
         target = Path(name) / "attention"

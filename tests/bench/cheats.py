@@ -22,7 +22,7 @@ from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like
 from tests.targets import make_sides
 
 GAIN = 1.15  # A cheat gains if it seems more than this many times as fast as the honest variant.
-TRIES = 2  # A second look at what seems to gain: on a busy machine one ratio says little.
+TRIES = 2  # A gain has to show twice, because one ratio on a busy machine says little.
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ def outcome(bench: Bench, name: str, rounds: int = 2) -> Outcome:
         failure = checks.first_failure
         return Outcome(name, "rejected", f"{failure.status}: {failure.message}")
     for _ in range(TRIES):
-        result = timed(bench, name, rounds)
+        result = time_cheat(bench, name, rounds)
         if result.caught:
             break
     return result
 
 
-def timed(bench: Bench, name: str, rounds: int) -> Outcome:
+def time_cheat(bench: Bench, name: str, rounds: int) -> Outcome:
     """Time a cheat that passed its checks, beside the honest variant."""
     honest = honest_like(name)
     sides = make_sides(bench, honest, name)

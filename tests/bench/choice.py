@@ -187,7 +187,7 @@ def table(costs: dict[int, np.ndarray]) -> str:
     return "\n".join(lines)
 
 
-def judged(estimates: np.ndarray, us: np.ndarray) -> str:
+def describe_picks(estimates: np.ndarray, us: np.ndarray) -> str:
     """How far the picks are from the fastest."""
     off = over_fastest(estimates, us)
     return (
@@ -226,8 +226,8 @@ def main() -> None:
     print(table(costs))
     for name, (_, us) in sets.items():
         fitted, today = np.array([costs[size] for size in size_of[name]]), counts[name][:, :, TERMS]
-        print(f"{name}, costs of today: {judged(np.where(np.isfinite(us), today, np.inf), us)}")
-        print(f"{name}, fitted costs: {judged(estimated(fitted, counts[name][:, :, :TERMS], us), us)}")
+        print(f"{name}, costs of today: {describe_picks(np.where(np.isfinite(us), today, np.inf), us)}")
+        print(f"{name}, fitted costs: {describe_picks(estimated(fitted, counts[name][:, :, :TERMS], us), us)}")
 
 
 if __name__ == "__main__":

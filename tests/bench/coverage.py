@@ -26,7 +26,7 @@ import anyio
 import yaml
 
 from tests.bench import coverage_histories, coverage_init
-from tests.bench.rig import Ran, Rig
+from tests.bench.rig import Finished, Rig
 from tests.driving.clients import Agent, drive
 from tests.repository.test_reading import commit, git
 from tests.targets import compiled, importable
@@ -36,7 +36,7 @@ CORPUS = HERE / "coverage_corpus"
 PAGE = HERE / "COVERAGE.md"
 RIGHT = {"fine": {}, "lazy": {"LAZY": 1}, "tunes": {"TUNES_S": 2}}
 """Macros of right kernels: none, a table built by the first call, and a slow first call."""
-SLOW = {"softmax": 60, "rope": 45}  # Functions whose first call takes so many seconds where it tunes itself.
+SLOW = {"softmax": 60, "rope": 45}  # Seconds of a self-tuning first call, by function.
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ def write(folder: Path, name: str, variants: dict[str, str]) -> Path:
     return folder
 
 
-def told(text: str, variant: str) -> bool:
+def is_reported(text: str, variant: str) -> bool:
     """Whether a session's screen calls a variant wrong, or names a set that was not verified."""
     row = re.search(rf"^{variant} +.*(incorrect|invalid|crash|wrong|not verified)", text, re.M)
     return (
@@ -282,13 +282,13 @@ def told(text: str, variant: str) -> bool:
     )
 
 
-def by_session(rig: Rig, target: Path, wrong: Sequence[str], *words: str) -> tuple[dict[str, bool], Ran]:
+def by_session(rig: Rig, target: Path, wrong: Sequence[str], *words: str) -> tuple[dict[str, bool], Finished]:
     """`loop run session`: every variant at once."""
     run = rig.run("run", "session", *words, "--target", str(target))
-    return {name: run.code == 1 and told(run.text, name) for name in wrong}, run
+    return {name: run.code == 1 and is_reported(run.text, name) for name in wrong}, run
 
 
-def by_check(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool], Ran]:
+def by_check(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool], Finished]:
     """`loop kernels check`."""
     run = rig.run("kernels", "check", "--target", str(target), "--json")
     reply = run.text[run.text.find("{") :]
@@ -305,7 +305,7 @@ def told_by_check(text: str, variant: str) -> bool:
     )
 
 
-def by_mcp(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool], Ran]:
+def by_mcp(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool], Finished]:
     """Tool `run_session` of `loop mcp`, until the session has ended; 900 s at most."""
     begun = time.monotonic()
     answers = list[dict[str, Any]]()
@@ -320,10 +320,10 @@ def by_mcp(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool
     plain = text.replace("\\", "")
     verdict = r'"variant": "{}"[^{{}}]*"verdict": "(incorrect|invalid)"'
     rejected = {name: re.search(verdict.format(name), plain) is not None for name in wrong}
-    return rejected, Ran(0, text, time.monotonic() - begun)
+    return rejected, Finished(0, text, time.monotonic() - begun)
 
 
-def by_bisection(rig: Rig, folder: Path, name: str, number: int) -> tuple[bool, Ran]:
+def by_bisection(rig: Rig, folder: Path, name: str, number: int) -> tuple[bool, Finished]:
     """`loop bisect --metric correctness` over six commits, of which the fourth and later ones are wrong."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -354,7 +354,7 @@ def judge_wrong(rig: Rig, folder: Path, name: str, doors: Sequence[str]) -> dict
     )
     rig.run("trust", str(target))
     row: dict[str, Any] = {"function": name, "missed": {}, "seconds": {}}
-    ways: dict[str, Callable[[], tuple[dict[str, bool], Ran]]] = {
+    ways: dict[str, Callable[[], tuple[dict[str, bool], Finished]]] = {
         "session": lambda: by_session(rig, target, variants),
         "quick": lambda: by_session(rig, target, variants, "quick"),
         "ci": lambda: by_session(rig, target, variants, "quick", "--budget-minutes", "20"),
@@ -368,7 +368,7 @@ def judge_wrong(rig: Rig, folder: Path, name: str, doors: Sequence[str]) -> dict
             row["seconds"][door] = sum(run.seconds for _, run in results)
         elif door == "cause":
             row["named"] = {
-                key: named(rig, target, name, number) for key, number in zip(variants, numbers, strict=True)
+                key: names_cause(rig, target, name, number) for key, number in zip(variants, numbers, strict=True)
             }
             continue
         else:
@@ -378,7 +378,7 @@ def judge_wrong(rig: Rig, folder: Path, name: str, doors: Sequence[str]) -> dict
     return row
 
 
-def named(rig: Rig, target: Path, name: str, number: int) -> bool:
+def names_cause(rig: Rig, target: Path, name: str, number: int) -> bool:
     """Whether the first three lines of `kernels verify` on a wrong kernel name its cause or its rule."""
     run = rig.run("kernels", "verify", f"w{number}", "--target", str(target))
     lines = [

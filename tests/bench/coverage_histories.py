@@ -137,14 +137,14 @@ def rows(rig: Rig) -> Iterator[dict[str, Any]]:
         def say(*words: str, target: str = str(history.folder), place: str = sessions) -> str:
             return rig.run(*words, "--target", target, LOOP_SESSIONS=place).text
 
-        verdicts = dict(_named(history, say))
+        verdicts = dict(_verdicts(history, say))
         changed = git(history.folder.parent, "status", "--porcelain").splitlines()
         facts = {"function": history.name, "wrong on": "edges" if history.edge else "all"}
         is_kept = len(changed) == bool(history.dirty)
         yield {**facts, "dirty": history.dirty, **verdicts, "checkout kept": is_kept}
 
 
-def _named(history: History, say: Callable[..., str]) -> Iterator[tuple[str, bool]]:
+def _verdicts(history: History, say: Callable[..., str]) -> Iterator[tuple[str, bool]]:
     """For each search its title, and whether it named the culprit and no other commit."""
     check_out(history, 0)
     say("run", "session", "quick", "--variant", "c")

@@ -120,7 +120,7 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
         subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
         results = list(_audited(run, job, path))
         shipped = shipped_in(path) if job.shipped else ()
-        results += [row for answer in shipped for row in _judged(run, job, path, answer)]
+        results += [row for answer in shipped for row in _judge_shipped(run, job, path, answer)]
     except Excluded as excluded:
         results = [{"excluded": str(excluded), "asked": job.mistakes}]
     except LoopError as error:
@@ -166,7 +166,7 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
     yield {"took": seconds, "asked": job.mistakes}
 
 
-def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
+def _judge_shipped(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
     """The row of an answer that ships with the task."""
     is_wrong = answer.parent.name == "wrong"
     control, kind = f"{'wrong/' * is_wrong}{answer.name}", f"shipped{' wrong' * is_wrong}"

@@ -88,14 +88,14 @@ def _name(group: tuple[str, str]) -> str:
     return f"{NAMES[group[0]]}, {'GPU' if group[1] == 'cuda' else 'CPU'}"
 
 
-def _both(answers: Iterable[Row], kinds: Sequence[str]) -> list[Row]:
+def _rated(answers: Iterable[Row], kinds: Sequence[str]) -> list[Row]:
     """Rows of answers of these kinds that have two verdicts."""
     return [row for row in answers if row.get("kind") in kinds and {row["ours"], row["theirs"]} <= set(VERDICTS)]
 
 
 def _row(group: tuple[str, str], answers: Sequence[Row]) -> str:
     tasks = {row["task"] for row in answers}
-    honest, wrong = _both(answers, HONEST), _both(answers, WRONG)
+    honest, wrong = _rated(answers, HONEST), _rated(answers, WRONG)
     agreed = sum(row["ours"] == row["theirs"] for row in (*honest, *wrong))
     cells = [
         NAMES[group[0]],
@@ -103,12 +103,12 @@ def _row(group: tuple[str, str], answers: Sequence[Row]) -> str:
         len(tasks),
         len({row["task"] for row in (*honest, *wrong)}),
     ]
-    cells += [_of(honest, side, "right") for side in ("ours", "theirs")]
-    cells += [_of(wrong, side, "wrong") for side in ("ours", "theirs")]
+    cells += [_share(honest, side, "right") for side in ("ours", "theirs")]
+    cells += [_share(wrong, side, "wrong") for side in ("ours", "theirs")]
     return f"| {' | '.join(map(str, (*cells, f'{agreed} of {len(honest) + len(wrong)}')))} |"
 
 
-def _of(answers: Sequence[Row], side: str, verdict: str) -> str:
+def _share(answers: Sequence[Row], side: str, verdict: str) -> str:
     return f"{sum(row[side] == verdict for row in answers)} of {len(answers)}"
 
 
@@ -122,7 +122,7 @@ def _notes(group: tuple[str, str], answers: Sequence[Row]) -> Iterator[str]:
     reasons = Counter(row["excluded"].split(":")[0] for row in answers if "excluded" in row)
     if reasons:
         yield f"- {_name(group)}, excluded: {', '.join(f'{why} {n}' for why, n in reasons.most_common())}."
-    judged = {row["task"] for row in _both(answers, (*HONEST, *WRONG))}
+    judged = {row["task"] for row in _rated(answers, (*HONEST, *WRONG))}
     silent = Counter(_why_not(row) for row in answers if "kind" in row and row["task"] not in judged)
     if silent:
         listing = ", ".join(f"{why} ({n} answers)" for why, n in silent.most_common())
@@ -147,7 +147,7 @@ def _disagreements(groups: Mapping[tuple[str, str], Sequence[Row]]) -> Iterator[
     """A table of disagreements: of each kind its tasks and the likeliest cause."""
     disagreements: dict[tuple[str, ...], list[Row]] = {}
     for group, answers in groups.items():
-        for row in _both(answers, (*HONEST, *WRONG)):
+        for row in _rated(answers, (*HONEST, *WRONG)):
             if row["ours"] != row["theirs"]:
                 answer = MISTAKES.get(row["make"], row["control"])
                 cause = next(iter(row.get("causes") or ()), "no cause known")
@@ -169,7 +169,7 @@ def _mistakes(groups: Mapping[tuple[str, str], Sequence[Row]]) -> Iterator[str]:
         group: [row for row in rows if row["task"] in sample[group[0]]["audited"][group[1]]]
         for group, rows in groups.items()
     }
-    table = {group: rows for group, rows in table.items() if _both(rows, WRONG)}
+    table = {group: rows for group, rows in table.items() if _rated(rows, WRONG)}
     if not table:
         return
     yield "\n## Which wrong answers are found\n"
@@ -178,12 +178,12 @@ def _mistakes(groups: Mapping[tuple[str, str], Sequence[Row]]) -> Iterator[str]:
     yield f"| the answer | {' | '.join(f'{_name(group)}: {_who(rows)}' for group, rows in table.items())} |"
     yield f"|---|{':-:|' * len(table)}"
     for make, words in MISTAKES.items():
-        cells = (_cell([row for row in _both(rows, WRONG) if row["make"] == make]) for rows in table.values())
+        cells = (_cell([row for row in _rated(rows, WRONG) if row["make"] == make]) for rows in table.values())
         yield f"| {words} | {' | '.join(cells)} |"
-    yield f"| **all of them** | {' | '.join(_cell(_both(rows, WRONG)) for rows in table.values())} |"
-    honest = ([row for row in _both(rows, HONEST) if row["kind"] == "honest"] for rows in table.values())
+    yield f"| **all of them** | {' | '.join(_cell(_rated(rows, WRONG)) for rows in table.values())} |"
+    honest = ([row for row in _rated(rows, HONEST) if row["kind"] == "honest"] for rows in table.values())
     yield f"| right answers that are rejected | {' | '.join(map(_cell, honest))} |\n"
-    missed = {row["make"] for rows in table.values() for row in _both(rows, WRONG) if row["theirs"] == "right"}
+    missed = {row["make"] for rows in table.values() for row in _rated(rows, WRONG) if row["theirs"] == "right"}
     yield from (f"- {MISTAKES[make]}: {text}" for make, text in ALLOWED.items() if make in missed)
 
 

@@ -18,7 +18,7 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cuDNN": SDPBackend.CUDNN_ATTENTION,
 }
-REPLAY_US = 400.0  # One replay of a graph holds so many calls that it takes about this long.
+REPLAY_US = 400.0  # Target duration of one replay of a graph.
 
 
 def held_to(name: str) -> contextlib.AbstractContextManager[object]:

@@ -39,9 +39,9 @@ DONE = Path(__file__).parent / "recorded" / "optimize.json"
 CAMPAIGNS, LIVE, CANDIDATES, WORKLOADS, ROUNDS = 200, 10, 40, 2, verdicts.MORE_BLOCKS
 WITH_MEMORY = 100  # Pairs of sessions at most.
 KINDS = {"faster": 0.2, "neutral": 0.5, "layout": 0.15, "wrong": 0.15}
-"""Share of each kind in the pool. What is wrong or cheats has no speed: the gate's own benches count those."""
-LAYOUT_SD = 0.007  # Standard deviation of what another layout alone does to a build's speed.
-CALM = 0.2  # The scatter of the recorded rounds, times this, stands for a machine without other programs.
+"""Share of each kind in the pool. Wrong patches and cheats have no speed; benches of the gate count them."""
+LAYOUT_SD = 0.007  # Standard deviation of a build's speed between layouts.
+CALM = 0.2  # Factor on the recorded scatter that simulates a machine without other programs.
 
 
 def null_logs() -> list[float]:
@@ -72,7 +72,7 @@ def rounds(logs: Sequence[float], true: float, scatter: float, draw: random.Rand
     return ratios[:ROUNDS]
 
 
-def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw: random.Random) -> bool:
+def keeps(logs: Sequence[float], true: float, scatter: float, number: int, draw: random.Random) -> bool:
     """Whether the shipped rules keep the `number`-th candidate of a campaign; unclear ones get more rounds."""
     drawn = [rounds(logs, true, scatter, draw) for _ in range(WORKLOADS)]
     for count in range(verdicts.FUTILE_BLOCKS, verdicts.MAX_BLOCKS):
@@ -119,7 +119,7 @@ def campaign(logs: Sequence[float], scatter: float, seed: int) -> dict[str, Any]
         number += 1
         if kind == "wrong":
             continue
-        is_kept = judged(logs, true, scatter, number, draw)
+        is_kept = keeps(logs, true, scatter, number, draw)
         gain, layout = kind == "faster" and true >= math.log1p(0.03), kind == "layout"
         counts["gains"] += gain
         counts["gains_kept"] += gain and is_kept
@@ -138,12 +138,12 @@ def to_the_best(logs: Sequence[float], seed: int, *, memory: bool) -> int | None
     pool = [true for kind, true in (candidate(draw) for _ in range(CANDIDATES)) if kind != "wrong"]
     draw.shuffle(pool)
     tried, fresh = pool[: len(pool) // 2], pool[len(pool) // 2 :]
-    rejected = [true for number, true in enumerate(tried, 1) if not judged(logs, true, 1.0, number, draw)]
+    rejected = [true for number, true in enumerate(tried, 1) if not keeps(logs, true, 1.0, number, draw)]
     remaining = fresh if memory else fresh + rejected
     best = max(fresh + rejected)
     random.Random(f"order {seed}").shuffle(remaining)
     for number, true in enumerate(remaining, 1):
-        if true == best and judged(logs, true, 1.0, number, draw):
+        if true == best and keeps(logs, true, 1.0, number, draw):
             return number
     return None
 

@@ -27,7 +27,7 @@ ONCE = (("wrong",), ("cheat",), ("hang", "fork"))
 DEALT = (*[("faster",)] * 2, *[("neutral",)] * 2, ("layout",), *ONCE)
 """Kinds of one campaign's candidates, which come in any order."""
 BUILDS = re.compile("reading the sources|compiling|loading")
-LIMIT_S = 4.0  # What a proposer may take.
+LIMIT_S = 4.0  # Limit of a proposer.
 MINUTES = 2.75  # A campaign asks for no further candidate then.
 STAYS = "100000"  # An argument of every process that a proposer leaves behind.
 LEAVER = """

@@ -53,8 +53,8 @@ def added(text: str, file: str = "cpu/vector.h") -> Edit:
 def scored_again(percent: int) -> Edit:
     """An edit: so many per cent of a tile's keys are scored twice. Scores are nearly half of the work."""
     head = f"    Keys head = keys;\n    head.count = (keys.count * {percent} + 99) / 100;\n"
-    more = f"{head}    score_staircase<N>(block, head, 0, depth_, scores);\n{STAIRCASE}"
-    return replaced("cpu/attention.h", STAIRCASE, more)
+    scores = f"{head}    score_staircase<N>(block, head, 0, depth_, scores);\n{STAIRCASE}"
+    return replaced("cpu/attention.h", STAIRCASE, scores)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Result:
     message: str
 
 
-def tried(case: Case, folder: Path) -> Result:
+def try_case(case: Case, folder: Path) -> Result:
     """Run a good session in a new repository, commit the regression, and run a session that should name it."""
     target = folder / "attention"
     shutil.copytree(ROOT / "kernels" / "attention", target)
@@ -144,7 +144,7 @@ def main(words: Sequence[str] | None = None) -> None:
         if only not in (None, name):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            result = tried(case, Path(folder))
+            result = try_case(case, Path(folder))
         is_named = result.right and result.seconds <= LIMIT_S
         count += is_named
         cells = f"{case.title} | {result.seconds:.0f} | {'yes' if is_named else 'no'}"

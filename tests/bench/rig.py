@@ -14,7 +14,7 @@ TOO_LONG = 124  # Exit code of a command that takes longer than its limit.
 
 
 @dataclass(frozen=True)
-class Ran:
+class Finished:
     """One command: its exit code, its output on both streams, and its seconds."""
 
     code: int
@@ -32,7 +32,7 @@ class Rig:
             (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
             self.environment[f"LOOP_{name.upper()}"] = str(folder / name)
 
-    def run(self, *words: str, cwd: Path | None = None, limit_s: float = 900, **environment: str) -> Ran:
+    def run(self, *words: str, cwd: Path | None = None, limit_s: float = 900, **environment: str) -> Finished:
         """Run a command with more variables; its code is TOO_LONG beyond its limit."""
         begun = time.monotonic()
         try:
@@ -46,8 +46,8 @@ class Rig:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Ran(TOO_LONG, "", limit_s)
-        return Ran(child.returncode, child.stdout + child.stderr, time.monotonic() - begun)
+            return Finished(TOO_LONG, "", limit_s)
+        return Finished(child.returncode, child.stdout + child.stderr, time.monotonic() - begun)
 
 
 @contextmanager

@@ -123,7 +123,7 @@ def kernel(device: str, count: int) -> Kernel:
     """A slow kernel, and patches: one with more threads, a wrong one, and such as change nothing that matters."""
     if device == "cpu":
         return replace(pool()[0], patches=pool()[0].patches[:count])
-    checks = "  if (in[0].dtype"  # Each of these runs once a call, on the host, and is code of its own.
+    checks = "  if (in[0].dtype"  # Each check runs once a call, on the host, and is different code.
     neutral = [
         Patch("neutral", f"check {n}", SOURCE, ((checks, f"  if (in[0].sizes[0] == -{n}) return {n};\n{checks}"),))
         for n in range(2, count)
@@ -185,7 +185,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     best: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for row in rows:
         key = (row["what"], row["executor"], row["on"], row["day"], row["width"])
-        best[key] = min(row, best.get(key, row), key=lambda other: other["seconds"])
+        best[key] = min(row, best.get(key, row), key=lambda candidate: candidate["seconds"])
     for (*place, width), row in best.items():
         alone = best.get((*place, 1))
         must = (MUST if row["what"].startswith("verify") else MUST_OPTIMIZE).get(width)

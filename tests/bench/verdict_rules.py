@@ -15,7 +15,7 @@ from loop.timing import verdicts
 from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, SAME_EVIDENCE, by_evidence, e_value, needed_evidence
 
 Array = NDArray[Any]
-CHECKED = 25  # Series a cell on which the vectorised rule has to say what `loop.timing.verdicts` says.
+CHECKED = 25  # Series of each cell on which the vectorised rule must agree with `loop.timing.verdicts`.
 ITERATIONS = 100  # Of one process: the sample size that criterion takes by itself.
 WORDS = ("slower", "faster", "same", "inconclusive")
 SLOWER, FASTER, SAME, UNCLEAR = range(4)
@@ -48,8 +48,7 @@ def differ(old: Array, new: Array) -> Array:
     """Whether p < 0.05; with the degrees of freedom of sides that scatter alike, as they do here."""
     count = old.shape[1]
     error = np.sqrt((old.var(1, ddof=1) + new.var(1, ddof=1)) / count)
-    differs: Array = abs(new.mean(1) - old.mean(1)) > t_quantile(0.975, 2 * count - 2) * error
-    return differs
+    return abs(new.mean(1) - old.mean(1)) > t_quantile(0.975, 2 * count - 2) * error
 
 
 def mann_whitney(old: Array, new: Array) -> Calls:

@@ -16,7 +16,7 @@ from tests.repository.test_reading import git
 
 
 def make_history(folder: Path, values: Sequence[str], broken: Mapping[int, str] | None = None) -> list[str]:
-    """A commit for each value of the file `state`; where `broken`, a file of that name too. Their hashes."""
+    """Commit each value of the file `state`; commits in `broken` also get that file. Returns the hashes."""
     broken = broken or {}
     nodes = [
         Node(

@@ -1,4 +1,4 @@
-"""Histories of commits with known culprits, and searches through them: for the rules' tests and benchmark."""
+"""Histories of commits with known culprits, and searches through them, for tests and benchmark of the rules."""
 
 import math
 import random
@@ -10,20 +10,20 @@ from loop.model.bisect import Probe
 
 STEP = math.log1p(0.1)  # Slower by a tenth.
 Noises = Callable[[random.Random], float]  # One draw of a noise with standard deviation 1.
-Outcome = Sequence[float] | str  # What was observed; or why the commit cannot be tried.
+Outcome = Sequence[float] | str  # Observed values, or the reason why the commit cannot be tried.
 Observer = Callable[[ProbeRequest], Outcome]
 
 
-def probe_of(asked: ProbeRequest, outcome: Outcome, status: str = "broken") -> Probe:
-    """What is kept of a try."""
-    ends = {"commit": str(asked.commit), "against": str(asked.against), "why": asked.why, "claim": asked.claim}
+def probe_of(query: ProbeRequest, outcome: Outcome, status: str = "broken") -> Probe:
+    """The stored probe of a try and its outcome."""
+    ends = {"commit": str(query.commit), "against": str(query.against), "why": query.why, "claim": query.claim}
     if isinstance(outcome, str):
         return Probe.model_validate({**ends, "status": status, "reason": outcome}, strict=False)
     return Probe.model_validate({**ends, "status": "measured", "values": tuple(outcome)}, strict=False)
 
 
 def normal(rng: random.Random) -> float:
-    """As the rules suppose it."""
+    """Normal noise, as the rules assume."""
     return rng.gauss(0, 1)
 
 
@@ -44,23 +44,23 @@ def heavy(rng: random.Random) -> float:
 
 @dataclass
 class History:
-    """Commits 0 to `last`, some of which made the kernel slower for good."""
+    """Commits 0 to `last`; some of them made the kernel slower."""
 
     last: int
     steps: Mapping[int, float]
-    """Commit to how much slower it made it, as a log ratio."""
+    """Commit to the slowdown that it caused, as a log ratio."""
     sd: float
-    """Of one single measurement."""
+    """Standard deviation of one measurement."""
     seed: str
     noise: Noises = normal
     layout_sd: float = 0.0
-    """How far builds of the same source differ."""
+    """Standard deviation between builds of the same source."""
     layout: Noises = normal
-    """In which way they do."""
+    """Distribution of the differences between builds."""
     alike: int = 1
-    """Of so many commits in a row all but the first change nothing."""
+    """Length of runs of commits in which only the first changes the program."""
     drift_sd: float = 0.0
-    """How far the machine's speed moves from one measurement to the next."""
+    """Standard deviation of the machine's drift from one measurement to the next."""
     broken: float = 0.0
     """Share of the commits between the ends that cannot be built."""
     unbuilt: frozenset[int] = field(init=False)
@@ -73,15 +73,15 @@ class History:
         self._layouts: dict[int, float] = {}
         self._speed = 0.0
 
-    def observe(self, asked: ProbeRequest) -> Outcome:
-        """What comes of a try: pairs in confirmations, or where the search is paired; else single log times."""
-        if asked.commit in self.unbuilt:
+    def observe(self, query: ProbeRequest) -> Outcome:
+        """The outcome of a try: log ratios of pairs; a reason for a commit that does not build."""
+        if query.commit in self.unbuilt:
             return "does not build"
-        return [self.pair(asked) for _ in range(asked.count)]
+        return [self.pair(query) for _ in range(query.count)]
 
-    def pair(self, asked: ProbeRequest) -> float:
+    def pair(self, query: ProbeRequest) -> float:
         """One log ratio to the reference, measured next to it."""
-        return self.single(asked.commit) - self.single(asked.against)
+        return self.single(query.commit) - self.single(query.against)
 
     def single(self, commit: int) -> float:
         """One log time."""
@@ -105,23 +105,23 @@ def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, brok
     rng = random.Random(seed)
     unbuilt = {commit for commit in range(1, last) if rng.random() < broken}
 
-    def observe(asked: ProbeRequest) -> Outcome:
-        if asked.commit in unbuilt:
+    def observe(query: ProbeRequest) -> Outcome:
+        if query.commit in unbuilt:
             return "does not build"
-        return [float(rng.random() >= rates[asked.commit >= culprit]) for _ in range(asked.count)]
+        return [float(rng.random() >= rates[query.commit >= culprit]) for _ in range(query.count)]
 
     return observe
 
 
 def problem(last: int, **fields: object) -> SearchProblem:
-    """Commits alike."""
+    """A search problem of commits 0 to `last`, each with a program of its own."""
     names = tuple(map(str, range(last + 1)))
     return SearchProblem(names, names, **fields)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class Done:
-    """A search, and what it took."""
+class Hunt:
+    """A finished search, with its answer, probes and costs."""
 
     answer: SearchEnd
     probes: tuple[Probe, ...]
@@ -133,28 +133,28 @@ class Done:
     """Commits that were built."""
 
 
-def done(asked: SearchProblem, observe: Observer, probes: Sequence[Probe] = ()) -> Done:
+def hunt(terms: SearchProblem, observe: Observer, probes: Sequence[Probe] = ()) -> Hunt:
     """Search to the end."""
-    told = list(probes)
-    while isinstance(wanted := next_move(asked, told), ProbeRequest):
-        told.append(probe_of(wanted, observe(wanted)))
-    each = 2 if asked.metric == "latency" else 1
-    every = sum(each * len(probe.values) for probe in told)
-    confirmed = sum(each * len(probe.values) for probe in told if probe.claim)
-    return Done(wanted, tuple(told), every - confirmed, confirmed, len(Observations(asked, told).built_positions))
+    tried = list(probes)
+    while isinstance(move := next_move(terms, tried), ProbeRequest):
+        tried.append(probe_of(move, observe(move)))
+    weight = 2 if terms.metric == "latency" else 1
+    total = sum(weight * len(probe.values) for probe in tried)
+    confirmed = sum(weight * len(probe.values) for probe in tried if probe.claim)
+    return Hunt(move, tuple(tried), total - confirmed, confirmed, len(Observations(terms, tried).built_positions))
 
 
-def latency(last: int, culprit: int, sd: float = 0.02, step: float = STEP, **terms: object) -> Done:
+def latency(last: int, culprit: int, sd: float = 0.02, step: float = STEP, **terms: object) -> Hunt:
     """A search through a history with one culprit."""
     history = History(last, {culprit: step}, sd, f"{last} {culprit} {sd} {step}", **terms)  # type: ignore[arg-type]
-    return done(problem(last), history.observe)
+    return hunt(problem(last), history.observe)
 
 
-def correctness(last: int, culprit: int, rates: tuple[float, float] = (0.0, 1.0), seed: str = "") -> Done:
+def correctness(last: int, culprit: int, rates: tuple[float, float] = (0.0, 1.0), seed: str = "") -> Hunt:
     """The same of runs."""
-    return done(problem(last, metric="correctness"), runs_of(last, culprit, rates, f"{last} {culprit} {seed}"))
+    return hunt(problem(last, metric="correctness"), runs_of(last, culprit, rates, f"{last} {culprit} {seed}"))
 
 
-def named(found: Done) -> tuple[str, tuple[int, ...]]:
-    """What is said, and who is blamed."""
-    return found.answer.outcome, found.answer.culprits
+def outcome_of(search: Hunt) -> tuple[str, tuple[int, ...]]:
+    """Outcome and culprits of a search."""
+    return search.answer.outcome, search.answer.culprits

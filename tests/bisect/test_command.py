@@ -22,41 +22,41 @@ WRONG = KERNEL.replace("x[i] * (float)", "(i == 7 ? 0 : x[i]) * (float)")
 
 
 def state(folder: Path) -> tuple[str, ...]:
-    """Everything of a repository that a search may not change."""
-    asked = (["status", "--porcelain"], ["branch"], ["stash", "list"], ["worktree", "list"], ["rev-parse", "HEAD"])
-    return tuple(git(folder, *words) for words in asked)
+    """The state of a repository that a search may not change."""
+    calls = (["status", "--porcelain"], ["branch"], ["stash", "list"], ["worktree", "list"], ["rev-parse", "HEAD"])
+    return tuple(git(folder, *words) for words in calls)
 
 
 @pytest.mark.slow
 def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
-    """The commit, its difference; commits that cannot be judged are skipped with the reason."""
+    """The answer names the commit with its difference; commits that cannot be judged are skipped."""
     folder = tmp_path / "r"
     commits = make_history(folder, [str(number) for number in range(24)], {11: "no"})
     hook = folder / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     hook.chmod(0o755)
     (folder / "state").write_text("uncommitted")
-    before = state(folder)
+    unchanged = state(folder)
     script = 'test ! -e broken || { echo no headers >&2; exit 125; }; test "$(cat state)" -lt 14'
-    code, found, _ = searched(folder, commits[0], script)
-    assert (0, "culprit") == (code, found["outcome"]), found
-    assert [commits[14]] == [one["commit"] for one in found["culprits"]]
-    assert commits[14][:12] in found["why"]
-    assert "+14" in found["difference"]
-    assert {"schema_version", "outcome", "culprits", "range", "probes", "builds"} <= set(found)
-    assert before == state(folder)
+    code, answer, _ = searched(folder, commits[0], script)
+    assert (0, "culprit") == (code, answer["outcome"]), answer
+    assert [commits[14]] == [culprit["commit"] for culprit in answer["culprits"]]
+    assert commits[14][:12] in answer["why"]
+    assert "+14" in answer["difference"]
+    assert {"schema_version", "outcome", "culprits", "range", "probes", "builds"} <= set(answer)
+    assert unchanged == state(folder)
     assert not (tmp_path / "ran").exists()
 
 
 def test_a_second_search_asks_nothing_again(tmp_path: Path) -> None:
-    """Everything that was observed is kept."""
+    """A repeated search uses the stored probes."""
     folder = tmp_path / "r"
     commits = make_history(folder, [str(number) for number in range(10)])
     script = f'echo once >> {tmp_path}/asked; test "$(cat state)" -lt 4'
     first = searched(folder, commits[0], script)[1]
-    asked = (tmp_path / "asked").read_text()
+    tries = (tmp_path / "asked").read_text()
     assert first["culprits"] == searched(folder, commits[0], script)[1]["culprits"] != []
-    assert asked == (tmp_path / "asked").read_text()
+    assert tries == (tmp_path / "asked").read_text()
 
 
 @pytest.fixture
@@ -72,70 +72,70 @@ def project(tmp_path: Path) -> Path:
 
 def develop(folder: Path, kernels: dict[int, str], count: int = 8) -> list[str]:
     """Commits that add a remark; some bring another kernel, which stays. Their hashes."""
-    text, found = (folder / "scale.c").read_text(), []
+    text, hashes = (folder / "scale.c").read_text(), []
     for number in range(count):
         text = kernels.get(number, text)
-        found.append(commit(folder, f"change {number}", f"{text}// remark {number}\n", "scale.c"))
-    return found
+        hashes.append(commit(folder, f"change {number}", f"{text}// remark {number}\n", "scale.c"))
+    return hashes
 
 
 @timed
 @pytest.mark.slow
 def test_a_slower_kernel_names_its_commit(project: Path) -> None:
-    """Through a commit that does not build; the checkout is as it was."""
+    """A commit that does not build is skipped; the checkout stays as it is."""
     commits = develop(project, {2: KERNEL.replace("return 0;", "return oops;"), 3: KERNEL, 5: SLOW})
-    before = state(project)
+    unchanged = state(project)
     words = ("--good", "HEAD~8", "--target", str(project), "--threads", "1", "--json")
     done = loop("bisect", *words)
-    code, found = done.returncode, json.loads(done.stdout)
-    assert (0, "culprit") == (code, found["outcome"]), found
-    assert [commits[5]] == [one["commit"] for one in found["culprits"]]
-    assert found["ratio"] < 0.5
-    assert all("does not build" in why for why in found["skipped"].values())
-    assert before == state(project)
+    code, answer = done.returncode, json.loads(done.stdout)
+    assert (0, "culprit") == (code, answer["outcome"]), answer
+    assert [commits[5]] == [culprit["commit"] for culprit in answer["culprits"]]
+    assert answer["ratio"] < 0.5
+    assert all("does not build" in reason for reason in answer["skipped"].values())
+    assert unchanged == state(project)
 
 
 @pytest.mark.slow
 def test_a_history_that_changes_nothing_blames_nobody(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only its ends are judged, and once; a very busy machine may leave it open, and no more."""
+    """Only its ends are tried, once; on a busy machine the outcome may stay inconclusive."""
     monkeypatch.setattr("loop.bisect.trying.GATE_LIMIT_S", 3.0)
     develop(project, {}, 3)
-    code, found, _ = searched(project, "HEAD~3", probe=None, threads=1)
-    assert (code, found["outcome"]) in ((0, "no_regression"), (1, "inconclusive")), found
-    assert ([], []) == (found["culprits"], found["range"])
-    assert 2 >= found["builds"]
-    assert {git(project, "rev-parse", "HEAD")} == {probe["commit"] for probe in found["probes"]}
-    again = searched(project, "HEAD~3", probe=None, threads=1)[1]
-    assert (found["why"], found["probes"]) == (again["why"], again["probes"])
+    code, answer, _ = searched(project, "HEAD~3", probe=None, threads=1)
+    assert (code, answer["outcome"]) in ((0, "no_regression"), (1, "inconclusive")), answer
+    assert ([], []) == (answer["culprits"], answer["range"])
+    assert 2 >= answer["builds"]
+    assert {git(project, "rev-parse", "HEAD")} == {probe["commit"] for probe in answer["probes"]}
+    second = searched(project, "HEAD~3", probe=None, threads=1)[1]
+    assert (answer["why"], answer["probes"]) == (second["why"], second["probes"])
 
 
 @pytest.mark.slow
 def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> None:
-    """What is in the checkout alone is a candidate, too."""
+    """Uncommitted changes are a candidate, too."""
     commits = develop(project, {4: WRONG})
-    code, found, _ = searched(project, "HEAD~8", probe=None, metric="correctness")
-    assert (0, [commits[4]]) == (code, [one["commit"] for one in found["culprits"]]), found
+    code, answer, _ = searched(project, "HEAD~8", probe=None, metric="correctness")
+    assert (0, [commits[4]]) == (code, [culprit["commit"] for culprit in answer["culprits"]]), answer
     git(project, "reset", "-q", "--hard", commits[3])
     (project / "scale.c").write_text(WRONG)
-    code, found, _ = searched(project, "HEAD", probe=None, metric="correctness")
-    assert (0, ["uncommitted"]) == (code, [one["commit"] for one in found["culprits"]]), found
-    assert "scale.c" in found["culprits"][0]["subject"]
+    code, answer, _ = searched(project, "HEAD", probe=None, metric="correctness")
+    assert (0, ["uncommitted"]) == (code, [culprit["commit"] for culprit in answer["culprits"]]), answer
+    assert "scale.c" in answer["culprits"][0]["subject"]
     assert WRONG == (project / "scale.c").read_text()
 
 
 @pytest.mark.slow
 def test_a_bad_end_without_a_speed_has_a_next_command(project: Path) -> None:
-    """Wrong: the search for where it became so. Not built: its line is to be mended, and nothing was judged."""
+    """A wrong end: search for correctness. An end that does not build: mend its line."""
     develop(project, {2: WRONG}, 4)
-    code, found, said = searched(project, "HEAD~4", probe=None, threads=1)
-    assert (1, "inconclusive") == (code, found["outcome"]), found
-    assert "next: the same command with --metric correctness" in said
+    code, answer, talk = searched(project, "HEAD~4", probe=None, threads=1)
+    assert (1, "inconclusive") == (code, answer["outcome"]), answer
+    assert "next: the same command with --metric correctness" in talk
     (project / "scale.c").write_text(KERNEL.replace("return 0;", "return oops;"))
-    code, found, said = searched(project, "HEAD~4", probe=None, metric="correctness")
-    assert (1, "inconclusive") == (code, found["outcome"]), found
-    assert "next: mend it (does not build: scale.c:" in said
-    assert "0 observations" in said
-    assert "Judged on" not in said
+    code, answer, talk = searched(project, "HEAD~4", probe=None, metric="correctness")
+    assert (1, "inconclusive") == (code, answer["outcome"]), answer
+    assert "next: mend it (does not build: scale.c:" in talk
+    assert "0 observations" in talk
+    assert "Judged on" not in talk
 
 
 @timed
@@ -159,15 +159,15 @@ def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> Non
     """By the next search."""
     folder = tmp_path / "r"
     commits = make_history(folder, ["1", "2", "3"])
-    left = Path(os.environ["LOOP_STATE"]) / "worktrees" / "bisect-999999999-trial"
-    git(folder, "worktree", "add", "--detach", str(left), commits[0])
+    leftover = Path(os.environ["LOOP_STATE"]) / "worktrees" / "bisect-999999999-trial"
+    git(folder, "worktree", "add", "--detach", str(leftover), commits[0])
     assert 0 == searched(folder, commits[0], "test $(cat state) -lt 3")[0]
-    assert not left.exists()
+    assert not leftover.exists()
     assert 1 == len(git(folder, "worktree", "list").splitlines())
 
 
 def test_a_merge_is_looked_into(tmp_path: Path) -> None:
-    """The commit of the branch is named where it is to blame; the merge where neither side is by itself."""
+    """The branch's commit is named if it is to blame; the merge, if neither side alone is."""
     folder = tmp_path / "r"
     commits = make_history(folder, ["1", "2"])
     for name, file in (("harmless", "h"), ("fails", "fails"), ("other", "o"), ("half", "left")):
@@ -179,19 +179,19 @@ def test_a_merge_is_looked_into(tmp_path: Path) -> None:
         commit(folder, f"main beside {name}", "x", "right")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge one", "harmless", "fails", "other")
     script = "test ! -e fails && test ! -e left -o ! -e right"
-    code, found, _ = searched(folder, commits[0], script)
-    assert (0, ["brings fails"]) == (code, blamed(found)), found
-    assert 1 == found["why"].count("it came with the merge")
+    code, answer, _ = searched(folder, commits[0], script)
+    assert (0, ["brings fails"]) == (code, blamed(answer)), answer
+    assert 1 == answer["why"].count("it came with the merge")
     git(folder, "reset", "-q", "--hard", "HEAD~1")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge two", "half")
-    code, found, _ = searched(folder, commits[0], script)
-    assert (0, ["merge two"]) == (code, blamed(found)), found
-    assert "on the branch that it merges: no regression, its commits are good" in found["why"]
+    code, answer, _ = searched(folder, commits[0], script)
+    assert (0, ["merge two"]) == (code, blamed(answer)), answer
+    assert "on the branch that it merges: no regression, its commits are good" in answer["why"]
 
 
 @pytest.mark.slow
 def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
-    """What was observed before is not asked again; nothing of it is left but the observations."""
+    """A repeated search uses the probes of the killed one; no worktree is left of it."""
     folder = tmp_path / "r"
     commits = make_history(folder, [str(number) for number in range(12)])
     script = f'cat state >> {tmp_path}/asked; echo >> {tmp_path}/asked; sleep 0.3; test "$(cat state)" -lt 7'
@@ -216,7 +216,7 @@ SLOWER = WHOLE.replace("    return", "    x = x.clone().clone().clone()\n    ret
 @timed
 @pytest.mark.slow
 def test_the_commit_that_made_it_slower_is_found(tmp_path: Path) -> None:
-    """Among others that add a comment; the checkout stays as it is."""
+    """It is found among commits that add a comment; the checkout stays as it is."""
     folder = tmp_path / "project"
     folder.mkdir()
     head = TARGET.partition("  ours: ")[0].replace("{N: 3, M: [5, 17]}", "{N: 64, M: 256}")
@@ -231,8 +231,8 @@ def test_the_commit_that_made_it_slower_is_found(tmp_path: Path) -> None:
     words = ("--good", "HEAD~3", "--variant", "ours", "--threads", "1", "--seed", "1", "--json")
     done = loop("bisect", "--target", str(folder), *words)
     assert 0 == done.returncode, done.stderr
-    found = json.loads(done.stdout)
-    assert ("culprit", git(folder, "rev-parse", "HEAD~1")[:12]) == (found["outcome"], found["why"].split()[1][:12])
+    reply = json.loads(done.stdout)
+    assert ("culprit", git(folder, "rev-parse", "HEAD~1")[:12]) == (reply["outcome"], reply["why"].split()[1][:12])
     assert f"{SLOWER}# 3\n" == (folder / "mine.py").read_text()
 
 

@@ -20,12 +20,12 @@ COUNT = 8
 
 
 def contents(folder: Path) -> dict[str, tuple[int, str]]:
-    """Every file of a folder, .git included: its mode and what it holds, or where it leads."""
-    found = {}
+    """Path to mode and content hash (for links: target) of every file of a folder, .git included."""
+    files = {}
     for path in sorted(folder.rglob("*")):
         text = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(folder))] = path.lstat().st_mode, hashlib.sha256(text).hexdigest()
-    return found
+        files[str(path.relative_to(folder))] = path.lstat().st_mode, hashlib.sha256(text).hexdigest()
+    return files
 
 
 def staged(folder: Path) -> None:
@@ -66,7 +66,7 @@ def renamed(folder: Path) -> None:
 
 
 def stashed(folder: Path) -> None:
-    """Something put aside."""
+    """A stashed change."""
     (folder / "stashed").write_text("aside")
     git(folder, "stash", "push", "-q", "--include-untracked", "--", "stashed")
 
@@ -101,18 +101,18 @@ def make_repository(folder: Path, marks: Path) -> list[str]:
 
 
 def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """To the byte, in .git as well; what is dirty is nobody's commit."""
+    """Every byte stays, also in .git; uncommitted changes are no candidate."""
     folder, culprit = tmp_path / "r", 3
     hashes = make_repository(folder, tmp_path / "mark")
-    before = contents(folder)
+    unchanged = contents(folder)
     script = f"test $(cat state) -lt {culprit}"
     request = BisectRequest(
         good=hashes[0], bad=hashes[-1], probe="exit", command=("sh", "-c", script), target=folder, json=True
     )
     assert 0 == run_bisect(request, Screen(is_quiet=True))
-    found = json.loads(capsys.readouterr().out)
-    assert [hashes[culprit]] == [one["commit"] for one in found["culprits"]], found["why"]
-    assert before == contents(folder)
+    answer = json.loads(capsys.readouterr().out)
+    assert [hashes[culprit]] == [item["commit"] for item in answer["culprits"]], answer["why"]
+    assert unchanged == contents(folder)
     assert [] == list(tmp_path.glob("mark-*"))
     assert not (folder / ".git" / "worktrees").exists()
     assert 1 == len(git(folder, "worktree", "list").splitlines())
@@ -122,8 +122,8 @@ def test_what_is_uncommitted_is_read_without_a_trace(tmp_path: Path) -> None:
     """As a search in kernels does it: the line ends with the checkout. Only times in git's index may change."""
     folder = tmp_path / "r"
     make_repository(folder, tmp_path / "mark")
-    before = {**contents(folder), ".git/index": None}
-    found = read_commits(folder, "HEAD~2", None)
-    assert UNCOMMITTED == found.candidates[-1].commit
-    assert before == {**contents(folder), ".git/index": None}
+    unchanged = {**contents(folder), ".git/index": None}
+    line = read_commits(folder, "HEAD~2", None)
+    assert UNCOMMITTED == line.candidates[-1].commit
+    assert unchanged == {**contents(folder), ".git/index": None}
     assert [] == list(tmp_path.glob("mark-*"))

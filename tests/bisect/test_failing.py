@@ -1,4 +1,4 @@
-"""A search uses the workloads on which the bad end is wrong or slower, and says what it tried."""
+"""A search uses the workloads on which the bad end is wrong or slower, and reports what it tried."""
 
 import json
 import random
@@ -28,32 +28,31 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
 def searched(
     history: History, capsys: pytest.CaptureFixture[str], *sets: str, metric: str = "correctness"
 ) -> dict[str, Any]:
-    """What `--json` says of a search from the first commit."""
+    """Reply of `--json` for a search from the first commit."""
     request = BisectRequest(
         history.commits[0], variant="c", metric=metric, workloads=sets, target=history.folder, json=True
     )
     run_bisect(request, Screen(is_quiet=True))
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
+    return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.slow
 def test_every_set_is_tried_unless_some_are_named(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    """The tail is found without a word; with `quick` alone it is not, and `edges` is named as left out."""
+    """By default all sets are tried; `quick` alone misses the mistake, and `edges` is listed as left out."""
     chosen = find_project(history.folder, history.folder)
     trust.grant(chosen, trust.definition_hash(chosen))
     check_out(history, history.wrong_at)
-    found = searched(history, capsys)
-    assert ("culprit", ["quick", "edges"], []) == (found["outcome"], found["sets"], found["left_out"])
-    assert history.commits[history.wrong] == found["culprits"][0]["commit"]
-    assert ["N1027 float32"] == found["workloads"]
-    found = searched(history, capsys, "quick")
-    assert ("no_regression", ["quick"], ["edges"]) == (found["outcome"], found["sets"], found["left_out"])
-    assert found["checks"]
+    answer = searched(history, capsys)
+    assert ("culprit", ["quick", "edges"], []) == (answer["outcome"], answer["sets"], answer["left_out"])
+    assert history.commits[history.wrong] == answer["culprits"][0]["commit"]
+    assert ["N1027 float32"] == answer["workloads"]
+    answer = searched(history, capsys, "quick")
+    assert ("no_regression", ["quick"], ["edges"]) == (answer["outcome"], answer["sets"], answer["left_out"])
+    assert answer["checks"]
 
 
 def test_no_target_is_searched_that_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside a project the bundled one is not meant."""
+    """Outside a project, the bundled target is not searched by default."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="no target to search") as refused:
         run_bisect(BisectRequest("HEAD~3"), Screen())

@@ -32,7 +32,7 @@ class Simulated(Prober):
     draw: random.Random = field(default_factory=lambda: random.Random(1))
     tried_so_far: list[str] = field(default_factory=list)
     most: int | None = None
-    """After so many probes the search is cut off."""
+    """Count of probes after which the search is interrupted."""
     metric: Metric = "correctness"
 
     path: Path = Path()
@@ -43,8 +43,8 @@ class Simulated(Prober):
         return ProbeMemory(self.path)
 
     def level(self, commit: str) -> float:
-        """Log time of a commit: the steps up to it."""
-        index = [one.commit for one in self.line.commits].index(commit)
+        """Log time of a commit: the sum of the steps up to it."""
+        index = [entry.commit for entry in self.line.commits].index(commit)
         return math.fsum(step for at, step in self.steps.items() if at <= index)
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
@@ -53,7 +53,7 @@ class Simulated(Prober):
         if self.most is not None and len(self.tried_so_far) >= self.most:
             raise KeyboardInterrupt
         self.tried_so_far.append(candidate.commit)
-        if [one.commit for one in self.line.commits].index(candidate.commit) in self.broken:
+        if [entry.commit for entry in self.line.commits].index(candidate.commit) in self.broken:
             raise Untestable("does not build")
         apart = self.level(candidate.commit) - self.level(against.commit)
         if self.sd:
@@ -63,7 +63,7 @@ class Simulated(Prober):
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> CommitLine:
-    """A real repository of so many commits."""
+    """A line of real commits in a repository."""
     folder = tmp_path_factory.mktemp("history") / "r"
     commits = make_history(folder, [str(number) for number in range(COUNT)])
     return read_commits(folder, commits[0], "HEAD")
@@ -71,26 +71,26 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> CommitLine:
 
 def hunted(line: CommitLine, prober: Simulated, memory: Path) -> BisectAnswer:
     prober.path = memory
-    found = run_to_end(Bisection(line, prober).run())
-    assert isinstance(found, BisectAnswer)
-    return found
+    answer = run_to_end(Bisection(line, prober).run())
+    assert isinstance(answer, BisectAnswer)
+    return answer
 
 
-def subjects(found: BisectAnswer) -> list[str]:
-    """Who is blamed."""
-    return [one.subject for one in found.culprits]
+def subjects(answer: BisectAnswer) -> list[str]:
+    """Subjects of the culprits."""
+    return [item.subject for item in answer.culprits]
 
 
 @pytest.mark.parametrize("culprit", range(1, COUNT, 3))
 def test_a_failure_is_found_in_few_builds(line: CommitLine, tmp_path: Path, culprit: int) -> None:
     """log2 N and the two ends, the confirmation among them."""
-    found = hunted(line, Simulated(line, {culprit: 1.0}), tmp_path / "m")
-    assert ("culprit", [f"commit {culprit}"]) == (found.outcome, subjects(found))
-    assert found.builds <= math.ceil(math.log2(COUNT)) + 2
+    answer = hunted(line, Simulated(line, {culprit: 1.0}), tmp_path / "m")
+    assert ("culprit", [f"commit {culprit}"]) == (answer.outcome, subjects(answer))
+    assert answer.builds <= math.ceil(math.log2(COUNT)) + 2
 
 
 def test_what_was_lost_is_asked_again(line: CommitLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search that gave up begins anew with the same command."""
+    """After a search that gave up, the same command tries lost probes again."""
     prober = Simulated(line, {7: 1.0})
 
     def lost(*_: object) -> Generator[Tick, None, tuple[float, ...]]:
@@ -106,7 +106,7 @@ def test_what_was_lost_is_asked_again(line: CommitLine, tmp_path: Path, monkeypa
 def test_a_disk_that_fills_says_nothing_of_a_commit(
     line: CommitLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search ends there, and remembers nothing of that probe: once there is room it finds the culprit."""
+    """A full disk ends the search without storing that probe; with room again, it finds the culprit."""
     tried = Simulated(line, {7: 1.0})
     full: dict[Path, int] = {}
 

@@ -1,4 +1,4 @@
-"""Candidates of a real repository: their order, and which hold the same of all that builds read."""
+"""Candidates of a real repository: their order, and groups of commits with the same build inputs."""
 
 import contextlib
 from collections.abc import Iterator
@@ -33,25 +33,25 @@ def folder(tmp_path: Path) -> Path:
 
 
 def builder(folder: Path, cache: Path, tree: Worktree) -> Builder:
-    """Of the project's variant, with nothing in its cache."""
+    """A builder of the project's variant, with an empty cache."""
     target = targets.read_target(find_project(folder, folder)).value
     bench = Bench(target, folder, cache, include_folder(), "cpu", 1)
     return Builder(bench, tree, "ours")
 
 
 def groups(names: tuple[str, ...]) -> list[int]:
-    """Each as the number of the first that is alike."""
+    """For each commit, the number of the first commit with the same build inputs."""
     return [names.index(name) for name in names]
 
 
 def built(folder: Path, cache: Path, line: CommitLine, *numbers: int) -> Iterator[tuple[str, ...]]:
-    """The programs' names after each of these was built."""
+    """Names of all commits' programs after each of these commits was built."""
     with open_worktree(line) as tree:
-        found: Builder = builder(folder, cache, tree)
+        builds: Builder = builder(folder, cache, tree)
         for number in numbers:
             with contextlib.suppress(Untestable):
-                run_to_end(found.build(line.commits[number]))
-            yield name_programs(line, found)
+                run_to_end(builds.build(line.commits[number]))
+            yield name_programs(line, builds)
 
 
 def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path) -> None:
@@ -101,40 +101,42 @@ def broken(tmp_path: Path) -> Path:
 
 
 def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(broken: Path, tmp_path: Path) -> None:
-    """It says nothing of the others."""
+    """Other commits still build."""
     line = read_commits(broken, "HEAD~4", "HEAD")
     with open_worktree(line) as tree:
-        found = builder(broken, tmp_path / "cache", tree)
+        builds = builder(broken, tmp_path / "cache", tree)
         with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
-            run_to_end(found.build(line.commits[3]))
-        run_to_end(found.build(line.commits[4]))
+            run_to_end(builds.build(line.commits[3]))
+        run_to_end(builds.build(line.commits[4]))
 
 
 def test_neighbours_with_one_tree_are_one_kernel(tmp_path: Path) -> None:
-    """A change beside the kernel is a candidate with the same tree; it touches nothing."""
+    """A change beside the kernel is a candidate with the same tree as its neighbour."""
     folder = tmp_path / "r"
     first, *_ = make_history(folder, ["a", "b", "b2"])
     (folder / "kernels").mkdir()
     commit(folder, "kernel", "k", "kernels/k.cpp")
     commit(folder, "notes", "n", "notes.md")
     commit(folder, "kernel again", "k2", "kernels/k.cpp")
-    found = read_commits(folder / "kernels", first, "HEAD")
-    assert ["commit 1", "commit 2", "kernel", "notes", "kernel again"] == [one.subject for one in found.candidates]
-    assert ("commit 0", first) == (found.good.subject, found.good.commit)
+    line = read_commits(folder / "kernels", first, "HEAD")
+    assert ["commit 1", "commit 2", "kernel", "notes", "kernel again"] == [
+        item.subject for item in line.candidates
+    ]
+    assert ("commit 0", first) == (line.good.subject, line.good.commit)
 
 
 def test_the_uncommitted_tree_is_the_last_candidate(tmp_path: Path) -> None:
-    """With its files; without any it is not there."""
+    """The candidate's subject lists its files; a clean checkout has no such candidate."""
     folder = tmp_path / "r"
     first, second = make_history(folder, ["a", "b"])
-    assert [second] == [one.commit for one in read_commits(folder, first, None).candidates]
+    assert [second] == [candidate.commit for candidate in read_commits(folder, first, None).candidates]
     (folder / "state").write_text("c")
     (folder / "new.h").write_text("new")
-    found = read_commits(folder, first, None)
-    assert [second, UNCOMMITTED] == [one.commit for one in found.candidates]
-    assert "uncommitted changes: new.h, state" == found.candidates[-1].subject
-    assert [UNCOMMITTED] == [one.commit for one in read_commits(folder, "HEAD", None).candidates]
-    assert [second] == [one.commit for one in read_commits(folder, first, "HEAD").candidates]
+    line = read_commits(folder, first, None)
+    assert [second, UNCOMMITTED] == [candidate.commit for candidate in line.candidates]
+    assert "uncommitted changes: new.h, state" == line.candidates[-1].subject
+    assert [UNCOMMITTED] == [candidate.commit for candidate in read_commits(folder, "HEAD", None).candidates]
+    assert [second] == [candidate.commit for candidate in read_commits(folder, first, "HEAD").candidates]
 
 
 def test_a_line_that_begins_on_a_branch(tmp_path: Path) -> None:
@@ -148,12 +150,12 @@ def test_a_line_that_begins_on_a_branch(tmp_path: Path) -> None:
     commit(folder, "main", "m", "main.h")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge", "side")
     line = read_commits(folder, good, "HEAD")
-    assert ["merge"] == [one.subject for one in line.candidates]
+    assert ["merge"] == [candidate.subject for candidate in line.candidates]
     both = branches_of_merge(line, line.candidates[0], joined=False)
-    assert [["main"], ["on the side, too"]] == [[one.subject for one in branch.candidates] for branch in both]
+    assert [["main"], ["on the side, too"]] == [[item.subject for item in branch.candidates] for branch in both]
     assert [(good,), (good,)] == [branch.other_good for branch in both]
     (joined,) = branches_of_merge(line, line.candidates[0], joined=True)
-    assert ["main", "merge"] == [one.subject for one in joined.candidates]
+    assert ["main", "merge"] == [candidate.subject for candidate in joined.candidates]
     (rest,) = branches_of_merge(joined, joined.candidates[-1], joined=True)
-    assert ["on the side, too", "merge"] == [one.subject for one in rest.candidates]
+    assert ["on the side, too", "merge"] == [candidate.subject for candidate in rest.candidates]
     assert [] == branches_of_merge(rest, rest.candidates[-1], joined=True)

@@ -1,4 +1,4 @@
-"""What regressed is searched by itself: wrong or slower, on a processor or under the emulator, in any plan."""
+"""A session searches regressions by itself: wrong or slower, on a processor or emulated, in any plan."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,8 +34,8 @@ def bench(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     )
     (folder / "scale.cu").write_text(SCALE)
     put_under_git(folder)
-    with open_bench(folder, target, build_cache) as made:
-        yield made
+    with open_bench(folder, target, build_cache) as opened:
+        yield opened
 
 
 def edit(folder: Path, name: str, old: str, new: str) -> None:
@@ -46,9 +46,9 @@ def edit(folder: Path, name: str, old: str, new: str) -> None:
 
 
 def right_at(sources: str | None, **fields: Any) -> SessionRow:
-    """A session that passed on that commit."""
-    known: dict[str, Any] = {"variants": ("ours",), "emulated": ("gpu",), "right": ("ours", "gpu"), **fields}
-    return make_row(commit=sources, **known)
+    """The row of a session that passed on that commit."""
+    base: dict[str, Any] = {"variants": ("ours",), "emulated": ("gpu",), "right": ("ours", "gpu"), **fields}
+    return make_row(commit=sources, **base)
 
 
 def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ()) -> Context:
@@ -60,8 +60,8 @@ def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ())
     return make_context(bench, "ours", emulated=before.task.emulated, finished=(record,), sessions=tuple(sessions))
 
 
-def found(context: Context) -> BisectOutput:
-    """What the step finds."""
+def search(context: Context) -> BisectOutput:
+    """The output of the step."""
     output = run_to_end(bisect(context, NoArguments())).output
     assert isinstance(output, BisectOutput)
     return output
@@ -70,41 +70,41 @@ def found(context: Context) -> BisectOutput:
 @pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True], ids=["processor", "emulator"])
 def test_the_commit_that_made_a_kernel_wrong_is_named(bench: Bench, *, gpu: bool) -> None:
-    """Among harmless ones, by a session of other workloads; then from before a good end that was none."""
+    """It is found among harmless commits, also if the first good end turns out wrong."""
     folder = bench.folder
     good = commit(folder, "harmless")
     bug = ("scale.cu", "run(in, out, 2)", "run(in, out, 3)") if gpu else ("scale.h", "2.0f", "3.0f")
     edit(folder, *bug)
     culprit = commit(folder, "breaks it")
     late = commit(folder, "harmless again")
-    output = found(now(bench, gpu=gpu, sessions=[right_at(good, workloads=("other",))]))
+    output = search(now(bench, gpu=gpu, sessions=[right_at(good, workloads=("other",))]))
     assert output.answer is not None
-    assert (True, [culprit]) == (output.ok, [one.commit for one in output.answer.culprits]), output.message
+    assert (True, [culprit]) == (output.ok, [entry.commit for entry in output.answer.culprits]), output.message
     (folder / "README").write_text("an edit in no commit")
-    again = found(now(bench, gpu=gpu, sessions=[right_at(good), right_at(late)]))
-    assert again.answer is not None
-    assert [culprit] == [one.commit for one in again.answer.culprits], again.message
+    second = search(now(bench, gpu=gpu, sessions=[right_at(good), right_at(late)]))
+    assert second.answer is not None
+    assert [culprit] == [entry.commit for entry in second.answer.culprits], second.message
 
 
 @pytest.mark.slow
 def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
-    """Never that nothing has regressed."""
+    """The message says that it was never right, not that nothing regressed."""
     edit(bench.folder, "scale.h", "2.0f", "3.0f")
     commit(bench.folder, "breaks it")
-    output = found(now(bench))
+    output = search(now(bench))
     assert "a search for why ours is wrong: no earlier session found it good" == output.message
     assert (output.message,) == output.not_exercised
     assert "loop bisect --variant ours --metric correctness --workloads 'N=2 M=3 dtype=float32'" in str(
         output.hint
     )
     assert "--good REV" in str(output.hint)
-    uncommitted = found(now(bench, sessions=[right_at(None)]))
+    uncommitted = search(now(bench, sessions=[right_at(None)]))
     assert uncommitted.message.endswith("the sources of the sessions that found it good were not committed")
 
 
 @pytest.mark.slow
 def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> None:
-    """By its checks, or because all passed; the last first, each commit once."""
+    """A good end is a commit at which its checks passed; latest first, each commit once."""
     commits = [commit(bench.folder, str(number)) for number in range(4)]
     edit(bench.folder, "scale.h", "2.0f", "3.0f")
     commit(bench.folder, "breaks it")
@@ -120,20 +120,20 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
             right_at(commits[3], status="failed", ratios={}, right=()),
         ],
     )
-    (one,) = find_regressions(context)
-    assert [commits[1], commits[0]] == [line.good.commit for line in choose_lines(context, one)[0]]
+    (regression,) = find_regressions(context)
+    assert [commits[1], commits[0]] == [line.good.commit for line in choose_lines(context, regression)[0]]
     dirty = now(bench, sessions=[right_at(None, base=commits[2])])
-    assert [commits[2]] == [line.good.commit for line in choose_lines(dirty, one)[0]]
+    assert [commits[2]] == [line.good.commit for line in choose_lines(dirty, regression)[0]]
 
 
 def test_without_git_nothing_is_searched(tmp_path: Path) -> None:
-    """That is the reason, whatever sessions found."""
+    """The reason is that there is no repository, whatever sessions found."""
     lines, why = lines_from_good_sessions(tmp_path, Regression("ours", "latency", ()), [])
     assert ([], True) == (lines, "not under git" in why)
 
 
 def test_a_search_begins_where_a_session_last_found_the_variant_good(tmp_path: Path) -> None:
-    """Not where it was found slower, nor at the commit of today."""
+    """Sessions that found it slower, and the current commit, are no good ends."""
     folder = tmp_path / "target"
     folder.mkdir()
     (folder / "target.yaml").write_text("format: 1\n")
@@ -145,8 +145,8 @@ def test_a_search_begins_where_a_session_last_found_the_variant_good(tmp_path: P
         right_at(today, right=("ours",)),
         right_at(None, right=("ours",)),
     ]
-    found: dict[Metric, str] = {"latency": good, "correctness": slower}
-    for metric, expected in found.items():
+    good_ends: dict[Metric, str] = {"latency": good, "correctness": slower}
+    for metric, expected in good_ends.items():
         lines, _ = lines_from_good_sessions(folder, Regression("ours", metric), rows, bad="HEAD")
         assert expected == lines[0].good.commit
     on_gpu = Regression("gpu", "correctness", emulated=True)

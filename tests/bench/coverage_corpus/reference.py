@@ -1,4 +1,4 @@
-"""What the functions of the corpus compute, in PyTorch, and the inputs of those that have integers."""
+"""The functions of the corpus in PyTorch, and generators of inputs with integers."""
 
 import torch
 
