@@ -1,4 +1,4 @@
-"""What every walk of this folder needs: a session, and commands that do as they are told."""
+"""Fixtures of walks: a session, and commands that a test defines."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.targets import compiled, open_bench, write_target
 
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[Context]:
-    """A session on the tiny target; nothing of it is built."""
+    """A session on the tiny target; nothing is built."""
     target = write_target(tmp_path / "tiny", {"right": compiled(), "other": compiled()})
     with open_bench(tmp_path / "tiny", target, tmp_path) as bench:
         plan, machine = make_plan().plan, make_machine()
@@ -26,7 +26,7 @@ def context(tmp_path: Path) -> Iterator[Context]:
 
 @pytest.fixture
 def behave(monkeypatch: pytest.MonkeyPatch) -> dict[str, Behaviour]:
-    """Commands by name that do what a test gives them to do, in place of the shell."""
+    """Name to the function that runs in place of the shell command of that name."""
     behaviours: dict[str, Behaviour] = {}
 
     def run(context: Context, arguments: ShellCommand) -> RunningAction[CommandOutput]:

@@ -1,4 +1,4 @@
-"""Sessions of every kind, made by hand: golden reports are rendered from them. Nothing of a machine is in them."""
+"""Sessions of every kind, made by hand, for golden reports. They hold no facts of this machine."""
 
 import datetime
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ PATCH = """diff --git a/cpu/attention.h b/cpu/attention.h
 
 @dataclass(frozen=True)
 class Session:
-    """All that a report is made from."""
+    """The input of a report."""
 
     record: SessionRecord
     finished: tuple[Finished, ...]
@@ -74,10 +74,10 @@ def baseline(**fields: Any) -> Pattern:
 
 
 def plan(*listed: Pattern, answers: Sequence[Pattern] = ()) -> ResolvedPlan:
-    """A plan that lists some patterns and may come to others."""
-    made = make_plan(*listed)
-    more = [PlannedPattern(pattern=one, planned=False, seconds=9.0, evidence="prior") for one in answers]
-    return made.model_copy(update={"patterns": (*made.patterns, *more)})
+    """A plan that lists some patterns; `answers` may follow them."""
+    resolved = make_plan(*listed)
+    planned = [PlannedPattern(pattern=item, planned=False, seconds=9.0, evidence="prior") for item in answers]
+    return resolved.model_copy(update={"patterns": (*resolved.patterns, *planned)})
 
 
 def head(resolved: ResolvedPlan | None = None, **fields: Any) -> SessionHead:
@@ -88,7 +88,7 @@ def head(resolved: ResolvedPlan | None = None, **fields: Any) -> SessionHead:
 
 
 def journal(finished: Sequence[Finished], *, resumed_after: int | None = None) -> tuple[Line, ...]:
-    """Lines as they would have been written, a tenth of a second between the steps, an hour before a resume."""
+    """Journal lines: a tenth of a second between steps, an hour before a resume."""
     at, events = NOON, []
     events.append((at, Opened(pid=1)))
     for place, step in enumerate(finished):
@@ -102,11 +102,11 @@ def journal(finished: Sequence[Finished], *, resumed_after: int | None = None) -
         at += datetime.timedelta(seconds=step.seconds)
         events.append((at, step))
     events.append((at, Closed(status="passed")))
-    return tuple(Line(seq=number, at=when, event=one) for number, (when, one) in enumerate(events, start=1))
+    return tuple(Line(seq=number, at=time, event=event) for number, (time, event) in enumerate(events, start=1))
 
 
 def paid(**fields: Any) -> Bill:
-    """A bill with a charge, a saving, a prior and what nobody measured."""
+    """A bill with a charge, a saving, a prior and an unmeasured resource."""
     source = "cpu from the cache; compiling took 6.0 s then"
     base: dict[str, Any] = {
         "charges": (Charge(resource="engineer", rate="engineer", seconds=30.0, usd=0.42, basis="stated"),),
@@ -120,21 +120,21 @@ def paid(**fields: Any) -> Bill:
 
 
 def verdicts_of(finished: Sequence[Finished]) -> tuple[Verdict, ...]:
-    """What the steps say."""
-    found: list[Verdict] = []
+    """Verdicts from the outputs of the steps."""
+    verdicts: list[Verdict] = []
     for step in finished:
         for raw in step.output.get("verdicts", ()):
             make = make_no_speed if raw["ratio"] is None else make_speed
             words = {name: value for name, value in raw.items() if name not in ("verdict", "workload")}
-            found.append(make(raw["workload"], raw["verdict"], **words))
-    return tuple(found)
+            verdicts.append(make(raw["workload"], raw["verdict"], **words))
+    return tuple(verdicts)
 
 
-def session(finished: Sequence[Finished], made: SessionHead | None = None, **fields: Any) -> Session:
+def session(finished: Sequence[Finished], own_head: SessionHead | None = None, **fields: Any) -> Session:
     resumed_after = fields.pop("resumed_after", None)
     seconds = sum(step.seconds for step in finished)
     base = {"verdicts": verdicts_of(finished), "bill": paid(), "seconds": seconds + 0.3}
-    record = make_record(made or head(), **{**base, **fields})
+    record = make_record(own_head or head(), **{**base, **fields})
     return Session(record, tuple(finished), journal(finished, resumed_after=resumed_after))
 
 
@@ -232,7 +232,7 @@ def regression() -> Session:
 
 
 def commit_range() -> Session:
-    """Two commits that cannot be told apart, for one of them does not build."""
+    """Two commits that the search cannot separate, because one of them does not build."""
     return _regressed(
         BisectAnswer(
             outcome="range",
@@ -246,10 +246,10 @@ def commit_range() -> Session:
 
 
 def paused() -> Session:
-    """A change is asked for."""
+    """The session waits for a change."""
     change = make_pattern("change", ("brief",))
     hint = "edit, then: loop run session --resume 2026-11-21-120000-baseline"
-    asked = make_finished(
+    brief = make_finished(
         "brief", run=2, pattern="change", status="paused", message="one change is asked for", hint=hint
     )
     ending = {
@@ -258,34 +258,34 @@ def paused() -> Session:
         "grade": "-",
         "grade_reason": "paused",
     }
-    return session([torch_step(), asked], head(plan(environment(), change)), **ending)
+    return session([torch_step(), brief], head(plan(environment(), change)), **ending)
 
 
 def interrupted() -> Session:
     """Ctrl-C while measuring, after a first resume."""
     cut = make_finished("measure", run=2, status="aborted", message="interrupted by SIGINT", seconds=3.1)
     steps = [torch_step(), build_step(), verify_step(), cut]
-    left = ("step baseline-first/compare: the session ended before",)
+    missing = ("step baseline-first/compare: the session ended before",)
     ending = {
         "status": "aborted",
         "reason": "interrupted by SIGINT",
         "grade": "F",
         "grade_reason": "it was aborted",
     }
-    return session(steps, resumed_after=2, not_exercised=left, **ending)
+    return session(steps, resumed_after=2, not_exercised=missing, **ending)
 
 
 def over_budget() -> Session:
     """The next step would not have fitted."""
-    left = ("step baseline-first/measure: the budget did not reach so far",)
-    why = "the budget of 0.2 min is used up: baseline-first/measure takes about 17 s"
-    ending = {"status": "aborted", "reason": why, "grade": "F", "grade_reason": "it was aborted"}
+    missing = ("step baseline-first/measure: the budget did not reach so far",)
+    reason = "the budget of 0.2 min is used up: baseline-first/measure takes about 17 s"
+    ending = {"status": "aborted", "reason": reason, "grade": "F", "grade_reason": "it was aborted"}
     late = verify_step(seconds=12.5)
-    return session([torch_step(), build_step(), late], not_exercised=left, **ending)
+    return session([torch_step(), build_step(), late], not_exercised=missing, **ending)
 
 
 def no_gpu() -> Session:
-    """Nothing of it can be timed here."""
+    """A session on a machine without a GPU: nothing can be timed."""
     names = HALVES[:2]
     checks = make_verify(*(make_check(name) for name in names), variant="split_k")
     emulated = checks.model_copy(update={"variants": (checks.variants[0].model_copy(update={"emulated": True}),)})
@@ -298,8 +298,8 @@ def no_gpu() -> Session:
             "measure", run=2, status="skipped", message="skipped: needs a GPU", skipped_because="needs a GPU"
         ),
     ]
-    left = ("speed of split_k: it runs on a GPU, here it was emulated", "anything on a GPU: this machine has none")
-    ending = {"not_exercised": left, "grade": "C", "grade_reason": "speed was not judged"}
+    gaps = ("speed of split_k: it runs on a GPU, here it was emulated", "anything on a GPU: this machine has none")
+    ending = {"not_exercised": gaps, "grade": "C", "grade_reason": "speed was not judged"}
     pattern = make_pattern("baseline-first", ("emulate", "measure"))
     return session(steps, head(plan(environment(), pattern), variants=(), emulated=("split_k",)), **ending)
 
@@ -334,9 +334,9 @@ def gpu() -> Session:
         ),
     ]
     charges = (Charge(resource="gpu", rate="gcp-l4-us-central1-on-demand", seconds=55.0, usd=0.011),)
-    made = head(device="cuda", machine=machine, variants=("small", "split_k"))
+    gpu_head = head(device="cuda", machine=machine, variants=("small", "split_k"))
     return session(
-        steps, made, bill=paid(charges=charges, usd=0.011), grade="B", grade_reason="a step took longer"
+        steps, gpu_head, bill=paid(charges=charges, usd=0.011), grade="B", grade_reason="a step took longer"
     )
 
 

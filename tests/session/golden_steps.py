@@ -1,4 +1,4 @@
-"""Steps of golden sessions: what each found, made by hand. Nothing of a machine is in them."""
+"""Steps of golden sessions, made by hand. They hold no facts of the machine that runs the test."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +23,9 @@ HALVES = tuple(name.replace("float32", "float16") for name in WORKLOADS)
 
 
 def torch_step(**fields: Any) -> Finished:
-    said = {"message": "torch 2.9.0+cpu, CPU build", "seconds": 1.3, "budget_s": 15.0}
-    made = {"pattern": "environment-validation", "action": "environment.torch", **said}
-    return make_finished("torch", **{**made, **fields})
+    texts = {"message": "torch 2.9.0+cpu, CPU build", "seconds": 1.3, "budget_s": 15.0}
+    base = {"pattern": "environment-validation", "action": "environment.torch", **texts}
+    return make_finished("torch", **{**base, **fields})
 
 
 def build_step(*builds: Build, **fields: Any) -> Finished:
@@ -35,8 +35,8 @@ def build_step(*builds: Build, **fields: Any) -> Finished:
 
 def verify_step(names: Sequence[str] = WORKLOADS, variant: str = "cpu", **fields: Any) -> Finished:
     output = make_verify(*(make_check(name) for name in names), variant=variant)
-    said = {"seconds": 5.4, "message": f"{variant} right in {len(names)} checks"}
-    return make_finished("verify", run=2, output=output, **{**said, **fields})
+    texts = {"seconds": 5.4, "message": f"{variant} right in {len(names)} checks"}
+    return make_finished("verify", run=2, output=output, **{**texts, **fields})
 
 
 def measured(
@@ -44,13 +44,13 @@ def measured(
 ) -> list[Measurement]:
     """One measurement a workload."""
     pairs = zip(names, ratios, strict=True)
-    return [make_measurement(name, one, width=0.04 * one, variant=variant, **fields) for name, one in pairs]
+    return [make_measurement(name, ratio, width=0.04 * ratio, variant=variant, **fields) for name, ratio in pairs]
 
 
 def measure_step(*all_measured: Measurement, **fields: Any) -> Finished:
     output: MeasureOutput = make_measured(*all_measured, **fields.pop("found", {}))
-    said = {"seconds": 17.0, "message": "measured", "artifacts": ("samples/2-measure-1-measure.json",)}
-    return make_finished("measure", run=2, output=output, **{**said, **fields})
+    texts = {"seconds": 17.0, "message": "measured", "artifacts": ("samples/2-measure-1-measure.json",)}
+    return make_finished("measure", run=2, output=output, **{**texts, **fields})
 
 
 def profile_step(*profiles: Profile) -> Finished:
@@ -61,13 +61,13 @@ def profile_step(*profiles: Profile) -> Finished:
 
 def profile(variant: str = "cpu", workload: str = WORKLOADS[0], **facts: Any) -> Profile:
     """A profile with a known roof."""
-    known: dict[str, Any] = {"device": "cpu", "ratio": 1.4, "time_us": 20.0, "flops": 1048576, "bytes": 32768}
+    base: dict[str, Any] = {"device": "cpu", "ratio": 1.4, "time_us": 20.0, "flops": 1048576, "bytes": 32768}
     shares = {"intensity": 32.0, "flops_share": 0.42, "bandwidth_share": 0.066, "roof": "compute"}
     leaf = {"severity": "high", "tool": "counters", "bottleneck": "latency", "when": "flops_share < 0.5"}
     return Profile(
         variant=variant,
         workload=workload,
-        facts={**dict.fromkeys(FACTS), **known, **shares, **facts},
+        facts={**dict.fromkeys(FACTS), **base, **shares, **facts},
         fix="more independent work",
         gain="up to 2 times",
         sources={"flops_share": "of 125 GFLOP/s, measured here on 8 threads"},

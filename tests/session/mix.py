@@ -190,7 +190,7 @@ ENTRY(mix_lazy) {
 """
 HONEST = tuple(line.split("(")[1].split(")")[0] for line in SOURCE.splitlines() if line.startswith("ENTRY("))
 """Compiled variants; all are right."""
-TAKES = {"mix_multiples": "K % 24 == 0"}  # What variants that do not take every call declare.
+TAKES = {"mix_multiples": "K % 24 == 0"}  # `takes` of variants that do not take every call.
 PYTHON = '''
 import threading
 import time

@@ -37,13 +37,12 @@ def project(tmp_path: Path, *commands: str) -> Path:
 
 def record(tmp_path: Path) -> dict[str, Any]:
     """The record of the last session."""
-    found: dict[str, Any] = json.loads((sorted((tmp_path / "sessions").iterdir())[-1] / "record.json").read_text())
-    return found
+    return json.loads((sorted((tmp_path / "sessions").iterdir())[-1] / "record.json").read_text())
 
 
 @pytest.mark.slow
 def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(tmp_path: Path) -> None:
-    """Exit 124; what was not reached is named with the reason; without a budget it goes on to its end."""
+    """Exit 124; steps that were not reached are named with the reason; without a budget a resume completes."""
     folder = project(tmp_path, "echo x >> one", "test -e go || exec sleep 60", "true")
     slow = folder / "patterns" / "try.yaml"
     slow.write_text(slow.read_text().replace("minutes: 0.1", "minutes: 0.01"))
@@ -51,27 +50,27 @@ def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(
     done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.03")
     assert 124 == done.returncode, done.stderr
     assert "go on, with more or no budget: loop run session --resume" in done.stdout
-    found = record(tmp_path)
-    assert ("aborted", "stopped at its budget of 1.8 s") == (found["status"], found["reason"])
-    assert "step try/s3: the budget did not reach so far" in found["not_exercised"]
-    assert found["proposal"].startswith("Go on with the session that stopped")
+    stored = record(tmp_path)
+    assert ("aborted", "stopped at its budget of 1.8 s") == (stored["status"], stored["reason"])
+    assert "step try/s3: the budget did not reach so far" in stored["not_exercised"]
+    assert stored["proposal"].startswith("Go on with the session that stopped")
     (folder / "go").touch()
-    again = loop("run", "session", "--resume", "last", "--target", str(folder))
-    assert (0, "x\n") == (again.returncode, (folder / "one").read_text())
+    resumed = loop("run", "session", "--resume", "last", "--target", str(folder))
+    assert (0, "x\n") == (resumed.returncode, (folder / "one").read_text())
 
 
 @pytest.mark.slow
 def test_a_step_that_would_not_fit_into_minutes_or_dollars_is_not_begun(tmp_path: Path) -> None:
-    """A cent a second, as known before; the stricter bound counts, AI leaves less money."""
+    """A second costs a cent; the stricter bound counts; money for AI counts against `--max-usd`."""
     folder = project(tmp_path, "true", "echo x >> ran; sleep 3", "true")
     words = ["run", "session", "try", "--target", str(folder)]
     assert 0 == here(*words, "--max-usd", "10", "--budget-minutes", "5")[0]
     assert "budget" not in record(tmp_path)["reason"]
     assert 124 == here(*words, "--max-usd", "0.02")[0]
-    found = record(tmp_path)
-    assert "try/s2 takes about " in found["reason"]
-    assert "its budget of $0.02, which lasts for 2 s" in found["reason"]
-    assert found["bill"]["usd"] <= 0.02
+    stored = record(tmp_path)
+    assert "try/s2 takes about " in stored["reason"]
+    assert "its budget of $0.02, which lasts for 2 s" in stored["reason"]
+    assert stored["bill"]["usd"] <= 0.02
     assert "x\n" == (folder / "ran").read_text()
     journal = (sorted((tmp_path / "sessions").iterdir())[-1] / "journal.jsonl").read_text()
     assert '"step": "s2"' not in journal
@@ -82,7 +81,7 @@ def test_a_step_that_would_not_fit_into_minutes_or_dollars_is_not_begun(tmp_path
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "limits",
     [
         SessionLimits(minutes=0),
         SessionLimits(usd=-1),
@@ -90,10 +89,10 @@ def test_a_step_that_would_not_fit_into_minutes_or_dollars_is_not_begun(tmp_path
         SessionLimits(usd=math.inf),
     ],
 )
-def test_what_is_no_amount_is_wrong_usage(asked: SessionLimits) -> None:
-    """With an example."""
+def test_what_is_no_amount_is_wrong_usage(limits: SessionLimits) -> None:
+    """The hint shows a right example."""
     with pytest.raises(LoopError, match="expected a number above 0") as caught:
-        asked.check(make_session_head(), make_card())
+        limits.check(make_session_head(), make_card())
     assert re.match("--(budget-minutes|max-usd) 10", str(caught.value.hint))
 
 
@@ -116,8 +115,8 @@ def test_a_step_that_would_not_fit_is_refused_with_both_figures() -> None:
     bounds.raise_if_over(StepDue("p", "quick"), 30)
     with pytest.raises(Stopped) as caught:
         bounds.raise_if_over(StepDue("p", "slow"), 30)
-    said = "p/slow takes about 50.0 s (prior), and 28.0 s are left of its budget of 1 min"
-    assert (124, said) == (caught.value.exit_code, str(caught.value))
+    message = "p/slow takes about 50.0 s (prior), and 28.0 s are left of its budget of 1 min"
+    assert (124, message) == (caught.value.exit_code, str(caught.value))
 
 
 def test_money_lasts_until_its_cost_is_reached() -> None:
@@ -129,7 +128,7 @@ def test_money_lasts_until_its_cost_is_reached() -> None:
 def test_a_step_takes_what_was_predicted_else_its_share_of_its_pattern() -> None:
     """Budgets share out the 30 s of the pattern: 10 to 10."""
     plan = make_plan(make_pattern())
-    known = plan.patterns[0].model_copy(update={"step_s": {"verify": 4.0}})
-    expected = expected_seconds_by_step(plan.model_copy(update={"patterns": (known,)}))
+    planned = plan.patterns[0].model_copy(update={"step_s": {"verify": 4.0}})
+    expected = expected_seconds_by_step(plan.model_copy(update={"patterns": (planned,)}))
     assert (4.0, "measured") == expected[("baseline-first", "verify")]
     assert (15.0, "prior") == expected[("baseline-first", "measure")]

@@ -25,7 +25,7 @@ SAMPLES = "2-measure-1-measure"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project of somebody's own."""
+    """A project of a user."""
     return make_project(tmp_path / "project")
 
 
@@ -36,13 +36,13 @@ def root(tmp_path: Path) -> Path:
 
 def make_session(root: Path, name: str, *, samples: bool = True, stored: str = "") -> SessionFolder:
     """One of the golden sessions on disk. `stored`: where its journal says that samples are."""
-    made = SESSIONS[name]()
+    golden = SESSIONS[name]()
     folder = sessions.create_session(root, "baseline", NOON)
-    head = made.record.head.model_copy(update={"id": folder.id})
+    head = golden.record.head.model_copy(update={"id": folder.id})
     folder.write_head(head)
-    folder.write_record(made.record.model_copy(update={"head": head}))
+    folder.write_record(golden.record.model_copy(update={"head": head}))
     written = journal.Journal(folder.path / journal.NAME)
-    for line in made.lines:
+    for line in golden.lines:
         moved = stored and isinstance(line.event, Finished) and line.event.artifacts
         written.append(line.event.model_copy(update={"artifacts": (stored,)}) if moved else line.event)
     written.close()
@@ -60,8 +60,8 @@ def make_session(root: Path, name: str, *, samples: bool = True, stored: str = "
     return folder
 
 
-def told(form: str, project: Path, output: Path | None = None) -> str:
-    """What the command prints."""
+def output_of(form: str, project: Path, output: Path | None = None) -> str:
+    """Output of the command."""
     out = io.StringIO()
     assert 0 == reports.report("last", form, project, output, Screen(out, io.StringIO()))
     return out.getvalue()
@@ -72,8 +72,8 @@ def test_every_format_goes_to_stdout_or_into_a_file(form: str, project: Path, ro
     """The same text."""
     make_session(root, "passed")
     output = tmp_path / f"out.{form}"
-    text = told(form, project)
-    assert "" == told(form, project, output)
+    text = output_of(form, project)
+    assert "" == output_of(form, project, output)
     assert text.splitlines() == output.read_text().splitlines()
 
 
@@ -81,7 +81,7 @@ def test_every_format_goes_to_stdout_or_into_a_file(form: str, project: Path, ro
 def test_json_is_what_its_schema_says(name: str, project: Path, root: Path) -> None:
     """Of sessions of every kind."""
     folder = make_session(root, name)
-    content = json.loads(told("json", project))
+    content = json.loads(output_of("json", project))
     jsonschema.validate(content, json.loads(schema_text("report")), jsonschema.Draft202012Validator)
     assert (3, folder.id) == (content["schema_version"], content["id"])
     assert len(SESSIONS[name]().finished) == len(content["steps"])
@@ -91,13 +91,13 @@ def test_what_cannot_be_written_is_said(project: Path, root: Path, tmp_path: Pat
     """A folder, a path below a file, a record: it would be lost."""
     record = make_session(root, "passed").path / "record.json"
     with pytest.raises(LoopError, match=r"record\.json: is a file of a session"):
-        told("md", project, record)
+        output_of("md", project, record)
     with pytest.raises(LoopError, match="is a folder") as error:
-        told("md", project, tmp_path)
+        output_of("md", project, tmp_path)
     assert "--output" in (error.value.hint or "")
     (tmp_path / "file").touch()
     with pytest.raises(LoopError, match="cannot be written"):
-        told("html", project, tmp_path / "file" / "report.html")
+        output_of("html", project, tmp_path / "file" / "report.html")
 
 
 MINE = """
@@ -111,26 +111,26 @@ sessions:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A history of one's own."""
+    """A history file of a user."""
     path = tmp_path / "mine.yaml"
     path.write_text(MINE)
     return path
 
 
 def test_the_shipped_history_becomes_sessions_marked_as_recorded(tmp_path: Path) -> None:
-    """In their order, with what they cost; nothing that reads sessions of loop's own takes them for such."""
+    """In order, with their costs; readers of loop's own sessions leave them out."""
     done = loop("sessions", "import", "history", "--json")
     assert 0 == done.returncode, done.stderr
-    said = json.loads(done.stdout)
-    assert (9, [], 1) == (len(said["imported"]), said["already"], said["schema_version"])
+    reply = json.loads(done.stdout)
+    assert (9, [], 1) == (len(reply["imported"]), reply["already"], reply["schema_version"])
     rows = json.loads(loop("sessions", "list", "--json").stdout)["sessions"]
     assert ["recorded"] * 9 == [row["status"] for row in rows]
     assert [(10800.0, 3.6), (1800.0, 26.4)] == [
         (row["seconds"], round(row["usd"], 2)) for row in (rows[0], rows[-1])
     ]
     assert [] == list_sessions(tmp_path / "sessions")
-    found = index.rows(tmp_path / "sessions")
-    assert {None} == {row.started for row in found}
+    listed = index.rows(tmp_path / "sessions")
+    assert {None} == {row.started for row in listed}
 
 
 def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "complaint"),
     [
         ("minutes: 30", "minutes: -1", ":5:26: sessions.0.minutes: expected"),
         ("minutes: 30", "minutes: soon", ":5:26: sessions.0.minutes: expected"),
@@ -155,12 +155,12 @@ def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_history_is_refused_with_its_place(
-    mine: Path, tmp_path: Path, old: str, new: str, said: str
+    mine: Path, tmp_path: Path, old: str, new: str, complaint: str
 ) -> None:
-    """File, line and column; and nothing comes in."""
+    """The message has file, line and column; nothing is imported."""
     mine.write_text(MINE.replace(old, new))
     done = loop("sessions", "import", str(mine))
     assert 2 == done.returncode, done.stderr
-    assert said in done.stderr
+    assert complaint in done.stderr
     assert "mine.yaml:" in done.stderr
     assert not (tmp_path / "sessions").exists()

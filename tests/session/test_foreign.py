@@ -1,4 +1,4 @@
-"""A session that came with a repository runs nothing that neither its user nor the trusted definitions named."""
+"""A session from elsewhere runs only commands that its user allowed or that trusted definitions name."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ KILLED = "2026-11-23-012300-try"
 
 @pytest.fixture
 def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of an open session that somebody else began, of a target that is trusted."""
+    """The folder of an open session that another user began, of a trusted target."""
     shutil.copytree(STORED / "project", tmp_path / "project")
     shutil.copytree(STORED / "sessions", tmp_path / "sessions", dirs_exist_ok=True)
     (tmp_path / "project" / "go").touch()
@@ -28,7 +28,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(folder: Path) -> Any:
-    """What a session's head says."""
+    """The head of a session."""
     return json.loads(split_checksum((folder / "session.json").read_bytes())[0])
 
 
@@ -72,34 +72,34 @@ NAMED = [planned.pattern for planned in head_with().plan.patterns]
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "command"),
     [
         ({"campaign": {"proposer": "touch x", "env": ["TOKEN"]}}, "proposer: touch x, which sees TOKEN"),
         ({"campaign": {"proposer": "claude"}}, "proposer: claude"),
         ({"step": {"with": {"run": "make", "environment": {"CC": "x"}}}}, "pattern try, step s3: CC=x make"),
     ],
 )
-def test_every_program_of_a_session_is_the_users_own(changed: Any, said: str, tmp_path: Path) -> None:
+def test_every_program_of_a_session_is_the_users_own(changed: Any, command: str, tmp_path: Path) -> None:
     """Proposers and commands: refused until this session is begun or allowed here, then known."""
     head = head_with(**changed)
-    assert (said,) == trust.untrusted_commands(tmp_path, head, NAMED)
+    assert (command,) == trust.untrusted_commands(tmp_path, head, NAMED)
     trust.grant_session(tmp_path, head)
     assert () == trust.untrusted_commands(tmp_path, head, NAMED)
     assert () == trust.untrusted_commands(tmp_path, head, ()), "its definitions have changed since"
-    assert (said,) == trust.untrusted_commands(tmp_path / "another", head, NAMED)
+    assert (command,) == trust.untrusted_commands(tmp_path / "another", head, NAMED)
 
 
 @pytest.mark.parametrize("proposer", ["person", "tuner"])
 def test_a_session_of_another_machine_goes_on_where_the_definitions_name_its_commands(
     proposer: str, tmp_path: Path
 ) -> None:
-    """Nobody began it here; a person or the tuner proposes, which is no program."""
+    """Sessions with a person or the tuner as proposer run no foreign program."""
     assert () == trust.untrusted_commands(tmp_path, head_with(campaign={"proposer": proposer}), NAMED)
 
 
 @pytest.mark.slow
 def test_another_command_is_allowed_here_before_it_goes_to_another_machine(foreign: Path, tmp_path: Path) -> None:
-    """There it is taken for what this user allowed."""
+    """On the other machine it counts as allowed by this user."""
     (tmp_path / ".config" / "loop").mkdir(parents=True)
     (tmp_path / ".config" / "loop" / "hosts.yaml").write_text("format: 1\nhosts: {l4: {ssh: nowhere.invalid}}\n")
     with_command(foreign, "touch theirs")

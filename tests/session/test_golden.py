@@ -1,4 +1,4 @@
-"""Golden reports: sessions of every kind, to the letter. `LOOP_GOLDEN=write` writes them anew; read the diff."""
+"""Golden reports: reports of every kind of session. `LOOP_GOLDEN=write` stores them again; read the diff."""
 
 import os
 import re
@@ -18,13 +18,13 @@ WRITING = os.environ.get("LOOP_GOLDEN") == "write"
 
 def rendered(name: str) -> tuple[str, tuple[Figure, ...]]:
     """The report of one of the sessions."""
-    made = SESSIONS[name]()
-    given = View(made.record, made.finished)
-    return render_session(shipped("templates"), given)
+    golden = SESSIONS[name]()
+    view = View(golden.record, golden.finished)
+    return render_session(shipped("templates"), view)
 
 
 def held_against(path: Path, text: str) -> None:
-    """The text has to be what is stored, or is stored."""
+    """Compare a text with the stored file; with `LOOP_GOLDEN=write`, store it instead."""
     if WRITING:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -32,7 +32,7 @@ def held_against(path: Path, text: str) -> None:
 
 
 def without_inlined(text: str) -> str:
-    """A page without its style and its script, which are files of their own, and without their digests."""
+    """A page without its inlined style and script, and without their digests."""
     text = re.sub(r"(<(style|script)>).*?(</\2>)", r"\1\3", text, flags=re.DOTALL)
     return re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", text)
 
@@ -45,17 +45,17 @@ def test_a_report_is_what_it_was(name: str) -> None:
 
 @pytest.mark.parametrize("name", SESSIONS)
 def test_figures_are_what_they_were(name: str) -> None:
-    """To the last coordinate; and no file of a figure is left that nobody draws."""
+    """Byte for byte; and no stored figure is left over."""
     figures = rendered(name)[1]
-    for one in figures:
-        held_against(GOLDEN / name / one.path, one.file)
-    assert {Path(one.path).name for one in figures} == {p.name for p in (GOLDEN / name / "figures").glob("*")}
+    for figure in figures:
+        held_against(GOLDEN / name / figure.path, figure.file)
+    assert {Path(plot.path).name for plot in figures} == {p.name for p in (GOLDEN / name / "figures").glob("*")}
 
 
 @pytest.mark.parametrize("name", ["incorrect", "gpu"])
 def test_a_page_is_what_it_was(name: str) -> None:
-    """One that failed and one with everything."""
-    made = rendered(name)
+    """One failed session, and one with every section."""
+    parts = rendered(name)
     status = SESSIONS[name]().record.status
-    whole = render_page(shipped("templates"), *made, status)
+    whole = render_page(shipped("templates"), *parts, status)
     held_against(GOLDEN / name / "report.html", without_inlined(whole))

@@ -1,4 +1,4 @@
-"""Resolving: every mistake of every pattern a plan could reach is said before anything runs."""
+"""Resolving a plan reports all mistakes of all patterns that it could reach, before anything runs."""
 
 import contextlib
 from pathlib import Path
@@ -37,17 +37,17 @@ def read_pattern(body: str = STEP, name: str = "one") -> ParsedFile[Pattern]:
     return ParsedFile(parse(Pattern, document), document, Path(document.name))
 
 
-def at(body: str, text: str, name: str = "one") -> str:
-    """Where some text of a pattern's body stands, as a complaint says it."""
+def place_of(body: str, text: str, name: str = "one") -> str:
+    """`file:line:column` of a text in a pattern's body."""
     before = body[: body.index(text)]
     return f"patterns/{name}.yaml:{9 + before.count(chr(10))}:{len(before.rpartition(chr(10))[2]) + 1}"
 
 
-def read_plan(*patterns: str, parameters: str = "{}", more: str = "") -> ParsedFile[Plan]:
-    """A plan that lists these patterns, in `plans/p.yaml`; on line 4; what it says more is on line 8."""
+def read_plan(*patterns: str, parameters: str = "{}", extra: str = "") -> ParsedFile[Plan]:
+    """A plan `plans/p.yaml`: these patterns on line 4, `extra` on line 8."""
     text = (
         f"format: 1\nname: p\ntitle: T\npatterns: [{', '.join(patterns)}]\n"
-        f"workloads: [some]\nbudget: {{minutes: 1}}\nparameters: {parameters}\n{more}\n"
+        f"workloads: [some]\nbudget: {{minutes: 1}}\nparameters: {parameters}\n{extra}\n"
     )
     document = load_yaml(text, "plans/p.yaml")
     return ParsedFile(parse(Plan, document), document, Path(document.name))
@@ -59,16 +59,16 @@ def resolved(plan: ParsedFile[Plan], *patterns: ParsedFile[Pattern]) -> Resolved
 
 
 def complaints(*patterns: ParsedFile[Pattern], plan: ParsedFile[Plan] | None = None) -> list[str]:
-    """What is wrong with a plan of these patterns."""
+    """Complaints about a plan of these patterns."""
     with pytest.raises(DefinitionError) as caught:
         resolved(plan or read_plan(*(read.value.name for read in patterns)), *patterns)
-    return [str(one) for one in caught.value.complaints]
+    return [str(complaint) for complaint in caught.value.complaints]
 
 
 def test_a_step_sees_earlier_steps_only() -> None:
-    """Its own output in its gate, not in its `when`; never that of a later one."""
-    own = STEP.replace("budget_s: 1}", "budget_s: 1, when: first.ok}")
-    assert ["'first.ok'"] == [text.split("got ")[1].split(" ")[0] for text in complaints(read_pattern(own))]
+    """A gate may read the step's own output, a `when` may not; neither may read a later step's output."""
+    with_when = STEP.replace("budget_s: 1}", "budget_s: 1, when: first.ok}")
+    assert ["'first.ok'"] == [text.split("got ")[1].split(" ")[0] for text in complaints(read_pattern(with_when))]
     later = STEP.replace("first", "zeroth").replace("budget_s: 1}", "budget_s: 1, gate: first.ok}") + STEP
     assert 1 == len(complaints(read_pattern(later)))
     earlier = STEP + STEP.replace("first", "second").replace("budget_s: 1}", "budget_s: 1, when: first.code == 0}")
@@ -86,7 +86,7 @@ def test_the_patterns_of_single_commands_are_patterns_like_any(path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("success: cpu.ratoi >= 1", "plans/p.yaml:8:10: success: expected a known name, got 'cpu.ratoi'"),
         ("success: sesion.minutes > 1", "did you mean 'session.minutes'?"),
@@ -97,16 +97,16 @@ def test_the_patterns_of_single_commands_are_patterns_like_any(path: Path) -> No
         ("success: 3", "plans/p.yaml:8:10: success: expected"),
     ],
 )
-def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, told: str) -> None:
-    """Before anything runs: unknown names, an answer that is nowhere."""
-    known = {name: read_pattern(name=name) for name in ("one", "two")}
+def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, message: str) -> None:
+    """Unknown names, or an answer that is no pattern, are refused before anything runs."""
+    by_name = {name: read_pattern(name=name) for name in ("one", "two")}
     with pytest.raises(DefinitionError) as caught:
-        resolve_plan(read_plan("one", "two", more=line), known, ("tune",), ("cpu",))
-    assert told in str(caught.value)
+        resolve_plan(read_plan("one", "two", extra=line), by_name, ("tune",), ("cpu",))
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("action", "proposer", "judges", "said"),
+    ("action", "proposer", "judges", "refusal"),
     [
         ("command.run, with: {run: 'true'}", "true", (), "asks for no change"),
         ("command.run, with: {run: 'true'}", "person", (), ""),
@@ -116,7 +116,7 @@ def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, told: str) 
     ],
 )
 def test_a_campaign_needs_a_plan_that_asks_for_changes_and_a_file_to_edit(
-    action: str, proposer: str, judges: tuple[str, ...], said: str, tmp_path: Path
+    action: str, proposer: str, judges: tuple[str, ...], refusal: str, tmp_path: Path
 ) -> None:
     """Its proposer was never called, and the campaign passed; a session without one may be any plan."""
     (tmp_path / "mine.py").write_text("def f(x): return x")
@@ -125,22 +125,22 @@ def test_a_campaign_needs_a_plan_that_asks_for_changes_and_a_file_to_edit(
     variant = TypeAdapter(Variant).validate_python(fields)
     head = SimpleNamespace(campaign=Campaign(proposer=proposer), plan=plan, variants=("mine",), device="cpu")
     target = SimpleNamespace(name="t", variants={"mine": variant}, python_functions=judges)
-    with pytest.raises(UsageError, match=said) if said else contextlib.nullcontext():
+    with pytest.raises(UsageError, match=refusal) if refusal else contextlib.nullcontext():
         refuse_campaign(cast(SessionHead, head), cast(Target, target), tmp_path)
 
 
 def test_an_unknown_field_in_a_gate_is_refused() -> None:
-    """A gate reads what the action finds, and nothing else."""
+    """A gate may name only fields of its step's output."""
     body = STEP.replace("budget_s: 1}", "budget_s: 1, gate: first.cod == 0}")
-    said = "steps.0.gate: expected a known name, got 'first.cod' (did you mean 'first.code'?)"
-    assert [f"{at(body, 'first.cod')}: {said}"] == complaints(read_pattern(body))
+    message = "steps.0.gate: expected a known name, got 'first.cod' (did you mean 'first.code'?)"
+    assert [f"{place_of(body, 'first.cod')}: {message}"] == complaints(read_pattern(body))
 
 
 def test_arguments_are_checked_against_the_action() -> None:
     """A missing one, a misspelt one, a wrong type: each at its place."""
     body = STEP.replace("{run: 'true'}", "{}")
-    said = "steps.0.with: expected a value for 'run', got nothing"
-    assert [f"{at(body, '{}')}: {said}"] == complaints(read_pattern(body))
+    message = "steps.0.with: expected a value for 'run', got nothing"
+    assert [f"{place_of(body, '{}')}: {message}"] == complaints(read_pattern(body))
     misspelt = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: x, environmet: {}}")))
     assert "steps.0.with.environmet: expected a known name" in misspelt[0]
     wrong = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: [a]}")))

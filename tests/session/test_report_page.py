@@ -45,9 +45,9 @@ FOLDS = (
 HOSTILE = "a | b\n| c |`d` <img src=x onerror=alert(1)> **e** [f](http://g) $h$ \\| _i_ `"
 
 
-def report(record: SessionRecord | None = None, finished: Sequence[Finished] = (), **more: object) -> str:
+def report(record: SessionRecord | None = None, finished: Sequence[Finished] = (), **fields: object) -> str:
     """The report of a session, by the shipped template."""
-    return make_report(record or make_record(), finished, **more)  # type: ignore[arg-type]
+    return make_report(record or make_record(), finished, **fields)  # type: ignore[arg-type]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -57,14 +57,14 @@ def rows(text: str) -> list[list[str]]:
 
 
 def section(text: str, title: str) -> str:
-    """What stands in a fold, or under a heading."""
+    """The text of a fold, or below a heading."""
     begins = f"<summary>{title}</summary>\n" if f"<summary>{title}</summary>" in text else f"# {title}\n"
     ends = rf"\n\n</details>\n(?:\n<details>\n<summary>(?:{'|'.join(FOLDS)})<|\Z)|\n<details>\n<summary>Evidence"
     heading = r"|\n### " if begins.startswith("#") else ""
     return re.split(ends + heading, text.split(begins)[1])[0] + "\n"
 
 
-def measured(*ratios: float, **fields: object) -> list[Finished]:
+def timed_steps(*ratios: float, **fields: object) -> list[Finished]:
     """Steps of a session that timed one workload a ratio."""
     output = make_measured(*(make_measurement(f"w{place}", ratio) for place, ratio in enumerate(ratios)), **fields)
     return [
@@ -76,19 +76,19 @@ def measured(*ratios: float, **fields: object) -> list[Finished]:
 def test_a_wrong_variant_or_an_open_interval_shows_no_speed() -> None:
     """One disturbed interval takes the mean away; a wrong variant's times stay in the journal."""
     noise = make_speed("w1", "inconclusive", 5.0, interval=(0.01, 2500.0))
-    steps = measured(1.5, 5.0)
+    steps = timed_steps(1.5, 5.0)
     record = make_record(verdicts=[make_speed("w0", ratio=1.5), noise])
     text = report(record, steps)
     assert "geometric mean" not in text.partition("### How a number comes about")[0]
     speed = section(text, "Speed against torch_sdpa")
     assert "`cpu`: no mean over 2 workloads, 5 rounds each: too wide an interval on 1." in speed
-    steps = measured(1.5)
+    steps = timed_steps(1.5)
     text = report(make_record(verdicts=[make_speed("w0"), make_no_speed("v")], status="failed"), steps)
     assert "1.50x" not in text
 
 
 def test_hostile_text_breaks_no_table() -> None:
-    """Every line of a table keeps its number of cells, and no HTML, image or link comes through."""
+    """Every row keeps its count of cells, and no HTML, image or link appears."""
     finished = [make_finished(status="failed", message=HOSTILE, hint=HOSTILE)]
     machine = make_machine(name=HOSTILE, processor=HOSTILE)
     record = make_record(
@@ -100,7 +100,7 @@ def test_hostile_text_breaks_no_table() -> None:
         not_exercised=(HOSTILE,),
         proposal=HOSTILE,
     )
-    text = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", report(record, finished))  # Inside a fence anything may stand.
+    text = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", report(record, finished))  # Any text may be inside a fence.
     steps = rows(section(text, "Steps"))
     assert {5} == {len(cells) for cells in steps}
     assert 3 == len(steps)
@@ -111,7 +111,7 @@ def test_hostile_text_breaks_no_table() -> None:
 
 
 def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
-    """A message with new lines in a proposal is no command."""
+    """A multi-line message in a proposal is not shown as a command."""
     text = report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")).partition("Next: ")[2]
     assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
 
@@ -142,7 +142,7 @@ def test_it_begins_with_its_mark_and_the_verdict() -> None:
 @pytest.mark.parametrize("limit", [1500, 1700, 3000, 10_000, DEFAULT_LIMIT_BYTES])
 @pytest.mark.slow
 def test_it_fits_and_no_row_is_cut(limit: int) -> None:
-    """Whole rows, whole fences, and it says what was left out."""
+    """Rows and fences are whole, and a note says what was left out."""
     names = tuple(f"v{place} · {'µ' * 30}" for place in range(2000))
     verdicts = [make_speed(variant=name) for name in names]
     failed = [FAILED.model_copy(update={"step": f"s{place}"}) for place in range(20)]
@@ -171,9 +171,9 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_nobody_is_called_and_no_issue_is_linked() -> None:
-    """`@triton.jit` in an error is nobody's name in a comment; code, fenced or not, stays as it is."""
-    said = "error #20012 at `@here #1`: @triton.jit\n@other"
-    bad = make_finished("verify", status="failed", message=said, hint="ask @somebody")
+    """`@triton.jit` in an error mentions no user; code, fenced or inline, stays as it is."""
+    message = "error #20012 at `@here #1`: @triton.jit\n@other"
+    bad = make_finished("verify", status="failed", message=message, hint="ask @somebody")
     head = make_session_head(baseline="@w #3", variants=("@v",))
     text = markdown_summary(make_record(head, [make_speed(variant="@v")], status="failed", reason="@all"), [bad])
     for words in (
@@ -213,12 +213,12 @@ def speeds(*ratios: float) -> Finished:
 
 
 def head_of(**plan: Any) -> SessionHead:
-    """A session whose plan says this of its objective."""
-    made = make_plan()
-    return make_session_head(plan=made.model_copy(update={"plan": made.plan.model_copy(update=plan)}))
+    """A session head whose plan has these fields of an objective."""
+    resolved = make_plan()
+    return make_session_head(plan=resolved.model_copy(update={"plan": resolved.plan.model_copy(update=plan)}))
 
 
-def judged(success: str, *finished: Finished) -> Reached:
+def verdict_on(success: str, *finished: Finished) -> Reached:
     """Whether these steps reach an objective."""
     reached = judge_objective(head_of(success=success), finished, {"minutes": 3.0})
     assert reached is not None
@@ -226,7 +226,7 @@ def judged(success: str, *finished: Finished) -> Reached:
 
 
 def test_a_wrong_variant_has_no_ratio_and_is_unexplained_until_a_search_names_its_commit() -> None:
-    """A search that named a range explains nothing yet."""
+    """A search that named only a range does not explain it."""
     facts: Any = findings_of([WRONG], ["cpu"])
     assert (["cpu"], [], ["cpu"]) == (facts["wrong"], facts["right"], facts["unexplained"])
     assert None is facts["best"]["ratio"]
@@ -236,24 +236,24 @@ def test_a_wrong_variant_has_no_ratio_and_is_unexplained_until_a_search_names_it
 
 
 def test_an_objective_is_reached_or_missed_by_how_much() -> None:
-    """The unknown is missed; one over variants is not judged where none was."""
-    assert () == judged("cpu.ratio >= 1.5 and wrong == []", RIGHT, speeds(1.6, 1.7)).missed
-    assert "cpu.ratio is 1.31, asked" in judged("cpu.ratio >= 1.5", RIGHT, speeds(1.31)).missed[0].words
-    assert "cpu.ratio is not known" in judged("cpu.ratio >= 1.5", RIGHT).missed[0].words
-    assert () == judged("session.minutes < 5 and device == 'cpu'").missed
+    """An unknown value is missed; an objective over variants is not judged if none was."""
+    assert () == verdict_on("cpu.ratio >= 1.5 and wrong == []", RIGHT, speeds(1.6, 1.7)).missed
+    assert "cpu.ratio is 1.31, asked" in verdict_on("cpu.ratio >= 1.5", RIGHT, speeds(1.31)).missed[0].words
+    assert "cpu.ratio is not known" in verdict_on("cpu.ratio >= 1.5", RIGHT).missed[0].words
+    assert () == verdict_on("session.minutes < 5 and device == 'cpu'").missed
     bad = make_verify(make_check(right=False)).variants[0]
     untrusted = make_verify().model_copy(update={"control": bad, "right": ()})
     for steps in ([], [make_finished("build", output=make_built())], [make_finished(output=untrusted)]):
-        assert not judged("wrong == []", *steps).judged
-    assert judged("session.minutes < 5").judged
-    assert judged("wrong == []", RIGHT).judged
+        assert not verdict_on("wrong == []", *steps).judged
+    assert verdict_on("session.minutes < 5").judged
+    assert verdict_on("wrong == []", RIGHT).judged
     shown = make_report(make_record(objective=Reached(success="wrong == []", judged=False)), [])
     assert "not judged" in shown
     assert "bjective reached" not in shown
 
 
 def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_objective() -> None:
-    """A variant with a verdict, or with the machine code of its known good, is not named; nor is an example."""
+    """Named are variants without a verdict against a known good, unless their machine code is unchanged."""
     head = head_of().model_copy(
         update={
             "variants": ("cpu", "same", "py", "example"),
@@ -261,10 +261,10 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
             "roles": {"example": "example"},
         }
     )
-    found = CompareOutput(
+    output = CompareOutput(
         ok=True, message="compared", unchanged=("same",), verdicts=(make_speed(against="known_good"),)
     )
-    compared = make_finished("compare", action="kernel.compare", output=found)
+    compared = make_finished("compare", action="kernel.compare", output=output)
     goal = "nothing wrong, nothing slower than its known good: reached"
     for success, expected in (
         (SLOWER, f"{goal}, but not clearly compared with a known good: py, gpu"),
@@ -274,12 +274,12 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
         of_plan = head.model_copy(update={"plan": plan})
         reached = judge_objective(of_plan, [compared, RIGHT], {})
         assert expected == objective_text(make_record(of_plan, objective=reached), [compared])
-        letter, why = graded(of_plan, "passed", "", [compared], reached, 1.0)
-        assert ("A", success == SLOWER) == (letter, "as far as it was judged" in why)
+        letter, reason = graded(of_plan, "passed", "", [compared], reached, 1.0)
+        assert ("A", success == SLOWER) == (letter, "as far as it was judged" in reason)
 
 
 def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
-    """The part that does not hold is named, with what there is."""
+    """The message has the false part of the condition, and its values."""
     head = head_of(requires="revision.commit is not none and machine.cores >= 1")
     refuse_unmet_requirement(head)
     bare = head.model_copy(update={"revision": Revision(commit=None)})
@@ -301,9 +301,9 @@ def test_a_session_that_judged_nothing_did_not_pass() -> None:
 STEPS = (make_finished("verify"), make_finished("measure"))
 
 
-def grade(status: Status = "passed", reason: str = "", steps: Any = STEPS, **more: Any) -> tuple[str, str]:
+def grade(status: Status = "passed", reason: str = "", steps: Any = STEPS, **terms: Any) -> tuple[str, str]:
     """Letter and reason of a session of a minute's plan that took 12 s and states no objective."""
-    return graded(make_session_head(), status, reason, steps, more.get("objective"), more.get("seconds", 12.0))
+    return graded(make_session_head(), status, reason, steps, terms.get("objective"), terms.get("seconds", 12.0))
 
 
 def test_a_grade_needs_gates_objective_and_time() -> None:

@@ -19,7 +19,7 @@ def three_steps(context: Context) -> Walked:
 
 @pytest.fixture
 def steady(behave: dict[str, Behaviour]) -> dict[str, Behaviour]:
-    """Steps a, b and c that pass and stand on nothing."""
+    """Steps a, b and c that pass and have no dependencies."""
     behave |= {name: at_once(found()) for name in "abc"}
     return behave
 
@@ -28,7 +28,7 @@ def steady(behave: dict[str, Behaviour]) -> dict[str, Behaviour]:
 def test_a_resume_repeats_the_open_step_and_nothing_before_it(
     step: str, context: Context, steady: dict[str, Behaviour]
 ) -> None:
-    """What had ended is replayed, the open step is attempt two, the rest is new."""
+    """Ended steps are replayed, the open step is attempt two, later steps are new."""
     killed = three_steps(context).until(step)
     resumed = killed.resumed().to_its_end()
     expected = [f"{name} {2 if name == step else 1}" for name in "abc" if name >= step]
@@ -39,14 +39,14 @@ def test_a_resume_repeats_the_open_step_and_nothing_before_it(
 
 
 def test_a_step_that_stands_on_something_is_repeated(context: Context, steady: dict[str, Behaviour]) -> None:
-    """A build, for one: where it finds the same, what followed still stands."""
+    """A build is repeated; if its result is the same, later steps are replayed."""
     steady["a"] = at_once(found(identity="sources 1"))
     resumed = three_steps(context).until("c").resumed().to_its_end()
     assert ["a 2", "c 2"] == resumed.done
 
 
 def change(steady: dict[str, Behaviour], identity: str) -> None:
-    """From now on step a stands on this."""
+    """Change the dependency hash of step a."""
     steady["a"] = at_once(found(identity=identity))
 
 
@@ -68,7 +68,7 @@ def test_a_change_is_not_forgotten_by_the_next_resume(context: Context, steady: 
 
 
 def test_a_change_seen_by_an_aborted_step_still_counts(context: Context, steady: dict[str, Behaviour]) -> None:
-    """The build was interrupted in between: what it stood on before is what the next one is compared with."""
+    """A resume compares with the dependencies before the aborted build."""
     change(steady, "sources 1")
     first = three_steps(context).until("c")
     second = first.resumed().until("a").resumed()

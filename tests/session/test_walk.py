@@ -28,7 +28,7 @@ def failing(error: BaseException) -> Behaviour:
 
 
 def test_steps_come_in_order_pattern_by_pattern(context: Context) -> None:
-    """Each begins after the one before has ended, and tells its place."""
+    """Each step begins after the previous one has ended, and its event holds its place."""
     first = pattern("first", make_step("a"), make_step("b"))
     walked = walk(context, first, pattern("second", make_step("c")))
     assert ["a passed", "b passed", "c passed"] == walked.steps
@@ -41,15 +41,15 @@ def test_steps_come_in_order_pattern_by_pattern(context: Context) -> None:
 
 
 def test_a_failed_step_stops_the_chain(context: Context) -> None:
-    """Nothing after it is done, in this pattern or the next; the reason names it."""
-    one = pattern("one", make_step("a", "echo no; exit 3"), make_step("b"))
-    walked = walk(context, one, pattern("two", make_step("c")))
+    """No later step runs, in this pattern or the next; the reason names the failed step."""
+    stopping = pattern("one", make_step("a", "echo no; exit 3"), make_step("b"))
+    walked = walk(context, stopping, pattern("two", make_step("c")))
     assert ["a failed"] == walked.steps
     assert "one/a: exit 3: no" == walked.walk.stop_reason
 
 
 def test_a_step_is_skipped_when_its_condition_is_false(context: Context) -> None:
-    """The message says why; later steps see that there is no output."""
+    """The message says why; later steps see a missing output."""
     steps = (
         make_step("a"),
         make_step("b", when="a.code != 0"),
@@ -71,9 +71,9 @@ def test_a_false_gate_fails_a_step_that_went_well(context: Context) -> None:
 
 
 def test_an_answer_comes_next(context: Context) -> None:
-    """Before what was listed, and a stopped chain goes on after it."""
-    one = pattern("one", make_step("a", "false"), answers=[{"when": "failed", "pattern": "cure"}])
-    patterns = (one, pattern("two", make_step("b")), pattern("cure", make_step("c")))
+    """The answer runs before the listed patterns, and a stopped chain continues after it."""
+    answered = pattern("one", make_step("a", "false"), answers=[{"when": "failed", "pattern": "cure"}])
+    patterns = (answered, pattern("two", make_step("b")), pattern("cure", make_step("c")))
     walked = walk(context, *patterns, listed=("one", "two"))
     assert ["one", "cure", "two"] == walked.chain
     assert ["cure", None, None] == [e.answered_by for e in walked.events if isinstance(e, PatternEnded)]
@@ -81,15 +81,15 @@ def test_an_answer_comes_next(context: Context) -> None:
 
 
 def test_a_chain_that_returns_to_itself_ends(context: Context) -> None:
-    """Each answer is given as often as it may be, and no more."""
-    one = pattern("one", make_step("a"), answers=[{"when": "passed", "pattern": "one", "visits": 3}])
-    walked = walk(context, one)
+    """An answer runs at most `visits` times."""
+    looping = pattern("one", make_step("a"), answers=[{"when": "passed", "pattern": "one", "visits": 3}])
+    walked = walk(context, looping)
     assert ["one"] * 4 == walked.chain
     assert [1, 2, 3, 4] == [record.run for record in walked.ended]
 
 
 def test_a_step_over_its_limit_is_killed_with_its_children(context: Context, tmp_path: Path) -> None:
-    """It fails, whatever its gate says of what it never found."""
+    """The step fails, whatever its gate says."""
     script = f"sleep 60 & echo $! > {tmp_path}/pid; wait"
     step = make_step("a", script, budget_s=0.1, limit_s=0.3, mend="be quicker")
     record = walk(context, pattern("one", step)).record
@@ -122,7 +122,7 @@ def test_any_other_error_is_a_bug_and_ends_nothing_else(context: Context, behave
 
 
 def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave: dict[str, Behaviour]) -> None:
-    """Then again after thirty more; ticks between them are no heartbeats."""
+    """Heartbeats repeat every thirty seconds; ticks between them are no heartbeats."""
     clock = Clock()
 
     def work(now: Context) -> RunningAction[CommandOutput]:
@@ -142,15 +142,15 @@ def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave:
 def test_a_step_that_met_a_full_disk_is_paused_not_failed(
     context: Context, behave: dict[str, Behaviour], tmp_path: Path
 ) -> None:
-    """Nothing answers it, nothing comes after it, no bug is claimed; what to do is said."""
+    """No answer and no later step runs, it is no bug, and the hint says what to do."""
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "x"))
     wrapped = UsageError("cannot be written", hint="choose another folder")
     wrapped.__cause__ = full
     for error in (full, wrapped, MemoryError()):
         behave["x"] = failing(error)
         answer = {"when": "failed", "pattern": "two"}
-        one = pattern("one", make_step("a", "x"), make_step("b", "x"), answers=[answer])
-        walked = walk(context, one, pattern("two", make_step("c", "x")), listed=["one"])
+        first = pattern("one", make_step("a", "x"), make_step("b", "x"), answers=[answer])
+        walked = walk(context, first, pattern("two", make_step("c", "x")), listed=["one"])
         assert ["a paused"] == walked.steps
         assert (True, False) == (walked.walk.is_paused, walked.walk.has_bug)
         assert walked.walk.failure is not None
@@ -158,7 +158,7 @@ def test_a_step_that_met_a_full_disk_is_paused_not_failed(
 
 
 def test_stop_if_ends_the_walk_after_the_step_that_makes_it_true(context: Context) -> None:
-    """No further step is begun, and no outcome is answered; what was done keeps its status."""
+    """No further step runs, and no outcome is answered; finished steps keep their status."""
     loud = pattern("loud", make_step("a"), make_step("b"), answers=[{"when": "passed", "pattern": "quiet"}])
     walked = aimed(context, loud, pattern("quiet", make_step("c")), stop_if="session.minutes >= 0")
     assert ["a passed"] == walked.steps
@@ -174,16 +174,16 @@ def test_a_pattern_answers_a_missed_objective_once_at_the_end(context: Context) 
 
 
 def aimed(context: Context, *patterns: Pattern, **aims: str) -> Walked:
-    """A walk over the first pattern of a plan that says this of its objective."""
-    made = walking(context, *patterns, listed=[patterns[0].name])
-    plan = made.walk.resolved.plan.model_copy(update=aims)
-    made.walk.resolved = made.walk.resolved.model_copy(update={"plan": plan})
-    made.walk.head = make_session_head(plan=made.walk.resolved, variants=("cpu",))
-    return made.to_its_end()
+    """A walk over the first pattern of a plan with these fields of an objective."""
+    walked = walking(context, *patterns, listed=[patterns[0].name])
+    plan = walked.walk.resolved.plan.model_copy(update=aims)
+    walked.walk.resolved = walked.walk.resolved.model_copy(update={"plan": plan})
+    walked.walk.head = make_session_head(plan=walked.walk.resolved, variants=("cpu",))
+    return walked.to_its_end()
 
 
 def test_a_gate_that_has_no_answer_fails(context: Context) -> None:
-    """It is never guessed."""
+    """A gate on a missing value fails its step."""
     record = walk(context, pattern("one", make_step("a", gate="a.output > 1"))).record
     assert "failed" == record.status
     assert record.message.startswith("gate `a.output > 1`: ")

@@ -1,4 +1,4 @@
-"""Walks over small patterns, and everything they tell."""
+"""Walks over small patterns, and the events that they emit."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from loop.session.walk import PatternBegan, StepBegan, StepEnded, Walk, WalkEven
 from loop.steps.context import Context, Result, RunningAction
 from tests.makers import make_pattern, make_plan
 
-Behaviour = Callable[[Context], RunningAction[CommandOutput]]  # What a command does when a test decides it.
+Behaviour = Callable[[Context], RunningAction[CommandOutput]]  # The behaviour of a command in a test.
 
 
 def make_step(name: str, run: str = "true", **fields: Any) -> dict[str, Any]:
@@ -28,14 +28,14 @@ def pattern(name: str, *steps: dict[str, Any], answers: Sequence[dict[str, Any]]
 
 def plan_of(*patterns: Pattern, listed: Sequence[str] = ()) -> ResolvedPlan:
     """A resolved plan that lists these patterns, or only those named."""
-    made = make_plan(*patterns)
-    names = tuple(listed) or made.plan.patterns
-    return made.model_copy(update={"plan": made.plan.model_copy(update={"patterns": names})})
+    resolved = make_plan(*patterns)
+    names = tuple(listed) or resolved.plan.patterns
+    return resolved.model_copy(update={"plan": resolved.plan.model_copy(update={"patterns": names})})
 
 
 @dataclass
 class Clock:
-    """A clock that only moves when it is told to."""
+    """A clock that only a test moves."""
 
     now: float = 1000.0
 
@@ -45,13 +45,13 @@ class Clock:
 
 @dataclass
 class Walked:
-    """A walk and everything it told."""
+    """A walk and the events that it emitted."""
 
     walk: Walk
     events: list[WalkEvent] = field(default_factory=list)
 
     def to_its_end(self) -> "Walked":
-        """Walk until nothing is left."""
+        """Walk to the end."""
         self.events += self.walk.events()
         return self
 
@@ -91,7 +91,7 @@ class Walked:
         return [f"{e.started.step} {e.started.attempt}" for e in self.events if isinstance(e, StepBegan)]
 
     def resumed(self, context: Context | None = None) -> "Walked":
-        """A walk that goes on from what the journal holds after this one."""
+        """A walk that resumes from this one's journal."""
         walk = self.walk
         written = [event.finished for event in self.events if isinstance(event, StepEnded) and not event.replayed]
         begun = [event.started for event in self.events if isinstance(event, StepBegan)]
@@ -119,12 +119,12 @@ def walk(context: Context, *patterns: Pattern, listed: Sequence[str] = (), **fie
 
 
 def found(ok: bool = True, **fields: Any) -> Result[CommandOutput]:
-    """What a command found."""
+    """The output of a command."""
     return Result(CommandOutput(ok=ok, message="done", **fields))
 
 
 def at_once(result: Result[CommandOutput]) -> Behaviour:
-    """Find something without waiting."""
+    """Return an output without waiting."""
 
     def act(context: Context) -> RunningAction[CommandOutput]:
         yield Tick("at it")
