@@ -20,10 +20,10 @@ from loop.session import recorded
 from tests.projects import loop, make_project
 from tests.store.folders import make_session
 
-ELSEWHERE = {"on", "keep_host"}  # What `Command.call` itself makes use of.
+ELSEWHERE = {"on", "keep_host"}  # Options that `Command.call` handles itself.
 
 
-def wanted(command: Command) -> dict[str, Parameter]:
+def parameters_of(command: Command) -> dict[str, Parameter]:
     """Parameters of the function that does the work, those of its request in place of the request."""
     module, _, name = command.work.partition(":")
     parameters = dict(inspect.signature(getattr(importlib.import_module(f"loop.{module}"), name)).parameters)
@@ -36,13 +36,13 @@ def wanted(command: Command) -> dict[str, Parameter]:
 
 @pytest.mark.parametrize("command", [each for each in ALL if each.work], ids=lambda command: command.words)
 def test_a_command_gives_its_function_what_it_takes(command: Command) -> None:
-    """Each option reaches a parameter, and nothing that has to be given is missing."""
-    parameters = wanted(command)
+    """Each option has a parameter, and each required parameter has a value."""
+    parameters = parameters_of(command)
     options = {parameter.name for parameter in command.parameters} - ELSEWHERE
-    given = {*options, "subcommand", "screen"} | ({"as_json"} if "json" in options else set())
-    rest = {name for name, each in parameters.items() if each.kind is Parameter.VAR_KEYWORD}
-    needed = {name for name, each in parameters.items() if each.default is Parameter.empty} - rest
-    assert set() == needed - given
+    available = {*options, "subcommand", "screen"} | ({"as_json"} if "json" in options else set())
+    rest = {name for name, parameter in parameters.items() if parameter.kind is Parameter.VAR_KEYWORD}
+    needed = {name for name, parameter in parameters.items() if parameter.default is Parameter.empty} - rest
+    assert set() == needed - available
     assert set() == (set() if rest else options - {"json", *parameters})
 
 
@@ -50,22 +50,22 @@ def test_a_command_gives_its_function_what_it_takes(command: Command) -> None:
     "command", [each for each in ALL if "json" in each.parameter_names], ids=lambda command: command.words
 )
 def test_what_a_command_prints_as_json_has_a_type(command: Command) -> None:
-    """`result` names it, or what the function returns is annotated with it."""
+    """The type is `result`, or the annotation of the function's return value."""
     assert TypeAdapter(command.json_type).json_schema()
 
 
 @pytest.mark.parametrize("kind", ["folder", "dead link", "deep", "not text"])
 def test_a_pattern_that_cannot_be_read_is_named_with_its_place(tmp_path: Path, kind: str) -> None:
-    """An error of the user's file, with file, line and column; never a bug of ours."""
+    """It is an error of the user's file, with file, line and column, not a bug."""
     make_project(tmp_path / "mine")
-    own = tmp_path / "mine" / "patterns" / "own.yaml"
-    own.parent.mkdir(exist_ok=True)
+    pattern_file = tmp_path / "mine" / "patterns" / "own.yaml"
+    pattern_file.parent.mkdir(exist_ok=True)
     if kind == "folder":
-        own.mkdir()
+        pattern_file.mkdir()
     elif kind == "dead link":
-        own.symlink_to(tmp_path / "nowhere")
+        pattern_file.symlink_to(tmp_path / "nowhere")
     else:
-        own.write_bytes(b"name: " + b"[" * 5000 if kind == "deep" else b"\xff\xfe\0")
+        pattern_file.write_bytes(b"name: " + b"[" * 5000 if kind == "deep" else b"\xff\xfe\0")
     listed = loop("patterns", "list", "--target", str(tmp_path / "mine"))
     assert 2 == listed.returncode, listed.stderr
     assert "own.yaml:1:" in listed.stderr
@@ -92,7 +92,7 @@ CALL = "import sys; from loop.cli import main; sys.argv[1:] = sys.argv[2:]; main
     ],
 )
 def test_a_folder_that_is_gone_or_no_text_is_said(words: str, expected: str, tmp_path: Path) -> None:
-    """It is no bug: somebody has removed what a shell still stands in, or a name is bytes, which no JSON holds."""
+    """A deleted working folder and a file name that is not UTF-8 are errors with a message, not bugs."""
     command = f'{words} exec "$1" -c "$2" loop kernels list'
     called = ["sh", "-c", command, tmp_path / "b\udcff", sys.executable, CALL]
     ended = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -104,7 +104,7 @@ def test_a_folder_that_is_gone_or_no_text_is_said(words: str, expected: str, tmp
     ("where", "code"), [(">&-", 2), (">/dev/full", 75), ("2>&- <&-", 0), ("2>/dev/full", 0), (">&- 2>&- <&-", 2)]
 )
 def test_a_stream_that_cannot_be_written_is_no_bug(where: str, code: int) -> None:
-    """What cannot be given is one line and an exit code; talk that nobody can read is left out."""
+    """A closed stdout gives one line and an exit code; messages to a closed stderr are dropped."""
     words = f'exec "$0" -c "$@" {where}'
     called = ["sh", "-c", words, sys.executable, CALL, "loop", "kernels", "header", "--json"]
     ended = subprocess.run(called, capture_output=True, text=True, check=False)
@@ -114,7 +114,7 @@ def test_a_stream_that_cannot_be_written_is_no_bug(where: str, code: int) -> Non
 
 
 def test_recorded_sessions_are_not_compared(tmp_path: Path) -> None:
-    """What shows them is named; nor is a session compared with itself, or alone."""
+    """The message names the command that shows them; a single session is not compared, either."""
     project = make_project(tmp_path / "project")
     make_session(tmp_path / "sessions", "2026-11-21-120000-quick", status="passed")
     recorded.import_sessions("history", project)
@@ -135,7 +135,7 @@ TEXTS = {
 
 
 def test_most_words_count_and_an_error_finds_most_of_it() -> None:
-    """Paths and addresses of an error are in no text; how many words fitted is said."""
+    """Results say how many words matched; paths and addresses of an error are ignored."""
     assert (["baseline-first"], 2) == search(query_terms("measured baseline"), TEXTS)
     terms = query_terms("/tmp/x/kernel.so: undefined symbol: rows_of")
     names, count = search(terms, TEXTS)

@@ -1,4 +1,4 @@
-"""Jobs on another machine: what a person types and reads, costs, and what becomes of it after."""
+"""Jobs on another machine: output, costs, results that are brought back, and the machine's end."""
 
 import io
 from pathlib import Path
@@ -32,7 +32,7 @@ def make_sent(folder: Path) -> SentJob:
 
 
 def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
-    """As they come, each once it is whole; what a terminal would act on is left out."""
+    """Whole lines are shown as they come, with local paths and without terminal escapes."""
     folder, shown = create_job(Job(id="a", words=("status",))), []
     out, err = io.StringIO(), io.StringIO()
     looks = [
@@ -56,7 +56,7 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
 def test_a_lost_machine_is_named_where_no_terminal_shows_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once for each reason, as an outage can last for hours; then the job's output goes on."""
+    """Each reason is printed once, because an outage can last hours; then the job's output continues."""
     folder, polls = create_job(Job(id="a", words=("status",))), [0, 0]
 
     def poll(job: str, *sizes: int) -> PollResult:
@@ -71,45 +71,45 @@ def test_a_lost_machine_is_named_where_no_terminal_shows_it(
 
 
 def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
-    """Save for the one that was sent to be resumed; what is no session is left where it is."""
+    """Only a session that was sent to be resumed is replaced; other files are not imported."""
     folder, sent = create_job(Job(id="a", words=("status",))), make_sent(tmp_path)
-    made = folder.path / "out" / "sessions"
+    brought = folder.path / "out" / "sessions"
     for name in ("2026-11-23-120000-quick", ".hidden", "..", "no session"):
-        (made / name).mkdir(parents=True, exist_ok=True)
-        (made / name / "session.json").write_text("theirs")
-    (made / "2026-11-23-120001-link").symlink_to("/etc")
-    assert ["2026-11-23-120000-quick"] == [one.name for one in noted.import_job_sessions(folder, sent)]
-    assert ["2026-11-23-120000-quick"] == [one.name for one in Path(sent.sessions).iterdir()]
-    (made / "2026-11-23-120000-quick").mkdir(parents=True)
+        (brought / name).mkdir(parents=True, exist_ok=True)
+        (brought / name / "session.json").write_text("theirs")
+    (brought / "2026-11-23-120001-link").symlink_to("/etc")
+    assert ["2026-11-23-120000-quick"] == [path.name for path in noted.import_job_sessions(folder, sent)]
+    assert ["2026-11-23-120000-quick"] == [path.name for path in Path(sent.sessions).iterdir()]
+    (brought / "2026-11-23-120000-quick").mkdir(parents=True)
     with pytest.raises(WorkFailed, match="is there already"):
         noted.import_job_sessions(folder, sent)
     resumed = sent.model_copy(update={"resumed": "2026-11-23-120000-quick"})
-    (made / "2026-11-23-120000-quick" / "session.json").write_text("resumed")
+    (brought / "2026-11-23-120000-quick" / "session.json").write_text("resumed")
     (place,) = noted.import_job_sessions(folder, resumed)
     assert "resumed" == (place / "session.json").read_text()
 
 
 def test_taking_in_that_was_interrupted_goes_on(tmp_path: Path) -> None:
-    """What it had put there stays; a session that went on here meanwhile is never replaced."""
+    """A repeated import succeeds; a session that continued here meanwhile is never replaced."""
     folder, sent = create_job(Job(id="a", words=("status",))), make_sent(tmp_path)
-    made = folder.path / "out" / "sessions" / "2026-11-23-120000-quick"
+    brought = folder.path / "out" / "sessions" / "2026-11-23-120000-quick"
     for _ in range(2):
-        made.mkdir(parents=True)
-        (made / "journal.jsonl").write_text("one\ntwo\n")
-        assert [made.name] == [place.name for place in noted.import_job_sessions(folder, sent)]
-    resumed = sent.model_copy(update={"resumed": made.name})
+        brought.mkdir(parents=True)
+        (brought / "journal.jsonl").write_text("one\ntwo\n")
+        assert [brought.name] == [place.name for place in noted.import_job_sessions(folder, sent)]
+    resumed = sent.model_copy(update={"resumed": brought.name})
     for lines in ("one\ntwo\nthree\n", "one\nelse\n"):
-        made.mkdir(parents=True, exist_ok=True)
-        (made / "journal.jsonl").write_text(lines)
+        brought.mkdir(parents=True, exist_ok=True)
+        (brought / "journal.jsonl").write_text(lines)
         if "three" in lines:
             noted.import_job_sessions(folder, resumed)
         else:
             with pytest.raises(WorkFailed, match="went on here meanwhile"):
                 noted.import_job_sessions(folder, resumed)
-    assert (Path(sent.sessions) / made.name / "journal.jsonl").read_text().endswith("three\n")
+    assert (Path(sent.sessions) / brought.name / "journal.jsonl").read_text().endswith("three\n")
 
 
-def ran(began: float, seconds: float, usd: float | None = 0.7, host: str = "l4") -> JobRun:
+def job_on(began: float, seconds: float, usd: float | None = 0.7, host: str = "l4") -> JobRun:
     """A job on a host with a price."""
     fields = {"id": f"{host}-{began}-{seconds}", "title": "", "state": "done", "tries": 1}
     return JobRun.model_validate({**fields, "host": host, "began": began, "seconds": seconds, "usd_per_hour": usd})
@@ -118,13 +118,13 @@ def ran(began: float, seconds: float, usd: float | None = 0.7, host: str = "l4")
 def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each second of a host once, as the host's bill does; what has no price of its own is this machine's."""
+    """Each second of a host counts once; a job without a host's price costs this machine's price."""
     jobs = [
-        ran(0, 3600, 1.0),
-        ran(1800, 3600, 1.0),
-        ran(0, 60, 1.0),
-        ran(0, 3600, 2.0, "h100"),
-        ran(0, 9, None, "x"),
+        job_on(0, 3600, 1.0),
+        job_on(1800, 3600, 1.0),
+        job_on(0, 60, 1.0),
+        job_on(0, 3600, 2.0, "h100"),
+        job_on(0, 9, None, "x"),
     ]
     monkeypatch.setattr(briefing, "workshop_of", lambda context: SimpleNamespace(briefs_folder=tmp_path / "notes"))
     monkeypatch.setattr(change, "jobs_of", lambda finished: jobs)
@@ -164,7 +164,7 @@ def make_host(folder: Path) -> Host:
     return Host(name="l4", ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped")
 
 
-def stopped(folder: Path, job: JobFolder, *queued: str, keep_host: bool = False) -> bool:
+def stops_machine(folder: Path, job: JobFolder, *queued: str, keep_host: bool = False) -> bool:
     """Whether the machine is stopped once this job is back."""
     there = Idle(make_host(folder))
     there.queued = queued
@@ -174,26 +174,26 @@ def stopped(folder: Path, job: JobFolder, *queued: str, keep_host: bool = False)
 
 
 @pytest.mark.parametrize("keep_host", [False, True])
-def test_a_machine_that_is_to_go_on_running_does(tmp_path: Path, keep_host: bool) -> None:
+def test_a_machine_is_kept_if_the_job_says_so(tmp_path: Path, keep_host: bool) -> None:
     """Otherwise it is stopped, where nothing is known of gaps and restarts."""
-    assert keep_host != stopped(tmp_path, make(tmp_path, "a"), keep_host=keep_host)
+    assert keep_host != stops_machine(tmp_path, make(tmp_path, "a"), keep_host=keep_host)
 
 
 def test_a_machine_is_kept_for_jobs_that_begin_or_are_being_sent(tmp_path: Path) -> None:
-    """Not for one that is lost: nothing will ever come of it."""
-    last, other = make(tmp_path, "last"), make(tmp_path, "other")
-    assert not stopped(tmp_path, last, "other")
-    with locked(other.path / LOCK):
-        assert not stopped(tmp_path, last)
-    assert stopped(tmp_path, last)
+    """A job that is being sent keeps it; a lost job does not."""
+    last, second = make(tmp_path, "last"), make(tmp_path, "other")
+    assert not stops_machine(tmp_path, last, "other")
+    with locked(second.path / LOCK):
+        assert not stops_machine(tmp_path, last)
+    assert stops_machine(tmp_path, last)
 
 
 def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
-    """As where the machine was made anew: nothing is brought back, and the machine is stopped."""
-    job, there = make(tmp_path, "gone"), cast(Connection, Idle(make_host(tmp_path)))
-    seen = PollResult("lost", None, b"", b"", has_more=False, is_gone=True)
+    """If the job's folder is gone, nothing is brought back, and the machine is stopped."""
+    job, remote = make(tmp_path, "gone"), cast(Connection, Idle(make_host(tmp_path)))
+    poll = PollResult("lost", None, b"", b"", has_more=False, is_gone=True)
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
-        _bring_back(job, make_sent(tmp_path), there, seen, Screen(is_quiet=True))
+        _bring_back(job, make_sent(tmp_path), remote, poll, Screen(is_quiet=True))
     assert (75, True) == (job.exit_code, (tmp_path / "stopped").exists())
     assert [] == [*noted.list_sent_jobs()]
 
@@ -202,7 +202,7 @@ def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
 def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
     tmp_path: Path, tree: str, root: str, is_away: bool
 ) -> None:
-    """A job of that checkout which ended and was not brought back comes first."""
+    """An ended job of that checkout is brought back before the folder is replaced."""
     job = make(tmp_path, "a")
     project = Project(tmp_path / "target", tmp_path / "other", bundled=False)
     assert is_away == (unfetched_job(make_host(tmp_path), project.sessions, tree, None) is not None)
@@ -210,11 +210,11 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
 
 
 def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Loudly, and by the exit code; the job is back all the same."""
-    job, seen = make(tmp_path, "back"), PollResult("done", 0, b"", b"", has_more=False, is_gone=True)
+    """The message and exit code say it; the job's results are brought back all the same."""
+    job, poll = make(tmp_path, "back"), PollResult("done", 0, b"", b"", has_more=False, is_gone=True)
     host = make_host(tmp_path)
     broken = host.model_copy(update={"stop": "false"})
-    assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), seen, Screen())
+    assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), poll, Screen())
     assert ([], True) == (
         [*noted.list_sent_jobs()],
         "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err,
@@ -222,14 +222,14 @@ def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> None:
-    """Stopping may take them away; it is said that it costs on."""
+    """If results cannot be brought back, the machine is not stopped."""
 
     class Full(Idle):
         def bundle_branches(self, job: str, tree: str) -> None:
             raise WorkFailed("too much", hint="look there")
 
-    job, seen = make(tmp_path, "much"), PollResult("done", 0, b"", b"", has_more=False)
-    there = cast(Connection, Full(make_host(tmp_path)))
+    job, poll = make(tmp_path, "much"), PollResult("done", 0, b"", b"", has_more=False)
+    remote = cast(Connection, Full(make_host(tmp_path)))
     with pytest.raises(WorkFailed, match="too much"):
-        _bring_back(job, make_sent(tmp_path), there, seen, Screen(is_quiet=True))
+        _bring_back(job, make_sent(tmp_path), remote, poll, Screen(is_quiet=True))
     assert (None, False) == (job.exit_code, (tmp_path / "stopped").exists())

@@ -38,7 +38,7 @@ WORDS = {
     "targets judge": "TASK ANSWER",
     "trust": "PROJECT",
 }
-"""What a command needs besides `--target` and `--json`."""
+"""Further words that a command needs."""
 SLOW = (
     "bisect",
     "doctor",
@@ -52,61 +52,61 @@ SLOW = (
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
 ELSEWHERE = ("hosts setup", "hosts stop")
-"""They need what a recipe left, or another machine: tests of other rooms have them."""
+"""Commands that need another machine or files of a recipe; other tests run them."""
 
 
 def answers(folder: Path, named: list[str]) -> list[str]:
-    """A right answer to the task, where one is asked for; its target is allowed."""
+    """Arguments of a right answer to the task if `named` asks for one; its target is trusted."""
     if "ANSWER" not in named:
         return []
     path = folder / "answer.py"
     path.write_text(ANSWER)
-    made = write_as_target(folder / "1_Scale.py", [str(path)])[0]
-    assert 0 == CliRunner().invoke(app, ["trust", str(made)]).exit_code
+    target = write_as_target(folder / "1_Scale.py", [str(path)])[0]
+    assert 0 == CliRunner().invoke(app, ["trust", str(target)]).exit_code
     (folder / "checkout").mkdir()
     return [str(path), "--evaluator", str(folder / "checkout"), "--device", "cpu"]
 
 
 def test_every_command_has_it() -> None:
-    """Save for those with a reason."""
-    without = {one.words for one in ALL if "json" not in {parameter.name for parameter in one.parameters}}
+    """Commands without `--json` are exactly those with a reason in WITHOUT."""
+    without = {row.words for row in ALL if "json" not in {parameter.name for parameter in row.parameters}}
     assert set(WITHOUT) == without
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A trusted project with two sessions, a plan and a pattern."""
-    made = make_project(tmp_path / "project")
-    add_commands(made, "mine", ["true"])
+    target = make_project(tmp_path / "project")
+    add_commands(target, "mine", ["true"])
     for name in ("passed", "incorrect"):
         make_session(tmp_path / "sessions", name)
-    assert 0 == CliRunner().invoke(app, ["trust", str(made)]).exit_code
-    return made
+    assert 0 == CliRunner().invoke(app, ["trust", str(target)]).exit_code
+    return target
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(one.words, marks=pytest.mark.slow if one.words in SLOW else ())
-        for one in ALL
-        if one.words not in {*WITHOUT, *ELSEWHERE}
+        pytest.param(row.words, marks=pytest.mark.slow if row.words in SLOW else ())
+        for row in ALL
+        if row.words not in {*WITHOUT, *ELSEWHERE}
     ],
 )
 @pytest.mark.slow
 def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> None:
-    """Of the type that the table names, no field more or less; whatever a command says besides is on stderr."""
-    (command,) = [one for one in ALL if one.words == words]
+    """The value has the type of the command's table, without further fields."""
+    (command,) = [item for item in ALL if item.words == words]
     named = ["PROJECT"] if words == "trust" else WORDS.get(words, "").split()
     if "JOB" in named:
         named = [str(create_job(Job(id="one", words=("kernels", "header", "--json"))).path)]
     if "TASK" in named:
         named = [str(kernelbench(tmp_path)), *answers(tmp_path, named)]
         assert 0 == CliRunner().invoke(app, ["trust", named[0]]).exit_code
-    takes_target = "target" in {one.name for one in command.parameters} and "PROJECT" not in named
-    named = [str(project) if one == "PROJECT" else one for one in named]
+    takes_target = "target" in {parameter.name for parameter in command.parameters} and "PROJECT" not in named
+    named = [str(project) if word == "PROJECT" else word for word in named]
     target = ["--target", str(project)] if takes_target else []
-    asked = [*words.split(), *named, *target, "--json"]
-    text = loop(*asked).stdout if words == "bisect" else CliRunner().invoke(app, asked).stdout
+    arguments = [*words.split(), *named, *target, "--json"]
+    text = loop(*arguments).stdout if words == "bisect" else CliRunner().invoke(app, arguments).stdout
     printed, kind = json.loads(text), TypeAdapter(command.json_type)
     assert (words == "bisect") == (printed.pop("error", None) is not None)
     assert printed == kind.dump_python(kind.validate_python(printed), mode="json", by_alias=True)

@@ -28,27 +28,27 @@ hosts:
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A machine with this `loop`, which the user's `hosts.yaml` calls l4."""
-    with Server(tmp_path / "there", {"LOOP_WATCH_PREEMPTION": "off"}) as made:
-        made.install()
-        monkeypatch.setenv("LOOP_SSH", f"ssh -F {made.client}")
+    with Server(tmp_path / "there", {"LOOP_WATCH_PREEMPTION": "off"}) as machine:
+        machine.install()
+        monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
         monkeypatch.delenv("LOOP_SESSIONS")
         place = tmp_path / ".config" / "loop"
         place.mkdir(parents=True, exist_ok=True)
         (place / "hosts.yaml").write_text(HOSTS.format(stop=f"touch {tmp_path}/stopped"))
-        yield made
+        yield machine
 
 
 @pytest.fixture
 def project(tmp_path: Path, server: Server) -> Path:
     """A trusted project under git. Its plan `quick` is over at once, `long` waits until a file is there."""
-    made = make_project(tmp_path / "project")
-    add_commands(made, "hello", ["cat left.txt 2>/dev/null || echo hello"])
-    add_commands(made, "long", [f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"], number=101)
-    (made / ".gitignore").write_text("left.txt\nsessions/\n")
-    (made / "left.txt").write_text("not sent")
-    put_under_git(made)
-    assert 0 == loop("trust", str(made)).returncode
-    return made
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "hello", ["cat left.txt 2>/dev/null || echo hello"])
+    add_commands(folder, "long", [f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"], number=101)
+    (folder / ".gitignore").write_text("left.txt\nsessions/\n")
+    (folder / "left.txt").write_text("not sent")
+    put_under_git(folder)
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
 
 
 def begin(project: Path, *words: str) -> "subprocess.Popen[str]":
@@ -65,44 +65,44 @@ def wait(done: Callable[[], object]) -> None:
 
 
 def at_work(server: Server) -> list[psutil.Process]:
-    """What runs there of the plan `long`."""
-    found = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"]]
-    return [one for one in found if str(server.home) in " ".join(one.info["cmdline"])]
+    """Processes of the plan `long` on the server."""
+    processes = [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"]]
+    return [process for process in processes if str(server.home) in " ".join(process.info["cmdline"])]
 
 
 def sleeping(server: Server) -> bool:
     """Whether the step of the plan `long` is at work there."""
     try:
-        return any("sleep" in child.name() for one in at_work(server) for child in one.children(recursive=True))
+        return any("sleep" in child.name() for proc in at_work(server) for child in proc.children(recursive=True))
     except psutil.NoSuchProcess:  # It ended while it was looked at.
         return False
 
 
 def sessions(project: Path) -> list[SessionFolder]:
-    """What is here."""
+    """Sessions on this machine."""
     return list_sessions(project / "sessions")
 
 
 def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server, tmp_path: Path) -> None:
-    """Its folder and its report, by the paths of here; charged by the host's price; the machine is stopped."""
+    """Its folder and report have local paths; it is charged by the host's price; the machine is stopped."""
     done = loop("run", "session", "hello", "--target", str(project), "--on", "l4")
     assert 0 == done.returncode, done.stderr
     (session,) = sessions(project)
     record = session.record()
     assert record is not None
     assert ("passed", str(project), "l4") == (record.status, record.head.target_folder, record.head.host)
-    assert ["host/l4"] == [one.rate for one in record.bill.charges]
+    assert ["host/l4"] == [charge.rate for charge in record.bill.charges]
     assert 36 * record.seconds / 3600 == pytest.approx(record.bill.usd)
     assert f"Report: {session.report}" in done.stdout
-    after = done.stdout.partition("\nNext: ")[2].splitlines()
-    assert next(line for line in after if line.startswith("  loop run session")).endswith("--on l4")
+    next_lines = done.stdout.partition("\nNext: ")[2].splitlines()
+    assert next(line for line in next_lines if line.startswith("  loop run session")).endswith("--on l4")
     assert "hello" in "".join(step.message for step in session.finished()), "what git ignores was sent"
     assert [] == server.left()
     assert (tmp_path / "stopped").exists()
     assert 0 == loop("report", "last", "--target", str(project)).returncode
     assert 0 == loop("cost", "show", "--target", str(project), "--json").returncode
-    again = loop("run", "session", "hello", "--target", str(project), "--on", "l4")
-    assert 0 == again.returncode, again.stderr
+    second_run = loop("run", "session", "hello", "--target", str(project), "--on", "l4")
+    assert 0 == second_run.returncode, second_run.stderr
     first, second = (session.head().predicted for session in sessions(project))
     assert first is not None
     assert second is not None
@@ -131,42 +131,42 @@ def test_ctrl_c_leaves_it_at_work_until_it_is_cancelled(project: Path, server: S
 
 
 def test_a_closed_laptop_and_a_cut_line_lose_nothing(project: Path, server: Server, tmp_path: Path) -> None:
-    """The client stands still while every connection is cut and the job ends; then it goes on by itself."""
+    """The client is suspended while connections are cut and the job ends; then it continues by itself."""
     client = begin(project, "long")
     wait(lambda: sleeping(server))
-    ours = [psutil.Process(client.pid), *psutil.Process(client.pid).children(recursive=True)]
-    for process in ours:
+    clients = [psutil.Process(client.pid), *psutil.Process(client.pid).children(recursive=True)]
+    for process in clients:
         process.suspend()
     server.cut()
     (tmp_path / "go").touch()
     wait(lambda: not sleeping(server))
-    for process in reversed(ours):
+    for process in reversed(clients):
         process.resume()
     server.cut()
-    said, _ = client.communicate(timeout=120)
-    assert 0 == client.returncode, said
-    assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
+    output, _ = client.communicate(timeout=120)
+    assert 0 == client.returncode, output
+    assert ["passed"] == [session.record().status for session in sessions(project)]  # type: ignore[union-attr]
     assert [] == server.left()
 
 
 def test_what_is_killed_there_is_resumed(project: Path, server: Server, tmp_path: Path) -> None:
-    """As by a machine that is started again: the job is lost, its session is here, and it goes on there."""
+    """The job is lost; its session is brought back, and can be resumed on the host."""
     client = begin(project, "long")
     wait(lambda: sleeping(server))
     for process in at_work(server):
-        for one in (*process.children(recursive=True), process):
-            with_no_error(one.kill)
-    said, _ = client.communicate(timeout=120)
-    assert 75 == client.returncode, said
+        for child in (*process.children(recursive=True), process):
+            with_no_error(child.kill)
+    output, _ = client.communicate(timeout=120)
+    assert 75 == client.returncode, output
     (session,) = sessions(project)
-    assert f"loop run session --resume {session.id} --target {project} --on l4" in said
+    assert f"loop run session --resume {session.id} --target {project} --on l4" in output
     (tmp_path / "go").touch()
     resumed = begin(project, "--resume", "last")
-    said, _ = resumed.communicate(timeout=120)
-    assert 0 == resumed.returncode, said
+    output, _ = resumed.communicate(timeout=120)
+    assert 0 == resumed.returncode, output
     assert [(session.id, "passed")] == [
-        (one.id, one.record().status)  # type: ignore[union-attr]
-        for one in sessions(project)
+        (item.id, item.record().status)  # type: ignore[union-attr]
+        for item in sessions(project)
     ]
 
 
@@ -179,54 +179,54 @@ def with_no_error(call: Callable[[], None]) -> None:
 
 
 def test_a_machine_that_is_off_is_started(project: Path, server: Server, tmp_path: Path) -> None:
-    """By its `start:`, when nobody answers there; then it is waited for."""
+    """If the host does not answer, its `start:` command runs, and `loop` waits for it."""
     server.stop()
     place = tmp_path / ".config" / "loop" / "hosts.yaml"
     place.write_text(f"format: 1\nhosts: {{l4: {{ssh: there, start: touch {tmp_path}/begun}}}}\n")
     client = begin(project, "hello")
     wait((tmp_path / "begun").exists)
     server.start()
-    said, _ = client.communicate(timeout=120)
-    assert 0 == client.returncode, said
-    assert f"l4 does not answer; starting it: touch {tmp_path}/begun" in said
-    assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
+    output, _ = client.communicate(timeout=120)
+    assert 0 == client.returncode, output
+    assert f"l4 does not answer; starting it: touch {tmp_path}/begun" in output
+    assert ["passed"] == [session.record().status for session in sessions(project)]  # type: ignore[union-attr]
 
 
 def test_what_a_campaign_keeps_there_is_a_branch_here(tmp_path: Path, server: Server) -> None:
-    """With its commit, beside the session; the checkout stays as it is."""
-    made = make_project(tmp_path / "slow", SLOW)
-    (made / "target.yaml").write_text((made / "target.yaml").read_text().replace(*SIZES))
-    commit_plan(made)
-    (made / "fast.c").write_text(KERNEL)
-    assert 0 == loop("trust", str(made)).returncode
+    """The kept commit becomes a local branch; the checkout stays as it is."""
+    folder = make_project(tmp_path / "slow", SLOW)
+    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
+    commit_plan(folder)
+    (folder / "fast.c").write_text(KERNEL)
+    assert 0 == loop("trust", str(folder)).returncode
     words = ["--proposer", "cp {workdir}/fast.c {workdir}/scale.c", "--max-candidates", "1", "--plan", "improve"]
-    done = loop("optimize", str(made), *words, "--on", "l4")
-    (session,) = sessions(made)
+    done = loop("optimize", str(folder), *words, "--on", "l4")
+    (session,) = sessions(folder)
     branch = f"loop/{session.id}"
     assert f"branches from l4: {branch}" in done.stderr, done.stderr
-    assert KERNEL.strip() == git(made, "show", f"{branch}:scale.c")
-    assert SLOW == (made / "scale.c").read_text()
+    assert KERNEL.strip() == git(folder, "show", f"{branch}:scale.c")
+    assert SLOW == (folder / "scale.c").read_text()
 
 
 def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`loop` is in an environment of its own there, and sees the packages of the interpreter that is named."""
     import sys
 
-    with Server(tmp_path / "there") as made:
-        monkeypatch.setenv("LOOP_SSH", f"ssh -F {made.client}")
+    with Server(tmp_path / "there") as machine:
+        monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
         place = tmp_path / ".config" / "loop"
         place.mkdir(parents=True)
         (place / "hosts.yaml").write_text(f"format: 1\nhosts: {{l4: {{ssh: there, python: {sys.executable}}}}}\n")
         done = loop("hosts", "setup", "l4", "--json")
         assert 0 == done.returncode, done.stderr
-        assert ["l4"] == [one["name"] for one in json.loads(done.stdout)["hosts"]]
-        python = made.home / ssh.PYTHON
-        where = subprocess.run(
+        assert ["l4"] == [host["name"] for host in json.loads(done.stdout)["hosts"]]
+        python = machine.home / ssh.PYTHON
+        imported = subprocess.run(
             [python, "-P", "-c", "import loop, torch; print(loop.__file__)"],
             capture_output=True,
             text=True,
             check=True,
             env={"PATH": os.environ["PATH"]},
         ).stdout
-        assert str(made.home) in where
-        assert ssh.hash_package(ssh.list_package_files()) == (made.home / ssh.DIGEST).read_text()
+        assert str(machine.home) in imported
+        assert ssh.hash_package(ssh.list_package_files()) == (machine.home / ssh.DIGEST).read_text()

@@ -1,4 +1,4 @@
-"""`loop status` and `loop clean`: what runs, waits and is left, and what of it goes."""
+"""`loop status` and `loop clean`: running and waiting sessions, leftovers, and what is removed."""
 
 import io
 import json
@@ -36,23 +36,23 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path / "project")
 
 
-def said(project: Path) -> str:
-    """What `loop status` prints."""
+def status_text(project: Path) -> str:
+    """Output of `loop status`."""
     out = io.StringIO()
     browse.gather_status(project).show(Screen(out, io.StringIO()))
     return out.getvalue()
 
 
 def fields(project: Path) -> dict[str, Any]:
-    """What `--json` prints."""
+    """Reply of `loop status --json`."""
     return browse.gather_status(project).model_dump(mode="json")
 
 
 def test_a_project_without_sessions(project: Path) -> None:
-    """Nothing runs, and what comes next is said all the same."""
-    found = fields(project)
-    assert (5, [], [], 0) == (found["schema_version"], found["running"], found["waiting"], found["sessions"])
-    assert found["milestone"]["command"].startswith("loop run session")
+    """Nothing runs, and the next command is named all the same."""
+    reply = fields(project)
+    assert (5, [], [], 0) == (reply["schema_version"], reply["running"], reply["waiting"], reply["sessions"])
+    assert reply["milestone"]["command"].startswith("loop run session")
 
 
 def test_a_session_that_runs(project: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_session_that_runs(project: Path, tmp_path: Path) -> None:
     folder.write_head(folder.head().model_copy(update={"attended": True}))
     with locked(folder.path / LOCK):
         (run,) = fields(project)["running"]
-        text = said(project)
+        text = status_text(project)
     assert ("busy", "baseline-first/measure", "Time it", 1, 2) == tuple(
         run[name] for name in ("id", "step", "title", "done", "of")
     )
@@ -75,46 +75,46 @@ def test_a_session_that_runs(project: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_session_does_not_stop_it(project: Path, tmp_path: Path) -> None:
-    """It is named among what a person may look at."""
+    """It is listed among the leftovers."""
     folder = make_session(tmp_path / "sessions", "torn", OPENED, STARTED, status="")
     (folder.path / "session.json").write_text("{")
-    found = fields(project)
-    assert any("torn" in left for left in found["left"])
+    reply = fields(project)
+    assert any("torn" in entry for entry in reply["left"])
 
 
 def test_a_definition_with_a_mistake_hides_no_session(project: Path, tmp_path: Path) -> None:
-    """The mistake stands where the milestone would."""
+    """The mistake is reported in place of the milestone."""
     make_session(tmp_path / "sessions", "dead", OPENED, STARTED, status="")
     (project / "patterns").mkdir()
     (project / "patterns" / "mine.yaml").write_text("format: 1\nname: 3\n")
-    found = fields(project)
-    assert ["dead"] == [one["id"] for one in found["waiting"]]
-    assert None is found["milestone"]
-    assert "mine.yaml" in found["no_milestone"]
+    reply = fields(project)
+    assert ["dead"] == [session["id"] for session in reply["waiting"]]
+    assert None is reply["milestone"]
+    assert "mine.yaml" in reply["no_milestone"]
 
 
 @pytest.mark.slow
 def test_wrong_stays_wrong_through_real_sessions(project: Path) -> None:
-    """Another plan on the same sources does not cure it; a mended kernel and the advised command do."""
+    """Another plan on the same sources does not clear it; a mended kernel and the advised command do."""
     manifest, source = project / "target.yaml", project / "scale.c"
     manifest.write_text(manifest.read_text().replace("variants:", "  edges: [{N: 1, M: 3}]\nvariants:"))
     source.write_text(KERNEL.replace("i < n; i++", "i < n - n % 5 % 4; i++"))  # Wrong where 5 does not divide it.
-    where = ("--target", str(project))
+    target_words = ("--target", str(project))
     trust_allowed = loop("trust", str(project))
     assert 0 == trust_allowed.returncode, trust_allowed.stderr
 
     def wrong_after(*words: str) -> tuple[int, list[str], str]:
         code = loop("run", "session", *words).returncode
-        found = json.loads(loop("status", *where, "--json").stdout)
-        assert not found["milestone"]["wrong"] or "every output was right" not in loop(
-            "status", *where
+        reply = json.loads(loop("status", *target_words, "--json").stdout)
+        assert not reply["milestone"]["wrong"] or "every output was right" not in loop(
+            "status", *target_words
         ).stdout.replace("\n", " ")
-        return code, found["milestone"]["wrong"], found["milestone"]["command"]
+        return code, reply["milestone"]["wrong"], reply["milestone"]["command"]
 
-    code, (first,), advised = wrong_after("baseline", *where, "--seed", "7")
+    code, (first,), advised = wrong_after("baseline", *target_words, "--seed", "7")
     assert (1, True) == (code, "ours was wrong in" in first)
     assert "--variant ours --target" in advised.replace(" --seed 7", "")
-    _, still, _ = wrong_after("quick", *where)
+    _, still, _ = wrong_after("quick", *target_words)
     assert still
     source.write_text(KERNEL)
     code, mended, _ = wrong_after(*shlex.split(advised)[3:])
@@ -124,11 +124,11 @@ def test_wrong_stays_wrong_through_real_sessions(project: Path) -> None:
 @pytest.fixture
 def own_project(tmp_path: Path) -> Path:
     """A target under git."""
-    made = make_project(tmp_path / "project")
-    git(made, "init", "--quiet")
-    git(made, "add", "--all")
-    git(made, "commit", "--quiet", "-m", "all")
-    return made
+    folder = make_project(tmp_path / "project")
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "all")
+    return folder
 
 
 def made_for(own_project: Path, session: Path, name: str = "s-01234567") -> Path:
@@ -139,7 +139,7 @@ def made_for(own_project: Path, session: Path, name: str = "s-01234567") -> Path
 
 
 def run(*names: str, **options: Any) -> tuple[int, dict[str, Any]]:
-    """Exit code and what `--json` prints, by name."""
+    """Exit code, and the entries of `--json` by name."""
     out = io.StringIO()
     screen = Screen(out, io.StringIO())
     code = clean.clean(names, screen=screen, as_json=True, **options)
@@ -156,7 +156,7 @@ def test_one_whose_session_is_gone_is_left_over(own_project: Path, tmp_path: Pat
 
 
 def test_one_with_an_edit_stays(own_project: Path, tmp_path: Path) -> None:
-    """Until it is named; new files are edits. Where it is, how much there is, and the command are said."""
+    """It is only removed if it is named; the entry has its folder, the count of lines, and the command."""
     root = made_for(own_project, tmp_path / "sessions" / "s")
     (root / "scale.c").write_text("int x;\n")
     (root / "new.c").write_text("int y;\n")
@@ -181,14 +181,14 @@ def test_one_of_a_session_that_runs(own_project: Path, tmp_path: Path) -> None:
             run(root.name, yes=True)
     make_session(tmp_path / "sessions", "t", OPENED, status="paused")
     waits = made_for(own_project, tmp_path / "sessions" / "t", "t-01234567")
-    with pytest.raises(LoopError, match="a session waits") as told:
+    with pytest.raises(LoopError, match="a session waits") as caught:
         run(waits.name, yes=True)
-    assert "--resume t --decline" in (told.value.hint or "")
+    assert "--resume t --decline" in (caught.value.hint or "")
     assert root.exists()
 
 
 def test_bisections(own_project: Path) -> None:
-    """One of a process that runs is in use; one of a process that is gone is left over."""
+    """A worktree of a running bisection is in use; one of a dead process is left over."""
     for pid in (os.getpid(), 2**22 + 1):
         worktree.make_from_checkout(own_project, state_folder() / "worktrees" / f"bisect-{pid}-0")
     _, rows = run(yes=True)
@@ -197,7 +197,7 @@ def test_bisections(own_project: Path) -> None:
 
 
 def test_without_a_yes_nothing_goes(own_project: Path, tmp_path: Path) -> None:
-    """What would go is listed, with the command; where nobody can answer, that is all."""
+    """Entries are listed with the command that removes them; nothing is removed."""
     root = made_for(own_project, tmp_path / "sessions" / "s")
     out, err = io.StringIO(), io.StringIO()
     assert 0 == clean.clean(screen=Screen(out, err))
@@ -207,7 +207,7 @@ def test_without_a_yes_nothing_goes(own_project: Path, tmp_path: Path) -> None:
 
 
 def test_the_cache(own_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it holds is said with its size, and goes when that is asked for; worktrees stay."""
+    """Its size is listed; it is removed on request; worktrees stay."""
     monkeypatch.setenv("LOOP_CACHE", str(tmp_path / "cache"))
     root = made_for(own_project, tmp_path / "sessions" / "s")
     build = tmp_path / "cache" / "builds" / "new" / "kernel.so"
@@ -232,7 +232,7 @@ def make_ended_session(root: Path, target_folder: str, status: str | None) -> st
 def said_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: str | None, folder: str
 ) -> tuple[str, str, str]:
-    """Id of a session, what `loop status` says, and what `loop sessions show` says of it."""
+    """Id of a session, its line of `loop status`, and its `loop sessions show`."""
     monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
     name = make_ended_session(tmp_path / "sessions", folder, status)
     target = make_project(tmp_path / "project")
@@ -247,7 +247,7 @@ def said_of(
 def test_the_command_to_go_on_is_whole(
     status: str | None, folder: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With the target's folder, quoted where it has to be."""
+    """The command names the target's folder, quoted if necessary."""
     name, listed, shown = said_of(monkeypatch, tmp_path, status, folder)
     command = f"loop run session --resume {name}{words}"
     assert f"{command}\n" in listed

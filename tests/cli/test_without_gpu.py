@@ -1,4 +1,4 @@
-"""What a target whose variants all need a GPU offers on a machine that has nvcc and no GPU."""
+"""Commands for a target whose variants all need a GPU, on a machine with nvcc and no GPU."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Variants that cheat, in Python and in C: right when they are checked, and quicker, if they could, when timed.
+"""Variants that cheat, in Python and in C: right when they are checked, and quicker, if possible, when timed.
 
-An honest call spins for `WORK_S` and doubles its input. A cheat without gain is none: its time is true.
+An honest call spins for `WORK_S` and doubles its input. A cheat that gains no time does no harm.
 """
 
 from pathlib import Path
@@ -11,24 +11,24 @@ from tests.targets import compiled, importable, open_bench, write_target
 
 WORK_S = 1e-3
 BIG = Workload.model_validate({"name": "big", "sizes": {"N": 64, "M": 64}, "dtype": "float32"})
-PYTHON = sorted((Path(__file__).parent / "cheats_python").glob("*.py"))  # Families of cheats, and what they share.
+PYTHON = sorted((Path(__file__).parent / "cheats_python").glob("*.py"))  # Families, and common code.
 C = Path(__file__).with_name("cheats_c.cpp")
 FLAGS = ["-std=c++17", "-O1", "-pthread"]
 REMAINS = ("precomputes_and_mends",)  # Cheats that gain: docs/promises.md describes them, under "A kernel cheats".
 HONEST = ("honest", "quick")
 QUICK = ("last_of_sample", "short_samples", "one_memory")
-"""Cheats with so little work that a sample holds several calls: they are held against `quick`."""
+"""Cheats with so little work that a sample holds several calls: they are timed beside `quick`."""
 
 
 def names(path: Path, start: str, end: str) -> list[str]:
     """Names of the cheats of a file, in its order."""
     lines = path.read_text().splitlines()
-    found = [line.removeprefix(start).partition(end)[0] for line in lines if line.startswith(start)]
-    return [name for name in found if name not in HONEST]
+    entries = [line.removeprefix(start).partition(end)[0] for line in lines if line.startswith(start)]
+    return [name for name in entries if name not in HONEST]
 
 
 PYTHON_CHEATS = {name: path.stem for path in PYTHON for name in names(path, "def cheat_", "(")}
-"""Name to the module that has it."""
+"""Name of a cheat to its module."""
 C_CHEATS = names(C, "CHEAT(", ")")
 
 

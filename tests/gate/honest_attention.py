@@ -215,7 +215,7 @@ SMALL = [
     {"B": 1, "H": 1, "S": 130, "D": 128, "values": "wide"},
     {"B": 2, "H": 2, "S": 200, "D": 32, "causal": True, "scale": -0.3},
 ]
-"""What each seed is drawn on."""
+"""Workloads of each seed."""
 
 
 def write_attention(folder: Path, **fields: Any) -> Target:

@@ -1,4 +1,4 @@
-"""compute-sanitizer: its logs, what a variant under it comes to, and the command's one word."""
+"""compute-sanitizer: reading its logs, the status of a variant's run, and `--sanitize`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +28,8 @@ def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
     """A bench with variants that a real worker runs behind the tool."""
     folder = tmp_path / "tiny"
     variants = {name: compiled(name) for name in ("right", "refuses", "crashes", "hangs")}
-    with open_bench(folder, write_target(folder, variants), build_cache) as made:
-        yield made
+    with open_bench(folder, write_target(folder, variants), build_cache) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -41,10 +41,10 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
 @pytest.fixture
 def shapes(bench: Bench) -> tuple[Workload, ...]:
     """Two, five and three rows, their inputs written."""
-    found = expand_sets(bench.target, ["some"], "float32")
-    for one in found:
-        run_to_end(bench.prepare_answer(one))
-    return found
+    workloads = expand_sets(bench.target, ["some"], "float32")
+    for workload in workloads:
+        run_to_end(bench.prepare_answer(workload))
+    return workloads
 
 
 def read_log(text: str) -> Examination:
@@ -82,7 +82,7 @@ def test_an_access_is_placed_and_a_race_is_counted() -> None:
 def test_every_tools_report_is_read(
     text: str, kind: str, kernel: str, places: tuple[str, ...], thread: str, total: int
 ) -> None:
-    """Without line information there is no place; what was not printed counts too."""
+    """Reports without line information have no place; hazards that are not printed count."""
     log = read_log(text)
     (report,) = log.reports
     assert (kind, kernel, places, thread) == (report.kind, report.kernel, report.places, report.thread)
@@ -101,15 +101,15 @@ def test_every_tools_report_is_read(
 def test_nothing_passes_silently(
     bench: Bench, program: FakeTool, shapes: tuple[Workload, ...], text: str, code: int, expected: str
 ) -> None:
-    """A log without a summary, launches that went unseen, an exit status that is none of ours."""
+    """A log without a summary, unseen launches or an unknown exit status make a run unknown, not clean."""
     program.says(text, code, "initcheck")
     (side,) = make_sides(bench, "right")
-    found = run_to_end(examine(bench, side, "initcheck", shapes, 20))
-    assert (False, True) == (found.has_error, found.why_unknown.startswith(expected))
+    run = run_to_end(examine(bench, side, "initcheck", shapes, 20))
+    assert (False, True) == (run.has_error, run.why_unknown.startswith(expected))
 
 
 def steps(device: str, *, sanitize: bool) -> list[Step]:
-    """What `verify` does of a compiled variant on that device."""
+    """Steps of `verify` for a compiled variant on that device."""
     on_gpu = device == "cuda"
     chosen = ChosenVariants("cuda", ("small",)) if on_gpu else ChosenVariants("cpu", (), ("small",))
     request = BenchRequest("verify", ("small",), sanitize=sanitize)
@@ -127,6 +127,6 @@ def steps(device: str, *, sanitize: bool) -> list[Step]:
 )
 def test_a_gpu_has_tools_of_its_own(device: str, sanitize: bool, expected: list[str]) -> None:
     """Under the emulator the build is another one instead. What is wrong is explained on both."""
-    made = steps(device, sanitize=sanitize)
-    assert expected == [step.id for step in made]
-    assert ["continue"] == [step.on_fail for step in made if step.id in ("verify", "emulate")]
+    plan = steps(device, sanitize=sanitize)
+    assert expected == [step.id for step in plan]
+    assert ["continue"] == [step.on_fail for step in plan if step.id in ("verify", "emulate")]

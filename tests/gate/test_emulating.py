@@ -1,4 +1,4 @@
-"""`kernel.emulate` as a step: what was made for a GPU, right or wrong under the emulator."""
+"""`kernel.emulate` as a step: variants for a GPU, right or wrong under the emulator."""
 
 import re
 from collections.abc import Iterator
@@ -78,12 +78,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     }
     target = write_target(folder, variants, dtypes={"cpu": "float64", "cuda": "float32"}, flops="2e8 * N")
     (folder / "scale.cu").write_text(SCALE)
-    with open_bench(folder, target, build_cache) as made:
-        yield made
+    with open_bench(folder, target, build_cache) as opened:
+        yield opened
 
 
-def found(bench: Bench, *names: str, **fields: Any) -> VerifyOutput:
-    """What emulating these variants finds."""
+def emulate_all(bench: Bench, *names: str, **fields: Any) -> VerifyOutput:
+    """Output of emulating these variants."""
     output = run_to_end(emulate(make_context(bench, "ours", emulated=names, **fields), ResultLifetime())).output
     assert isinstance(output, VerifyOutput)
     return output
@@ -92,7 +92,7 @@ def found(bench: Bench, *names: str, **fields: Any) -> VerifyOutput:
 @pytest.mark.slow
 def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
     """It gets a verdict, as on a GPU, in the types of one: the session measures another on the processor."""
-    output = found(bench, "right", "wrong")
+    output = emulate_all(bench, "right", "wrong")
     checks = output.variants[0]
     assert (True, {"float32"}) == (checks.emulated, {check.workload.dtype for check in checks.checks})
     assert output.control is not None
@@ -101,7 +101,7 @@ def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
     assert ("right",) == output.right
     assert ("wrong",) == output.wrong
     assert "no input is NaN or infinite: a kernel that is wrong on these would pass" in output.not_exercised
-    assert {("wrong", "incorrect")} == {(one.variant, one.verdict) for one in output.verdicts}
+    assert {("wrong", "incorrect")} == {(verdict.variant, verdict.verdict) for verdict in output.verdicts}
 
 
 @pytest.mark.slow
@@ -110,14 +110,14 @@ def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
     [("racy", r"race: .* no barrier lies|nobody has written"), ("outside", r"outside all tensors: .* of y")],
 )
 def test_a_fault_is_told_with_thread_block_line_and_seed(bench: Bench, name: str, fault: str) -> None:
-    """The emulator's own words reach the check, and the process that met the fault goes on."""
-    output = found(bench, name)
+    """The check has the emulator's message, and the process that met the fault continues."""
+    output = emulate_all(bench, name)
     assert not output.ok
     message = output.variants[0].checks[0].message
     assert re.search(r"thread \d+ of block \(0, 0, 0\) at scale\.cu:\d+: ", message)
     assert re.search(fault, message)
     assert re.search(r"\(seed \d+\)", message)
-    assert len(output.variants[0].checks) == len(found(bench, "right").variants[0].checks)
+    assert len(output.variants[0].checks) == len(emulate_all(bench, "right").variants[0].checks)
     # It takes misaligned inputs, so a fault there is no layout that it declines.
     statuses = {check.inputs: check.status for check in output.variants[0].checks}
     assert ("crashed", "crashed", "unsupported") == tuple(

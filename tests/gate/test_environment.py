@@ -26,20 +26,20 @@ def test_versions_are_compared_by_number(version: str, at_least: str, expected: 
 
 @pytest.mark.slow
 def test_the_doctor_misses_a_compiler(tmp_path: Path) -> None:
-    """Nothing to build with is a fault of the machine: exit 1, and what to install."""
+    """A missing compiler is a fault of the machine: exit 1, and what to install."""
     done = loop("doctor", "--device", "cpu", PATH=str(tmp_path))
     assert (1, True) == (done.returncode, "apt-get install g++" in done.stderr)
 
 
 @pytest.mark.slow
 def test_the_doctor_looks_at_all_five() -> None:
-    """torch, NumPy, the hardware, libraries and the built variants, each with what it found."""
-    done = loop("doctor", "--device", "cpu", "--json")
-    found = json.loads(done.stdout)
-    steps = {step["step"]: step for step in found["steps"]}
+    """The steps are torch, NumPy, hardware, libraries and built variants, each with its output."""
+    child = loop("doctor", "--device", "cpu", "--json")
+    reply = json.loads(child.stdout)
+    steps = {step["step"]: step for step in reply["steps"]}
     assert ["torch", "numpy", "hardware", "libraries", "extension"] == list(steps)
     assert steps["torch"]["output"]["version"] in steps["torch"]["message"]
     assert steps["numpy"]["output"]["shares_memory"]
     assert steps["hardware"]["output"]["matmul_error"] < 1e-5
     assert steps["extension"]["output"]["extension"] in ("ready", "missing")
-    assert 0 == done.returncode, done.stdout
+    assert 0 == child.returncode, child.stdout

@@ -1,4 +1,4 @@
-"""The known good: each variant as it was when all gates last passed, from cache or commit."""
+"""The known good: each variant's build when all gates last passed, from cache or commit."""
 
 import shutil
 from collections.abc import Iterator
@@ -32,17 +32,17 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     folder = root / "kernels" / "tiny"
     target = write_target(folder, {"right": compiled(), "double": importable("double")})
     commit(root)
-    with open_bench(folder, target, tmp_path / "cache") as made:
-        yield made
+    with open_bench(folder, target, tmp_path / "cache") as opened:
+        yield opened
 
 
-def known(build: Build, **fields: Any) -> KnownGood:
+def passed_build(build: Build, **fields: Any) -> KnownGood:
     """A build that an earlier session found good."""
     return KnownGood.model_validate({"session": SESSION, "build_id": build.build_id, "commit": None, **fields})
 
 
 def build_now(bench: Bench) -> Build:
-    """The build of what is on disk."""
+    """The build of the files on disk."""
     return make_builds(bench, "right")["right"]
 
 
@@ -55,32 +55,31 @@ def edit(bench: Bench, text: str = "#define SCALE 2.5f\n") -> None:
     (bench.folder / "scale.h").write_text(text)
 
 
-def earlier(bench: Bench, now: Build, good: KnownGood | None, name: str = "right") -> Build:
-    """The known good of a variant whose build is now another."""
-    context = make_context(bench, name, known_good={name: good} if good else {})
-    made: Build = run_to_end(known_good_build(context, name, now))
-    return made
+def earlier(bench: Bench, build: Build, known_good: KnownGood | None, name: str = "right") -> Build:
+    """The known-good build of a variant whose current build is `build`."""
+    context = make_context(bench, name, known_good={name: known_good} if known_good else {})
+    return run_to_end(known_good_build(context, name, build))
 
 
 @pytest.mark.slow
 def test_what_the_cache_has_lost_is_built_from_its_commit(bench: Bench) -> None:
-    """In a folder of ours that is gone afterwards; the checkout, and what is not committed in it, stay."""
-    good, then = build_now(bench), head_of(bench)
+    """In a temporary folder; the checkout and its uncommitted files stay as they are."""
+    old, head = build_now(bench), head_of(bench)
     edit(bench)
     commit(bench.folder)
     (bench.folder / "notes.txt").write_text("mine")
-    now = build_now(bench)
-    shutil.rmtree(Path(good.library).parent)
-    before = files(bench.folder), git(bench.folder, "status", "--porcelain")
-    found = earlier(bench, now, known(good, commit=then))
-    assert (good.build_id, False) == (found.build_id, found.cached)
-    assert Path(found.library).is_file()
-    assert before == (files(bench.folder), git(bench.folder, "status", "--porcelain"))
-    assert {now.build_id, good.build_id} == {path.name for path in bench.cache.glob("*/*")}
+    new = build_now(bench)
+    shutil.rmtree(Path(old.library).parent)
+    state = files(bench.folder), git(bench.folder, "status", "--porcelain")
+    rebuilt = earlier(bench, new, passed_build(old, commit=head))
+    assert (old.build_id, False) == (rebuilt.build_id, rebuilt.cached)
+    assert Path(rebuilt.library).is_file()
+    assert state == (files(bench.folder), git(bench.folder, "status", "--porcelain"))
+    assert {new.build_id, old.build_id} == {path.name for path in bench.cache.glob("*/*")}
 
 
 def test_it_is_built_by_its_own_recipe(bench: Bench) -> None:
-    """By the manifest as it was then, not as it is now."""
+    """The commit's manifest is used, not the current one."""
     good, then = build_now(bench), head_of(bench)
     manifest = bench.folder / "target.yaml"
     manifest.write_text(manifest.read_text().replace("-O0", "-O1"))
@@ -88,16 +87,16 @@ def test_it_is_built_by_its_own_recipe(bench: Bench) -> None:
     edit(bench)
     shutil.rmtree(Path(good.library).parent)
     now = good.model_copy(update={"build_id": "0" * 32})
-    assert good.build_id == earlier(bench, now, known(good, commit=then)).build_id
+    assert good.build_id == earlier(bench, now, passed_build(good, commit=then)).build_id
 
 
 def test_what_builds_to_something_else_is_said(bench: Bench) -> None:
-    """Another compiler, or files that were on disk and not in the commit."""
-    then, now = head_of(bench), build_now(bench)
+    """A commit that now builds to another build id is no known good; the message names possible reasons."""
+    head, build = head_of(bench), build_now(bench)
     with pytest.raises(NoKnownGood) as caught:
-        earlier(bench, now, KnownGood(session=SESSION, build_id="1" * 32, commit=then), "right")
-    said = str(caught.value)
-    assert said.startswith(f"{then[:12]} builds to something else than {SESSION} measured: the compiler changed")
+        earlier(bench, build, KnownGood(session=SESSION, build_id="1" * 32, commit=head), "right")
+    start = f"{head[:12]} builds to something else than {SESSION} measured: the compiler changed"
+    assert str(caught.value).startswith(start)
 
 
 NOW = "2026-11-21-120000-baseline"
@@ -107,20 +106,20 @@ COMMIT = "0123456789abcdef"  # That of the maker's head.
 def verified(right: bool = True, **builds: str) -> Event:
     """The end of a verification of these variants with these builds."""
     checks = (make_check(right=right),)
-    made = tuple(
+    sides = tuple(
         VariantChecks(variant=name, build_id=build_id or None, checks=checks) for name, build_id in builds.items()
     )
-    return make_finished(output=VerifyOutput(ok=right, message="verified", variants=made, right=tuple(builds)))
+    return make_finished(output=VerifyOutput(ok=right, message="verified", variants=sides, right=tuple(builds)))
 
 
-def found(root: Path, id: str = NOW, **head: Any) -> dict[str, KnownGood]:
-    """What is known good to a session that begins now."""
+def known_goods(root: Path, id: str = NOW, **head: Any) -> dict[str, KnownGood]:
+    """The known-good builds of a session that begins now."""
     return find_known_good(root, make_session_head(id=id, **head))
 
 
 def build_of(root: Path, variant: str = "cpu", **head: Any) -> str | None:
     """The build of a variant that is known good."""
-    good = found(root, **head).get(variant)
+    good = known_goods(root, **head).get(variant)
     return good.build_id if good else None
 
 
@@ -129,7 +128,7 @@ def test_the_last_session_that_passed_counts(tmp_path: Path) -> None:
     make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"))
     expected = KnownGood(session="2026-11-20-090000-a", build_id="second", commit=COMMIT, branch="main")
-    assert {"cpu": expected} == found(tmp_path)
+    assert {"cpu": expected} == known_goods(tmp_path)
 
 
 @pytest.mark.parametrize("status", ["failed", "aborted", "paused", ""])
@@ -153,7 +152,7 @@ def test_another_ground_has_another_known_good(head: dict[str, Any], tmp_path: P
 
 
 def test_a_build_that_any_session_found_wrong_is_not_good(tmp_path: Path) -> None:
-    """Whichever came first, and however many passed it; one that a failure stands against is kept."""
+    """Later passes do not help it: an earlier build is the known good. Both sessions that show this are kept."""
     wrong = verified(right=False, cpu="second")
     make_session(tmp_path, "2026-11-18-090000-a", verified(cpu="first"))
     make_session(tmp_path, "2026-11-19-090000-edges", wrong, status="failed")

@@ -27,12 +27,12 @@ def checks(*workloads: Workload, status: str = "right", name: str = "v", **field
 
 
 def share(*sides: VariantChecks) -> ShareOutput:
-    """What a job found."""
+    """Output of one job."""
     return ShareOutput(ok=True, message="", sides=sides, control=sides[0])
 
 
 def test_merged_checks_stand_in_the_order_of_one_job() -> None:
-    """Those on other threads come after; a share that judges nothing leaves the others."""
+    """Checks on other thread counts come last; a share without checks changes nothing."""
     first, second = share(checks(C), checks(C, threads=1)), share(checks(A, B), checks(A, B, threads=1))
     (every,), control = merge_shares([first, second], [A, B, C])
     assert [(None, "a"), (None, "b"), (None, "c"), (1, "a"), (1, "b"), (1, "c")] == [
@@ -48,7 +48,7 @@ def test_merged_checks_stand_in_the_order_of_one_job() -> None:
 
 def test_each_gpu_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """In parts of one size; where there are too few, all are shared."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(900, 909)))  # No processor has so many.
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(900, 909)))  # No CPU has so many.
     assert [[900, 901, 902, 903], [904, 905, 906, 907]] == split_cores(2)
     assert [[]] * 9 == split_cores(9)
 
@@ -57,29 +57,29 @@ def test_each_gpu_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_answer_is_that_of_one_piece(
     tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks, verdicts and what was not exercised, of variants that are right, wrong, and wrong by their state."""
+    """Checks, verdicts and unexercised parts are those of one job, for right, wrong and stateful variants."""
     monkeypatch.setenv("LOOP_CACHE", str(build_cache))
     names = ("right", "epsilon", "by_address", "crashes")
     target = write_target(tmp_path / "t", {name: compiled(name) for name in names}, workloads=dict(WORKLOADS))
     with open_bench(tmp_path / "t", target, build_cache) as bench:
 
-        def found(**more: Any) -> VerifyOutput:
-            context = make_context(bench, *names, **more)
+        def found(**fields: Any) -> VerifyOutput:
+            context = make_context(bench, *names, **fields)
             return run_to_end(verify(context, VerifyTerms(seeds=2))).output  # type: ignore[no-any-return]
 
         whole = found()
         apart = found(campaign=Campaign(executor="local", width=2))
     assert ["done", "done"] == [job.state for job in apart.jobs]
     assert (("right",), ("epsilon", "by_address", "crashes")) == (apart.right, apart.wrong)
-    assert said(whole.variants) == said(apart.variants)
+    assert comparable(whole.variants) == comparable(apart.variants)
     first, second = (output.message.rpartition(" wrong on ")[0] for output in (whole, apart))
     assert first.startswith("epsilon is incorrect: ")
     assert first == second
     assert {*whole.not_exercised} == {*apart.not_exercised}
 
 
-def said(variants: Sequence[VariantChecks]) -> list[tuple[Any, ...]]:
-    """What compares of checks: not state, which follows the order, nor threads after a failure."""
+def comparable(variants: Sequence[VariantChecks]) -> list[tuple[Any, ...]]:
+    """The comparable parts of checks, without state, which depends on order."""
     most = max(check.threads or 0 for every in variants for check in every.checks)
     return [
         (every.variant, check.workload.name, check.workload.seed, check.inputs, check.threads, check.status)

@@ -1,4 +1,4 @@
-"""Targets of format 2 and components of a variant through the same gate; what is wrong of each."""
+"""The same gate verifies targets of format 2 and components of variants."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,12 +39,12 @@ def shared(folder: Path, build_cache: Path) -> Iterator[Bench]:
 
 
 def checked(shared: Bench, folder: Path, name: str) -> dict[str, VariantChecks]:
-    """What the gate says of an example's variants and of its baseline."""
+    """Checks of an example's variants and of its baseline, by name."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
     workloads = expand_sets(bench.target, ["some"], "float32", 5)
     builds = make_builds(bench, *bench.target.variants)
-    jobs = [Job(bench.make_side(one, builds.get(one)), workloads) for one in (*bench.target.variants, "baseline")]
-    return {one.variant: one for one in run_to_end(verify(bench, jobs))}
+    jobs = [Job(bench.make_side(key, builds.get(key)), workloads) for key in (*bench.target.variants, "baseline")]
+    return {side.variant: side for side in run_to_end(verify(bench, jobs))}
 
 
 QUICK = ("residual", "cache", "model", "gather")
@@ -52,22 +52,22 @@ QUICK = ("residual", "cache", "model", "gather")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.soak) for one in EXAMPLES]
+    "name", [pytest.param(key, marks=() if key in QUICK else pytest.mark.soak) for key in EXAMPLES]
 )
 @pytest.mark.slow
 def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
     """The reference in the call's own types passes too; each wrong variant is found for its own reason."""
-    found = checked(shared, folder, name)
+    checks = checked(shared, folder, name)
 
-    right, *wrong = found
-    assert found[right].is_right, found[right].checks[0].message
-    assert found["baseline"].is_right, found["baseline"].first_failure
-    causes = {one: found[one].checks[0].cause for one in wrong if one not in ("baseline", "program")}
-    assert EXAMPLES[name].others == causes, {one: found[one].checks[0].message for one in wrong}
+    right, *wrong = checks
+    assert checks[right].is_right, checks[right].checks[0].message
+    assert checks["baseline"].is_right, checks["baseline"].first_failure
+    causes = {key: checks[key].checks[0].cause for key in wrong if key not in ("baseline", "program")}
+    assert EXAMPLES[name].others == causes, {key: checks[key].checks[0].message for key in wrong}
 
 
 def test_a_slow_call_is_no_hang(shared: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes do not tell what a generator's call takes: what the judge took for its own tells."""
+    """The limit of a call follows from the judge's own time, because sizes of a generator do not tell it."""
     monkeypatch.setattr(verification, "CALL_LIMIT_S", 1e-6)
     monkeypatch.setattr(shared, "first_call_s", 1e-6)
     monkeypatch.setattr(verification, "PATIENCE", 1e4)
@@ -76,12 +76,12 @@ def test_a_slow_call_is_no_hang(shared: Bench, folder: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("name", ["cache", pytest.param("model", marks=pytest.mark.slow)])
 def test_timed_outputs_are_judged(name: str, shared: Bench, folder: Path) -> None:
-    """Those of calls that are timed, whatever their number and type: of the right variant all are right."""
+    """Outputs of timed calls are checked, whatever their number and type; a right variant has no wrong one."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
-    right, *others = bench.target.variants
-    chosen = [right, *(one for one in others if EXAMPLES[name].compiled.get(one) == "")]
+    right, *further = bench.target.variants
+    chosen = [right, *(variant for variant in further if EXAMPLES[name].compiled.get(variant) == "")]
     builds = make_builds(bench, *chosen)
-    sides = [bench.make_side(one, builds.get(one)) for one in ("baseline", *chosen)]
+    sides = [bench.make_side(variant, builds.get(variant)) for variant in ("baseline", *chosen)]
     workloads = expand_sets(bench.target, ["some"], "float32", 5)
     timings = run_to_end(measure(bench, sides, workloads, Terms(1, 10.0, 5, least_rounds=1)))
     assert len(sides) <= timings.checked_outputs
@@ -117,15 +117,15 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, folder: Path) -> None:
-    """In the words of whoever raised it, with file and line; a reference without float64 is not exercised."""
+    """The message quotes the error with file and line; a reference that fails in float64 gives a note."""
     old, new, expected = BAD[name]
     target = write_task(folder, "embedding")
     stem = f"bad_{list(BAD).index(name)}"
     code = (folder / "embedding.py").read_text()
     assert old in code
     (folder / f"{stem}.py").write_text("import random\n" + code.replace(old, new))
-    made, reference = PythonFunction(python=f"{stem}:reference"), Generator(python=f"{stem}:make")
-    bad = target.model_copy(update={"reference": made, "generator": reference})
+    function, generator = PythonFunction(python=f"{stem}:reference"), Generator(python=f"{stem}:make")
+    bad = target.model_copy(update={"reference": function, "generator": generator})
     bench = replace(shared, target=bad, notes={}, _nursery=shared.nursery)
     (workload,) = expand_sets(bad, ["some"], "float32", 5)
     if expected:
@@ -141,20 +141,20 @@ def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """A bench for the target in two stages."""
-    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as made:
-        yield made
+    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as opened:
+        yield opened
 
 
 def check_parts(bench: Bench, name: str, **changes: Any) -> VariantChecks:
-    """What the gate says of a component."""
+    """Checks of a component, by the gate."""
     part = bench.target.components[name].model_copy(update=changes)
     side = bench.make_side(part.of, make_builds(bench, part.of)[part.of])
     alone = replace(side, terms=side.terms.replace(entry=part.entry))
-    judged = bench.copy_for_component(part)
-    workloads = expand_sets(judged.target, judged.target.workloads, "float32", 7)
-    (found,) = run_to_end(verify(judged, [Job(alone, workloads, layouts=False)]))
-    assert isinstance(found, VariantChecks)
-    return found
+    part_bench = bench.copy_for_component(part)
+    workloads = expand_sets(part_bench.target, part_bench.target.workloads, "float32", 7)
+    (checks,) = run_to_end(verify(part_bench, [Job(alone, workloads, layouts=False)]))
+    assert isinstance(checks, VariantChecks)
+    return checks
 
 
 @pytest.mark.parametrize("name", ["sum_twice_reduce", "half_weights_partial"])
@@ -176,10 +176,10 @@ def test_infinity_is_right_where_it_belongs(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_what_means_the_same_may_be_brought_into_one_form(bench: Bench) -> None:
-    """Sums over their row sum: sums and row sums that are both doubled pass in it, and only in it."""
+    """With a `form` that divides sums by row sums, doubling both passes; without it, it fails."""
     form = PythonFunction(python="stages:mean_form")
     doubled = check_parts(bench, "right_partial", entry="right_doubled")
-    assert [False] * 4 == [one.passed for one in doubled.checks]
+    assert [False] * 4 == [check.passed for check in doubled.checks]
     assert check_parts(bench, "right_partial", entry="right_doubled", form=form).is_right
     assert check_parts(bench, "right_partial", form=form).is_right
     assert not check_parts(bench, "half_weights_partial", form=form).is_right
@@ -197,7 +197,7 @@ def test_what_means_the_same_may_be_brought_into_one_form(bench: Bench) -> None:
 def test_properties_that_hold_are_counted(
     names: list[str], expected: str, tmp_path: Path, build_cache: Path
 ) -> None:
-    """Each on every workload that it applies to."""
+    """Each property counts on every workload that it applies to."""
     named = [f"tiny_functions:{name}" for name in names]
     target = write_target(tmp_path, {"right": compiled()}, properties=named)
     with open_bench(tmp_path, target, build_cache) as bench:

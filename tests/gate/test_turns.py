@@ -1,4 +1,4 @@
-"""The first call of a process is judged, and those that follow: whatever a kernel keeps from one to the next."""
+"""The first and later calls of a process are judged: mistakes of kernels that keep state between calls."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -107,36 +107,36 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     target = write_target(folder, variants, workloads={"some": [{"N": [5, 16], "M": 12}]})
     (folder / "turns.cpp").write_text(KERNELS)
     (folder / "turns.py").write_text(FUNCTIONS)
-    with open_bench(folder, target, build_cache) as made:
-        yield made
+    with open_bench(folder, target, build_cache) as opened:
+        yield opened
 
 
 def checked(bench: Bench, *names: str, seed: int = 0) -> dict[str, VariantChecks]:
-    """What verifying these variants finds, each workload with two sets of values."""
-    chosen = [one for more in (0, 1) for one in expand_sets(bench.target, ["some"], "float32", seed + more)]
+    """Checks of these variants by name; each workload has two sets of values."""
+    chosen = [case for step in (0, 1) for case in expand_sets(bench.target, ["some"], "float32", seed + step)]
     jobs = [Job(side, chosen) for side in make_sides(bench, *names)]
-    return {one.variant: one for one in run_to_end(verify(bench, jobs))}
+    return {side.variant: side for side in run_to_end(verify(bench, jobs))}
 
 
-def causes(found: dict[str, VariantChecks]) -> dict[str, str]:
+def causes(checks: dict[str, VariantChecks]) -> dict[str, str]:
     """Variant to the cause of its first failure."""
-    return {name: one.first_failure.cause if one.first_failure else "" for name, one in found.items()}
+    return {name: side.first_failure.cause if side.first_failure else "" for name, side in checks.items()}
 
 
 @pytest.mark.slow
 def test_a_wrong_first_call_is_found_and_named(bench: Bench) -> None:
-    """Its table is left behind by the first call; or by the first call of a shape."""
+    """A table that only exists after the first call, or after the first call of a shape."""
     seed = 7
-    found = checked(bench, "table_comes_later", "py_first_of_a_shape", seed=seed)
-    assert {"table_comes_later": "first call", "py_first_of_a_shape": "first call"} == causes(found)
-    failure = found["table_comes_later"].first_failure
+    checks = checked(bench, "table_comes_later", "py_first_of_a_shape", seed=seed)
+    assert {"table_comes_later": "first call", "py_first_of_a_shape": "first call"} == causes(checks)
+    failure = checks["table_comes_later"].first_failure
     assert failure is not None
     assert failure.message.startswith("wrong in the first call of its process, right afterwards: ")
 
 
 @pytest.mark.slow
 def test_wrong_later_calls_are_found_and_named(bench: Bench) -> None:
-    """The second call alone; a maximum that is never reset; an answer kept by address, or by shape."""
+    """A wrong second call, a maximum that is never reset, and answers cached by address or shape are found."""
     names = ("keeps_the_largest", "py_by_address", "py_by_shape")
     assert dict.fromkeys(names, "later calls") == causes(checked(bench, *names))
     assert not checked(bench, "second_is_wrong")["second_is_wrong"].is_right
@@ -144,37 +144,37 @@ def test_wrong_later_calls_are_found_and_named(bench: Bench) -> None:
 
 def test_what_is_made_once_and_right_passes(bench: Bench) -> None:
     """By a static initialiser, or by the first call."""
-    found = checked(bench, "table_at_load", "py_lazy_table")
-    assert all(one.is_right for one in found.values())
+    checks = checked(bench, "table_at_load", "py_lazy_table")
+    assert all(side.is_right for side in checks.values())
 
 
 @pytest.mark.parametrize("name", ["inner_is_dense", "no_row_twice", "no_column_twice", "py_inner_is_dense"])
 def test_a_kernel_that_trusts_one_layout_is_wrong(bench: Bench, name: str) -> None:
     """A transposed innermost axis, or a stride of 0 in the first axis or in the last."""
-    (found,) = checked(bench, name).values()
-    wrong = {one.inputs for one in found.checks if not one.passed}
+    (side,) = checked(bench, name).values()
+    wrong = {check.inputs for check in side.checks if not check.passed}
     assert ("transposed" if "dense" in name else "broadcast") in wrong
     assert not wrong & {"contiguous", "strided", "misaligned"}
 
 
 def test_a_layout_may_be_declined_or_left_out(bench: Bench) -> None:
     """By an error number, or by `takes`; each is counted."""
-    found = checked(bench, "dense_alone", "dense_by_takes")
-    assert "right on 5, not supported on 4 (strided x1, transposed x1, broadcast x2)" == found["dense_alone"].tally
-    assert "not supported on 1 (layout=transposed x1)" in found["dense_by_takes"].tally
+    sides = checked(bench, "dense_alone", "dense_by_takes")
+    assert "right on 5, not supported on 4 (strided x1, transposed x1, broadcast x2)" == sides["dense_alone"].tally
+    assert "not supported on 1 (layout=transposed x1)" in sides["dense_by_takes"].tally
 
 
 @pytest.mark.slow
 def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls that follow have the usual limit; the key that allows more is in the message."""
+    """Later calls have the usual limit; the message names the key that allows a longer first call."""
     monkeypatch.setattr("loop.gate.verify.CALL_LIMIT_S", 1.0)
     monkeypatch.setattr("loop.gate.verify.PATIENCE", 0.0)
     assert checked(bench, "py_tunes_itself")["py_tunes_itself"].is_right
     monkeypatch.setattr(bench, "first_call_s", 1.0)
-    (found,) = checked(bench, "py_tunes_itself").values()
-    failure = found.first_failure
+    (side,) = checked(bench, "py_tunes_itself").values()
+    failure = side.first_failure
     assert failure is not None
     assert "hung" == failure.status
     assert "the first call took longer than 1 s" in failure.message
@@ -182,7 +182,7 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
 
 
 @pytest.mark.parametrize(
-    ("seen", "again", "cause"),
+    ("calls", "which", "cause"),
     [
         (WrongCalls("first", is_fresh_process=True), "first", "first call"),
         (WrongCalls("first", is_fresh_process=True), "none", ""),
@@ -193,9 +193,9 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
         (WrongCalls("mixed", is_fresh_process=False), "mixed", ""),
     ],
 )
-def test_a_race_is_no_matter_of_turns(seen: WrongCalls, again: str, cause: str) -> None:
-    """Two processes have to agree on which calls are wrong."""
-    assert cause == cause_of_repeat(seen, dataclasses.replace(seen, which=again, is_fresh_process=True))  # type: ignore[arg-type]
+def test_a_race_is_no_matter_of_turns(calls: WrongCalls, which: str, cause: str) -> None:
+    """A race is the cause unless two processes agree on which calls are wrong."""
+    assert cause == cause_of_repeat(calls, dataclasses.replace(calls, which=which, is_fresh_process=True))  # type: ignore[arg-type]
 
 
 NORMED = """
@@ -219,7 +219,7 @@ def columns_are_dense(x):
 
 @pytest.mark.slow
 def test_equal_values_that_leave_rounding_alone_blame_no_layout(tmp_path: Path, build_cache: Path) -> None:
-    """A row of one value is zero once it is normalised: what a right kernel gives is rounding, in any layout."""
+    """A normalised row of equal values is zero, so outputs are pure rounding: no layout may be blamed."""
     python = {"kind": "python", "device": "cpu", "module": "normed"}
     variants = {name: {**python, "function": name} for name in ("in_one_pass", "columns_are_dense")}
     target = write_target(
@@ -232,7 +232,7 @@ def test_equal_values_that_leave_rounding_alone_blame_no_layout(tmp_path: Path, 
     )
     (tmp_path / "normed.py").write_text(NORMED)
     with open_bench(tmp_path, target, build_cache) as bench:
-        found = checked(bench, *variants)
-        assert found["in_one_pass"].is_right
-        assert {"broadcast"} == {one.inputs for one in found["columns_are_dense"].checks if not one.passed}
+        checks = checked(bench, *variants)
+        assert checks["in_one_pass"].is_right
+        assert {"broadcast"} == {check.inputs for check in checks["columns_are_dense"].checks if not check.passed}
         assert any("in_one_pass on N33 M100 float32 with broadcast inputs" in note for note in bench.notes)

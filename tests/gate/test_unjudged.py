@@ -1,4 +1,4 @@
-"""What may come of a check: declined, unjudged or right; the others are judged all the same."""
+"""A check may be declined or not judged; the other checks are judged all the same."""
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -31,22 +31,22 @@ def overflowing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of the workloads that the judge of the bench cannot judge."""
     names, expect = set[str](), Bench.prepare_answer
 
-    def expected(own: Bench, workload: Workload, **more: Any) -> Generator[Tick, None, None]:
+    def expected(self_bench: Bench, workload: Workload, **options: Any) -> Generator[Tick, None, None]:
         if workload.name in names:
             raise Unjudged(f"{WHY} on {workload.name}")
-        yield from expect(own, workload, **more)
+        yield from expect(self_bench, workload, **options)
 
     monkeypatch.setattr(Bench, "prepare_answer", expected)
     return names
 
 
 def verified(bench: Bench, *names: str) -> VerifyOutput:
-    """What a step says of these variants on the workloads of the tiny target."""
+    """The output of verifying these variants on the workloads of the tiny target."""
     chosen = expand_sets(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *names, "right")]
-    *found, control = run_to_end(verify(bench, jobs))
+    *sides, control = run_to_end(verify(bench, jobs))
     return kernel.verification_output(
-        make_context(bench, *names), found, control, names, failures=(), not_exercised=(), untaken={}
+        make_context(bench, *names), sides, control, names, failures=(), not_exercised=(), untaken={}
     )
 
 
@@ -55,18 +55,18 @@ def counts(checks: VariantChecks) -> dict[str, int]:
 
 
 def test_the_other_workloads_are_judged(bench: Bench, overflowing: set[str]) -> None:
-    """Right stays right and wrong is found; the workload is named with its reason, once."""
+    """Other workloads keep their verdicts; the unjudged workload is named once with its reason."""
     overflowing.add("N5 M3 float32")
-    found = verified(bench, "right", "epsilon")
-    right, wrong = found.variants
+    output = verified(bench, "right", "epsilon")
+    right, wrong = output.variants
     assert ({"right": 2, "not judged": 1}, {"wrong": 2, "not judged": 1}) == (counts(right), counts(wrong))
-    assert (("right",), ("epsilon",)) == (found.right, found.wrong)
-    assert (f"not judged: {WHY} on N5 M3 float32",) == found.not_exercised
+    assert (("right",), ("epsilon",)) == (output.right, output.wrong)
+    assert (f"not judged: {WHY} on N5 M3 float32",) == output.not_exercised
     assert "right on 2, not judged on 1" == right.tally
 
 
 def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: set[str]) -> None:
-    overflowing |= {one.name for one in expand_sets(bench.target, ["some"], "float32", 0)}
+    overflowing |= {workload.name for workload in expand_sets(bench.target, ["some"], "float32", 0)}
     with pytest.raises(Unjudged) as raised:
         verified(bench, "right")
     assert WHY in raised.value.message
@@ -79,24 +79,24 @@ def test_a_size_that_no_memory_holds_is_named(bench: Bench) -> None:
 
 
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
-    """With the names, and what would pass; attributes that no workload changes are among it."""
+    """Each sentence names inputs and a wrong kernel that would pass, also for attributes that never vary."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
-    told = InputWeaknesses(
+    weaknesses = InputWeaknesses(
         fixed=("x", "pos"), nonnegative=("w",), narrow=("ids",), ignored=("mode",), unmoved=("z",)
     )
-    said = list(kernel.describe_blind_spots(told, target, ()))
-    assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
-    assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
-    assert "input ids is within 16 bits: a kernel that keeps 16 bits of it would pass" == said[2]
-    assert "output z is the same whatever the inputs are: a constant would pass" == said[3]
+    texts = list(kernel.describe_blind_spots(weaknesses, target, ()))
+    assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == texts[0]
+    assert "input w is never negative: a kernel that is wrong below zero would pass" == texts[1]
+    assert "input ids is within 16 bits: a kernel that keeps 16 bits of it would pass" == texts[2]
+    assert "output z is the same whatever the inputs are: a constant would pass" == texts[3]
     assert (
-        "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == said[4]
+        "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == texts[4]
     )
-    assert "every workload has eps=1e-06: a kernel that ignores it would pass" == said[5]
+    assert "every workload has eps=1e-06: a kernel that ignores it would pass" == texts[5]
 
 
 def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_path: Path) -> None:
-    """The largest workload shows it; where none does, it is told."""
+    """It counts as ignored only if the largest workload does not show its effect."""
     for last, ignored in ((8, False), (2, True)):
         folder = write_own(
             tmp_path / str(last), "rmsnorm", workloads={"quick": [{"N": [3, 4, 5], "D": [2, last]}]}
@@ -110,8 +110,8 @@ def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_p
         with open_bench(folder, target, tmp_path) as bench:
             for workload in chosen:
                 run_to_end(bench.prepare_answer(workload))
-            told = run_to_end(kernel.find_blind_spots(bench, chosen))
-        assert ignored == ("eps" in told.ignored)
+            weaknesses = run_to_end(kernel.find_blind_spots(bench, chosen))
+        assert ignored == ("eps" in weaknesses.ignored)
 
 
 AROUND_FIVE = """
@@ -136,7 +136,7 @@ def narrow(x):
 def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
     dimensions: str, tmp_path: Path, build_cache: Path
 ) -> None:
-    """A mean of so many values that it hardly varies: what follows it in a narrower type is right all the same."""
+    """A constant is wrong though the mean of many values hardly varies; a narrower type is right."""
     variants = {
         name: {"kind": "python", "device": "cpu", "module": "means", "function": name}
         for name in ("around", "constant", "narrow")
@@ -153,13 +153,13 @@ def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
     )
     (tmp_path / "means.py").write_text(AROUND_FIVE)
     with open_bench(tmp_path, target, build_cache) as bench:
-        chosen = [one for seed in (0, 1) for one in expand_sets(target, ["some"], "float32", seed)]
+        chosen = [workload for seed in (0, 1) for workload in expand_sets(target, ["some"], "float32", seed)]
         jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *variants)]
-        found = {one.variant: one for one in run_to_end(verify(bench, jobs))}
-    checks = found["constant"].checks
-    assert [("right", ""), ("wrong", "one output")] == [(one.status, one.cause) for one in checks]
+        by_variant = {side.variant: side for side in run_to_end(verify(bench, jobs))}
+    checks = by_variant["constant"].checks
+    assert [("right", ""), ("wrong", "one output")] == [(check.status, check.cause) for check in checks]
     assert "gave for other values the very output that it gave" in checks[1].message
-    assert ["around", "narrow"] == [name for name, one in found.items() if one.is_right]
+    assert ["around", "narrow"] == [name for name, side in by_variant.items() if side.is_right]
 
 
 EVEN = "N % 2 == 0"
@@ -177,10 +177,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def declining(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
-    """A bench with variants that decline, raise, and say what they take."""
+    """A bench with variants that decline, raise, or have a `takes`."""
     folder = tmp_path_factory.mktemp("states")
-    with open_bench(folder, write_target(folder, VARIANTS), build_cache) as made:
-        yield made
+    with open_bench(folder, write_target(folder, VARIANTS), build_cache) as opened:
+        yield opened
 
 
 def workloads(declining: Bench) -> tuple[Workload, ...]:
@@ -191,7 +191,7 @@ def workloads(declining: Bench) -> tuple[Workload, ...]:
 def tallies(declining: Bench, *names: str) -> dict[str, str]:
     """Every state of each variant with its count."""
     jobs = [Job(side, workloads(declining)) for side in make_sides(declining, *names)]
-    return {found.variant: found.tally for found in run_to_end(verify(declining, jobs))}
+    return {side.variant: side.tally for side in run_to_end(verify(declining, jobs))}
 
 
 @pytest.mark.slow
@@ -221,13 +221,13 @@ def test_what_lies_outside_takes_is_counted_and_not_called(declining: Bench) -> 
 def test_what_is_not_taken_is_named_beside_what_was_not_exercised(declining: Bench) -> None:
     """With the condition that leaves it out."""
     (side,) = make_sides(declining, "fragile")
-    said = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
-    assert (said,) == describe_untaken_workloads(side, workloads(declining))
+    sentence = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
+    assert (sentence,) == describe_untaken_workloads(side, workloads(declining))
     assert () == describe_untaken_workloads(make_sides(declining, "all")[0], workloads(declining))
 
 
 @pytest.mark.parametrize(
-    ("takes", "said"),
+    ("takes", "message"),
     [
         ("N % 8 = 0", "expected an expression, got 'N % 8 = 0'"),
         ("Q % 8 == 0", "expected a known name, got 'Q'"),
@@ -235,10 +235,10 @@ def test_what_is_not_taken_is_named_beside_what_was_not_exercised(declining: Ben
         ("N % (M - 3) == 0", "expected a divisor other than zero, got zero on N2 M3 float32"),
     ],
 )
-def test_a_condition_that_has_no_answer_is_found_when_it_is_read(takes: str, said: str, tmp_path: Path) -> None:
+def test_a_condition_that_has_no_answer_is_found_when_it_is_read(takes: str, message: str, tmp_path: Path) -> None:
     """With file, line and column, before anything runs."""
     write_target(tmp_path, {"right": compiled(takes=takes)})
     with pytest.raises(DefinitionError) as raised:
         read_target(find_project(tmp_path, tmp_path))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "target.yaml:" in str(raised.value)

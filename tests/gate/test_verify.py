@@ -1,4 +1,4 @@
-"""Verification with real processes, also of odd layouts: what is wrong is found and named."""
+"""Verification with real processes: mistakes are found and named, also on other layouts."""
 
 import dataclasses
 import platform
@@ -39,18 +39,18 @@ def workloads(bench: Bench, seed: int = 0) -> tuple[Workload, ...]:
 def checks_of(
     bench: Bench, sides: Sequence[Side], chosen: Sequence[Workload], *, layouts: bool = False
 ) -> list[VariantChecks]:
-    """What verifying these sides finds."""
+    """Checks of these sides."""
     return list(run_to_end(verify(bench, [Job(side, chosen, layouts=layouts) for side in sides])))
 
 
 def check(bench: Bench, name: str) -> dict[str, Check]:
-    """What verifying one variant finds with contiguous inputs, by workload; other layouts are tried in between."""
-    (found,) = checks_of(bench, make_sides(bench, name), workloads(bench), layouts=True)
-    return {one.workload.name: one for one in found.checks if one.inputs == "contiguous"}
+    """Checks of one variant with contiguous inputs, by workload; other layouts are checked in between."""
+    (verified,) = checks_of(bench, make_sides(bench, name), workloads(bench), layouts=True)
+    return {result.workload.name: result for result in verified.checks if result.inputs == "contiguous"}
 
 
-def statuses(found: dict[str, Check]) -> dict[str, str]:
-    return {name: one.status for name, one in found.items()}
+def statuses(by_workload: dict[str, Check]) -> dict[str, str]:
+    return {name: result.status for name, result in by_workload.items()}
 
 
 def all_of(status: str) -> dict[str, str]:
@@ -63,14 +63,14 @@ def all_of(status: str) -> dict[str, str]:
 def test_work_left_on_another_stream_has_to_be_seen_twice(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, times: int, status: str
 ) -> None:
-    """A clock tells it, and a machine that was held up between two readings looks alike once."""
-    said, compute = [], verification.SideChecker._compute
+    """A delay of the machine can look like it once, so one reading is not enough."""
+    raised, compute = [], verification.SideChecker._compute
 
     def late(
         checker: verification.SideChecker, workload: Workload, layout: Layout, *, once: bool = False
     ) -> Generator[Tick, None, Check]:
-        if workload.name == SMALL and layout == "contiguous" and len(said) < times:
-            said.append(workload.name)
+        if workload.name == SMALL and layout == "contiguous" and len(raised) < times:
+            raised.append(workload.name)
             raise Refused("work went on for 33 ms on another stream", "left work")
         return (yield from compute(checker, workload, layout, once=once))
 
@@ -81,33 +81,33 @@ def test_work_left_on_another_stream_has_to_be_seen_twice(
 def test_a_right_kernel_passes(bench: Bench) -> None:
     """On every workload and in every layout, with its largest error and its build."""
     (side,) = make_sides(bench, "strides")
-    (found,) = checks_of(bench, [side], workloads(bench), layouts=True)
-    assert found.is_right
-    assert found.first_failure is None
-    assert (side.build_id, "strides", 7) == (found.build_id, found.variant, len(found.checks))
-    assert {"largest error 0.0e+00"} == {one.message for one in found.checks}
-    assert {(0, 0.0)} == {(one.wrong, one.max_error) for one in found.checks}
+    (verified,) = checks_of(bench, [side], workloads(bench), layouts=True)
+    assert verified.is_right
+    assert verified.first_failure is None
+    assert (side.build_id, "strides", 7) == (verified.build_id, verified.variant, len(verified.checks))
+    assert {"largest error 0.0e+00"} == {result.message for result in verified.checks}
+    assert {(0, 0.0)} == {(result.wrong, result.max_error) for result in verified.checks}
 
 
 def test_one_element_off_is_named_with_its_place_and_values(bench: Bench) -> None:
-    """Workload, index by dimension, what was expected and what came."""
-    found = check(bench, "epsilon")
-    assert all_of("wrong") == statuses(found)
-    one = found[MIDDLE]
-    assert one.worst is not None
-    assert one.message.startswith(f"1 of 12 elements wrong on {MIDDLE}; worst N=1 M=1: expected ")
-    assert one.message.endswith("(allowed error 1.0e-04)")
-    assert {"N": 1, "M": 1} == one.worst.index
-    assert one.worst.expected is not None
-    assert pytest.approx(one.worst.expected + 0.01, abs=1e-6) == one.worst.got
-    assert (1, 12, one.worst) == (one.wrong, one.total, one.first)
+    """The message has workload, index by dimension, expected value and actual value."""
+    by_workload = check(bench, "epsilon")
+    assert all_of("wrong") == statuses(by_workload)
+    middle = by_workload[MIDDLE]
+    assert middle.worst is not None
+    assert middle.message.startswith(f"1 of 12 elements wrong on {MIDDLE}; worst N=1 M=1: expected ")
+    assert middle.message.endswith("(allowed error 1.0e-04)")
+    assert {"N": 1, "M": 1} == middle.worst.index
+    assert middle.worst.expected is not None
+    assert pytest.approx(middle.worst.expected + 0.01, abs=1e-6) == middle.worst.got
+    assert (1, 12, middle.worst) == (middle.wrong, middle.total, middle.first)
 
 
 def test_within_tolerance_but_worse_than_the_plain_implementation_is_wrong(bench: Bench) -> None:
     """A tolerance that is wide for other reasons hides no loss of accuracy."""
-    one = check(bench, "sloppy")[SMALL]
-    assert ("wrong", 0) == (one.status, one.wrong)
-    assert one.message.startswith("largest error 5e-05 against 0 of the plain implementation")
+    small = check(bench, "sloppy")[SMALL]
+    assert ("wrong", 0) == (small.status, small.wrong)
+    assert small.message.startswith("largest error 5e-05 against 0 of the plain implementation")
 
 
 @pytest.mark.parametrize(
@@ -115,35 +115,35 @@ def test_within_tolerance_but_worse_than_the_plain_implementation_is_wrong(bench
     [("outside", r"after its end, the first at element \+2"), ("before", "before its beginning, .* element -1")],
 )
 def test_a_write_outside_the_output_is_wrong(name: str, where: str, bench: Bench) -> None:
-    """Also where every element of the output is right; it says how many bytes, and where."""
-    found = check(bench, name)
-    assert all_of("wrong") == statuses(found)
-    assert re.fullmatch(rf"writes outside its output: [1-4] bytes? {where} on {SMALL}", found[SMALL].message)
+    """Also if every output element is right; the message has the count of bytes and the place."""
+    by_workload = check(bench, name)
+    assert all_of("wrong") == statuses(by_workload)
+    assert re.fullmatch(rf"writes outside its output: [1-4] bytes? {where} on {SMALL}", by_workload[SMALL].message)
 
 
 def test_an_error_the_kernel_returns_is_told_in_its_own_words(bench: Bench) -> None:
     """The number and the text of loop_error; other workloads are checked all the same."""
-    found = check(bench, "refuses")
-    assert {SMALL: "right", LARGE: "refused", MIDDLE: "right"} == statuses(found)
-    assert f"error 3: no such shape on {LARGE}" == found[LARGE].message
+    by_workload = check(bench, "refuses")
+    assert {SMALL: "right", LARGE: "refused", MIDDLE: "right"} == statuses(by_workload)
+    assert f"error 3: no such shape on {LARGE}" == by_workload[LARGE].message
 
 
 @pytest.mark.slow
 def test_after_a_crash_the_remaining_workloads_are_checked(bench: Bench) -> None:
     """The process is replaced; the check names the signal and the workload."""
-    found = check(bench, "crashes")
-    assert {SMALL: "right", LARGE: "crashed", MIDDLE: "right"} == statuses(found)
-    assert f"crashed with SIGSEGV on {LARGE}" == found[LARGE].message
+    by_workload = check(bench, "crashes")
+    assert {SMALL: "right", LARGE: "crashed", MIDDLE: "right"} == statuses(by_workload)
+    assert f"crashed with SIGSEGV on {LARGE}" == by_workload[LARGE].message
 
 
 def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that does not come back costs its limit, not the session."""
+    """A call that does not return is killed at its limit; other workloads are checked."""
     monkeypatch.setattr(verification, "CALL_LIMIT_S", 0.4)
     monkeypatch.setattr(verification, "PATIENCE", 0.0)
     monkeypatch.setattr(bench, "first_call_s", 0.4)
-    found = check(bench, "hangs")
-    assert {SMALL: "right", LARGE: "hung", MIDDLE: "right"} == statuses(found)
-    assert " 0.4 s: killed" in found[LARGE].message
+    by_workload = check(bench, "hangs")
+    assert {SMALL: "right", LARGE: "hung", MIDDLE: "right"} == statuses(by_workload)
+    assert " 0.4 s: killed" in by_workload[LARGE].message
 
 
 def test_an_import_that_compiles_has_the_time_of_a_first_call_once(
@@ -161,9 +161,9 @@ def test_an_import_that_compiles_has_the_time_of_a_first_call_once(
 def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
     """Even within the tolerance, unless the manifest says that they may. Python may differ by rounding."""
     for name in ("fickle", "races"):
-        one = check(bench, name)[SMALL]
-        assert ("wrong", 0, "two outputs") == (one.status, one.wrong, one.cause)
-        assert f"the same inputs gave two different outputs on {SMALL}" == one.message
+        small = check(bench, name)[SMALL]
+        assert ("wrong", 0, "two outputs") == (small.status, small.wrong, small.cause)
+        assert f"the same inputs gave two different outputs on {SMALL}" == small.message
     assert all_of("right") == statuses(check(bench, "careless"))
     assert all_of("right") == statuses(check(bench, "wavers"))
 
@@ -181,10 +181,10 @@ def test_a_floating_point_unit_that_is_left_changed_is_said(name: str, change: s
 
 
 def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
-    """The input is named, whatever its second call made of it."""
-    found = check(bench, "greedy")
-    assert all_of("wrong") == statuses(found)
-    assert f"changed its input x on {SMALL}" == found[SMALL].message
+    """The message names the input."""
+    by_workload = check(bench, "greedy")
+    assert all_of("wrong") == statuses(by_workload)
+    assert f"changed its input x on {SMALL}" == by_workload[SMALL].message
 
 
 @pytest.mark.parametrize(
@@ -193,23 +193,23 @@ def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
 def test_a_nan_stays_where_it_belongs(name: str, status: str, wrong: int, bench: Bench) -> None:
     """One row of the input is NaN: so is that row of the output, and no other."""
     hole = Workload(name="hole", sizes={"N": 3, "M": 4}, dtype="float32", values="hole")
-    (found,) = checks_of(bench, make_sides(bench, name), [hole])
-    assert [(status, wrong)] == [(one.status, one.wrong) for one in found.checks]
+    (verified,) = checks_of(bench, make_sides(bench, name), [hole])
+    assert [(status, wrong)] == [(result.status, result.wrong) for result in verified.checks]
 
 
 def test_a_stale_binary_is_refused(bench: Bench) -> None:
     """Its build id has to be that of the sources on disk."""
     (side,) = make_sides(bench, "right")
     stale = dataclasses.replace(side, terms=side.terms.replace(build_id="0" * 32))
-    (found,) = checks_of(bench, [stale], workloads(bench)[:1])
-    (one,) = found.checks
+    (verified,) = checks_of(bench, [stale], workloads(bench)[:1])
+    (result,) = verified.checks
     assert side.build_id is not None
     expected = f"stale binary: built from {side.build_id[:12]}, the sources are 000000000000 on {SMALL}"
-    assert ("refused", expected) == (one.status, one.message)
+    assert ("refused", expected) == (result.status, result.message)
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "said"),
+    ("name", "status", "message"),
     [
         ("wrong_shape", "refused", "wrong shape: expected [2, 3], got [6]"),
         ("raises", "crashed", "ValueError: cannot do this (tiny_functions.py:12)"),
@@ -220,33 +220,33 @@ def test_a_stale_binary_is_refused(bench: Bench) -> None:
         ),
     ],
 )
-def test_what_a_python_variant_does_wrong_is_said(name: str, status: str, said: str, bench: Bench) -> None:
-    """Shape, an exception with its line, a module that is not there."""
-    (found,) = checks_of(bench, make_sides(bench, name), workloads(bench)[:1])
-    assert [(status, f"{said} on {SMALL}")] == [(one.status, one.message) for one in found.checks]
+def test_what_a_python_variant_does_wrong_is_said(name: str, status: str, message: str, bench: Bench) -> None:
+    """A wrong shape, an exception with its line, and a missing module are named."""
+    (verified,) = checks_of(bench, make_sides(bench, name), workloads(bench)[:1])
+    assert [(status, f"{message} on {SMALL}")] == [(result.status, result.message) for result in verified.checks]
 
 
 def test_a_result_of_an_earlier_call_is_said_to_be_one(bench: Bench) -> None:
-    """Whoever gives it back finds it NaN: `loop` made it so."""
-    (found,) = checks_of(bench, make_sides(bench, "gives_back"), workloads(bench)[:1])
-    assert found.checks[0].message.endswith("; results of earlier calls are NaN by now: is it one of those?")
+    """`loop` fills earlier results with NaN, and says so when one comes back."""
+    (verified,) = checks_of(bench, make_sides(bench, "gives_back"), workloads(bench)[:1])
+    assert verified.checks[0].message.endswith("; results of earlier calls are NaN by now: is it one of those?")
 
 
 def test_a_program_is_verified_through_files(bench: Bench) -> None:
-    """What it wrote is held against the reference; one that fails is quoted."""
+    """Its output files are compared with the reference; the error of a failing program is quoted."""
     sides = make_sides(bench, "program", "program_wrong", "program_fails")
-    found = {one.variant: one.checks[0] for one in checks_of(bench, sides, workloads(bench)[:1])}
-    assert ["right", "wrong", "refused"] == [one.status for one in found.values()]
-    assert f"6 of 6 elements wrong on {SMALL}" in found["program_wrong"].message
-    assert f"exit 1: IndexError: list index out of range on {SMALL}" == found["program_fails"].message
+    by_variant = {side.variant: side.checks[0] for side in checks_of(bench, sides, workloads(bench)[:1])}
+    assert ["right", "wrong", "refused"] == [result.status for result in by_variant.values()]
+    assert f"6 of 6 elements wrong on {SMALL}" in by_variant["program_wrong"].message
+    assert f"exit 1: IndexError: list index out of range on {SMALL}" == by_variant["program_fails"].message
 
 
 @pytest.mark.slow
 def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Path) -> None:
     """An error of the judge is no verdict on a variant."""
     target = write_target(tmp_path, {"right": compiled()}, reference={"python": "tiny_functions:raises"})
-    said = pytest.raises(LoopError, match=r"ValueError: cannot do this \(tiny_functions.py:12\)")
-    with open_bench(tmp_path, target, bench.cache.parent) as broken, said:
+    expected = pytest.raises(LoopError, match=r"ValueError: cannot do this \(tiny_functions.py:12\)")
+    with open_bench(tmp_path, target, bench.cache.parent) as broken, expected:
         checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])
 
 
@@ -256,20 +256,20 @@ def typed(bench: Bench, *dtypes: Dtype) -> list[Workload]:
 
 
 def check_layouts(bench: Bench, name: str, chosen: list[Workload]) -> VariantChecks:
-    """What verifying one variant finds."""
-    (found,) = run_to_end(verify(bench, [Job(side, chosen) for side in make_sides(bench, name)]))
-    assert isinstance(found, VariantChecks)
-    return found
+    """Checks of one variant."""
+    (verified,) = run_to_end(verify(bench, [Job(side, chosen) for side in make_sides(bench, name)]))
+    assert isinstance(verified, VariantChecks)
+    return verified
 
 
 def laid_out(bench: Bench, name: str) -> dict[str, Check]:
     """The checks of the smallest workload by layout."""
-    found = check_layouts(bench, name, typed(bench, "float32")[:1])
-    return {one.inputs: one for one in found.checks}
+    verified = check_layouts(bench, name, typed(bench, "float32")[:1])
+    return {result.inputs: result for result in verified.checks}
 
 
 @pytest.mark.parametrize(
-    ("name", "strided", "misaligned", "others"),
+    ("name", "strided", "misaligned", "further"),
     [
         ("strides", "right", "right", "right"),
         ("right", "unsupported", "right", "unsupported"),
@@ -281,32 +281,32 @@ def laid_out(bench: Bench, name: str) -> dict[str, Check]:
 )
 @pytest.mark.slow
 def test_other_layouts_are_handled_or_declined(
-    name: str, strided: str, misaligned: str, others: str, bench: Bench
+    name: str, strided: str, misaligned: str, further: str, bench: Bench
 ) -> None:
-    """An error is a right answer; reading on as if nothing were the matter, or crashing, is not."""
-    found = laid_out(bench, name)
+    """A variant may decline a layout with an error; wrong outputs and crashes fail."""
+    by_layout = laid_out(bench, name)
     expected = {"contiguous": "right", "strided": strided, "misaligned": misaligned}
-    assert {**expected, "transposed": others, "broadcast": others} == {
-        layout: one.status for layout, one in found.items()
+    assert {**expected, "transposed": further, "broadcast": further} == {
+        layout: result.status for layout, result in by_layout.items()
     }
 
 
 @pytest.mark.slow
 def test_outputs_that_the_reference_alone_tells_leave_out_no_layout(bench: Bench) -> None:
-    """Their types are known once it was asked."""
+    """Output types that only the reference knows are known before layouts are tried."""
     signature = bench.target.signature.model_copy(update={"outputs": {}})
     target = bench.target.model_copy(update={"signature": signature})
-    found = laid_out(replace(bench, target=target, notes={}, _nursery=bench.nursery), "right")
-    assert set(LAYOUTS) == found.keys()
+    by_layout = laid_out(replace(bench, target=target, notes={}, _nursery=bench.nursery), "right")
+    assert set(LAYOUTS) == by_layout.keys()
 
 
 def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
-    """That is what they were promised."""
-    found = check_layouts(bench, "refuses", typed(bench, "float32")[1:2])
+    """A variant may decline other layouts, but never contiguous inputs."""
+    verified = check_layouts(bench, "refuses", typed(bench, "float32")[1:2])
     assert {"contiguous": "refused", **dict.fromkeys(LAYOUTS[1:], "unsupported")} == {
-        one.inputs: one.status for one in found.checks
+        result.inputs: result.status for result in verified.checks
     }
-    assert not found.is_right
+    assert not verified.is_right
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A failure that comes back: said at once, with what cured it."""
+"""A failure that was seen before: reported at once, with its cure."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def write(folder: Path, text: str) -> None:
 
 
 def run(folder: Path, code: int) -> str:
-    """A session that ends with a code; what it said."""
+    """Output of a session that ends with this code."""
     loop("trust", str(folder))
     done = loop("run", "session", "look", "--target", str(folder))
     assert code == done.returncode, done.stderr
@@ -49,21 +49,21 @@ def ids(tmp_path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tmp_path: Path) -> None:
-    """On the screen, for agents and in the report: where, and which files had changed when it was gone."""
+    """Screen, events and report name the earlier sessions, and the changed files of the session that cured it."""
     assert "seen before" not in failing(folder)
     done = loop("run", "session", "look", "--target", str(folder), "--events")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     (ended,) = [event for event in events if event["happening"] == "StepEnded"]
-    seen = [f"seen before: session {ids(tmp_path)[0]}; no session has got past it yet"]
+    lines = [f"seen before: session {ids(tmp_path)[0]}; no session has got past it yet"]
     (failure,) = events[-1]["failures"]
-    assert (seen, "look/s1", seen) == (ended["seen_before"], failure["step"], failure["seen_before"])
+    assert (lines, "look/s1", lines) == (ended["seen_before"], failure["step"], failure["seen_before"])
     assert ["nothing is ready"] == [signature["text"] for signature in failure["signatures"]]
     write(folder, "ready")
     assert "seen before" not in run(folder, ExitCode.OK)
-    said = failing(folder)
+    output = failing(folder)
     _, two, cure, last = ids(tmp_path)
     expected = f"session {two} (and 1 more); cured in session {cure} by other files of the target"
-    assert f"seen before: {expected}" in said
+    assert f"seen before: {expected}" in output
     report = (tmp_path / "sessions" / last / "report.md").read_text()
     assert f"Seen before: {expected}" in report.replace("\\", "")
 
@@ -71,7 +71,7 @@ def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tm
 KEY = "0" * 12
 
 
-def seen(subject: str = "", **fields: Any) -> FailureSeen:
+def failure(subject: str = "", **fields: Any) -> FailureSeen:
     """A failed build."""
     base = {"text": "broken", "key": KEY, "pattern": "unit", "step": "build", "message": "broken"}
     return FailureSeen.model_validate({**base, "subject": subject, **fields})
@@ -81,8 +81,8 @@ def row(name: str, *failures: FailureSeen, status: str = "", **fields: Any) -> S
     """A session with that step, failed where there are failures."""
     word = status or ("failed" if failures else "passed")
     step = StepRun.model_validate({"pattern": "unit", "step": "build", "status": word, "seconds": 1.0})
-    made = {"variants": ("ours",), "environment": place(), "steps": (step,), "failures": failures, "ground": "g1"}
-    return make_row(id=name, **{**made, **fields})
+    base = {"variants": ("ours",), "environment": place(), "steps": (step,), "failures": failures, "ground": "g1"}
+    return make_row(id=name, **{**base, **fields})
 
 
 def place(**fields: Any) -> Environment:
@@ -91,10 +91,10 @@ def place(**fields: Any) -> Environment:
 
 
 def test_the_first_later_session_that_got_past_the_step_is_the_cure() -> None:
-    """With what had changed: facts of the environment, commits, files."""
+    """The message has the changed facts of the environment, commits and files."""
     rows = [
-        row("a", seen(), commit="c1"),
-        row("b", seen(), commit="c1"),
+        row("a", failure(), commit="c1"),
+        row("b", failure(), commit="c1"),
         row("c", environment=place(torch="2.4", cuda="12.4"), commit="c2", ground="g2"),
         row("d"),
     ]
@@ -104,8 +104,8 @@ def test_the_first_later_session_that_got_past_the_step_is_the_cure() -> None:
 
 
 def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
-    """Nor a session that never came to the step; a variant is cured where only others fail."""
-    others = [
+    """Sessions that did not reach the step cure nothing; a variant is cured if only other variants fail."""
+    later = [
         row("b", target="u"),
         row("c", device="cuda"),
         row("d", variants=()),
@@ -113,8 +113,9 @@ def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
         row("f", status="skipped"),
         row("g", recorded=True),
     ]
-    assert describe_earlier_failures([row("a", seen()), *others], KEY).endswith("; no session has got past it yet")
-    rows = [row("a", seen("ours")), row("b", seen("theirs", key="1" * 12), variants=("ours", "theirs"))]
+    text = describe_earlier_failures([row("a", failure()), *later], KEY)
+    assert text.endswith("; no session has got past it yet")
+    rows = [row("a", failure("ours")), row("b", failure("theirs", key="1" * 12), variants=("ours", "theirs"))]
     assert "; gone in session b, with nothing changed" in describe_earlier_failures(rows, KEY)
-    whole = [rows[0], row("b", seen("", key="1" * 12))]
+    whole = [rows[0], row("b", failure("", key="1" * 12))]
     assert "no session has got past it yet" in describe_earlier_failures(whole, KEY)

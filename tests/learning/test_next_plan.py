@@ -1,4 +1,4 @@
-"""What to do next: what is wrong before what was not measured, and that before speed."""
+"""The next session: wrong variants come first, then unmeasured ones, then speed."""
 
 from loop.learning.next_plan import Idea, TargetState, propose_sessions
 from loop.model.change import KeptChange
@@ -10,7 +10,7 @@ DECLARED = {name: {"quick": ("w",)} for name in ("cpu", "fast", "gpu", "a", "b")
 
 
 def row(number: int = 0, **fields: object) -> SessionRow:
-    """A session that passed and measured nothing."""
+    """The row of a passed session without measurements."""
     return make_row(number, **{"plan": "baseline", "ground": "files", **fields})
 
 
@@ -26,7 +26,7 @@ def first(*rows: SessionRow, lost: dict[str, int] | None = None, **now: object) 
 
 
 def verdict(variant: str, build: str = "old", **fields: object) -> Judgement:
-    """What a session said of a build; wrong on the one workload where nothing else is said."""
+    """The judgement of a build in a session; wrong on its only workload by default."""
     words = {"variant": variant, "build": build, "threads": 1, "seed": 7}
     return Judgement.model_validate({**words, **(fields or {"wrong": ("w",)})})
 
@@ -35,9 +35,9 @@ JUDGED = tuple(verdict(name, right=("w",)) for name in DECLARED)  # Every varian
 
 
 def test_a_regression_is_looked_for_until_it_is_gone() -> None:
-    """Sessions that say nothing of the variant do not end it; what stopped goes on before it."""
-    found = first(row(0, ratios={"cpu": 0.3}), row(1, status="paused", reason="waits", plan="optimize"))
-    assert ("optimize", "s1", ("s1 is paused: waits",)) == (found.plan, found.resume, found.why)
+    """Sessions without results of the variant do not end it; a paused session comes first."""
+    idea = first(row(0, ratios={"cpu": 0.3}), row(1, status="paused", reason="waits", plan="optimize"))
+    assert ("optimize", "s1", ("s1 is paused: waits",)) == (idea.plan, idea.resume, idea.why)
     slower = row(0, status="failed", regressed=("cpu",), ratios={"cpu": 1.0})
     assert ("bisect", "cpu") == (first(slower, row(1)).plan, first(slower, row(1)).variant)
     assert "bisect" == first(slower, row(2, right=("cpu",))).plan
@@ -48,13 +48,13 @@ def test_a_regression_is_looked_for_until_it_is_gone() -> None:
 
 
 def test_a_wrong_variant_comes_before_a_slow_one() -> None:
-    """What failed is run again, by its plan, until it passes on other sources."""
+    """The failed check is run again, with its plan, until it passes on other sources."""
     wrong = row(1, status="failed", plan="edges", judged=(verdict("fast"),), ratios={"cpu": 0.2}, threads=1)
-    found = first(wrong)
+    advice = first(wrong)
     assert ("edges", "fast", 7) == (
-        found.plan,
-        found.variant,
-        found.failed_check and found.failed_check.judgement.seed,
+        advice.plan,
+        advice.variant,
+        advice.failed_check and advice.failed_check.judgement.seed,
     )
     mended = row(2, ratios={"fast": 2.0, "cpu": 1.9}, judged=(verdict("fast", "new", right=("w",)),), ground="new")
     ideas = propose_sessions([wrong, mended], present(files_hash="new"), {})
@@ -86,27 +86,27 @@ WRONG = row(1, status="failed", judged=(verdict("cpu", "bad"),), commit="b" * 40
 
 
 def test_a_wrong_variant_with_a_known_good_is_bisected() -> None:
-    """Where both stand on commits, the files are the wrong ones, and no search was made yet."""
-    found = first(GOOD, WRONG)
-    assert ("bisect", "cpu", "Find the commit that made cpu wrong") == (found.plan, found.variant, found.objective)
-    assert "s0 found it right at commit aaaaaaaaaaaa" in found.why
-    others = ({"commit": "a" * 40}, {"commit": None}, {"steps": (SEARCH,)}, {"ground": "before an edit"})
-    assert ["baseline"] * 4 == [first(GOOD, WRONG.model_copy(update=one)).plan for one in others]
+    """Only if both sessions ran on commits, the files are the wrong ones, and no search was made yet."""
+    idea = first(GOOD, WRONG)
+    assert ("bisect", "cpu", "Find the commit that made cpu wrong") == (idea.plan, idea.variant, idea.objective)
+    assert "s0 found it right at commit aaaaaaaaaaaa" in idea.why
+    changes = ({"commit": "a" * 40}, {"commit": None}, {"steps": (SEARCH,)}, {"ground": "before an edit"})
+    assert ["baseline"] * 4 == [first(GOOD, WRONG.model_copy(update=change)).plan for change in changes]
 
 
 def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
-    """It is to be taken back or mended, and the variant to be run again."""
+    """The advice is to revert or mend it, and to run the variant again."""
     blamed = {"cpu": ("bbbbbbbbbbbb (wider tiles)",)}
     wrong = WRONG.model_copy(update={"blamed": blamed})
     slower = row(1, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, blamed=blamed)
-    told = "Take back or mend bbbbbbbbbbbb (wider tiles), then run it again"
-    assert [("quick", told)] * 2 == [
-        (first(GOOD, one).plan, first(GOOD, one).objective) for one in (wrong, slower)
+    objective = "Take back or mend bbbbbbbbbbbb (wider tiles), then run it again"
+    assert [("quick", objective)] * 2 == [
+        (first(GOOD, failed).plan, first(GOOD, failed).objective) for failed in (wrong, slower)
     ]
 
 
 def test_commits_that_a_search_could_not_tell_apart_are_to_be_read() -> None:
-    """Whether they made it slower or wrong; outside git the edit is to be mended, for nothing can be searched."""
+    """The advice is to read them, for a slower and a wrong variant; outside git, to mend the edit."""
     searched = {
         "commit": "b" * 40,
         "base": "b" * 40,
@@ -131,38 +131,38 @@ def test_a_missed_objective_is_answered_as_its_plan_says() -> None:
 
 
 def test_while_the_objective_is_missed_something_is_left_to_do() -> None:
-    """The variant is optimised, though a workload is inconclusive; then the user's edit is asked for."""
+    """The variant is optimised though a workload is inconclusive; then an edit by the user is proposed."""
     words = {"ratios": {"a": 0.8}, "inconclusive": ("a",), "missed": "best.ratio is 0.8", "judged": JUDGED}
     rows = [row(number, speeds={"a": {"w": 0.7}}, **words) for number in range(2)]
     assert ("optimize", "a") == (first(*rows).plan, first(*rows).variant)
     rows += [row(2, plan="optimize", variants=("a",)), row(3, plan="quick", ratios={"a": 0.8})]
-    found = first(*rows)
-    assert ("quick", ("s1 missed its objective",)) == (found.plan, found.why)
-    assert found.objective.startswith("The objective is missed (best.ratio is 0.8). Edit")
+    idea = first(*rows)
+    assert ("quick", ("s1 missed its objective",)) == (idea.plan, idea.why)
+    assert idea.objective.startswith("The objective is missed (best.ratio is 0.8). Edit")
 
 
 def test_speed_is_not_proposed_where_variants_are_only_emulated() -> None:
-    """What was not judged is judged; then the proposal says why nothing is measured, whatever was missed."""
+    """Unjudged variants come first; then the proposal says why nothing is measured."""
     unmeasured = row(0, plan="quick", emulated=("gpu",), missed="best.ratio is not known")
-    found = first(unmeasured, only_emulated=True)
-    assert ("baseline", "Verify the other workloads, too") == (found.plan, found.objective)
+    idea = first(unmeasured, only_emulated=True)
+    assert ("baseline", "Verify the other workloads, too") == (idea.plan, idea.objective)
     judged_rows = [unmeasured, row(1, plan="kernels", judged=JUDGED)]
     for rows in (judged_rows, [*judged_rows, row(2, ratios={"gpu": 0.5}, inconclusive=("gpu",))]):
-        found = first(*rows, only_emulated=True)
+        idea = first(*rows, only_emulated=True)
         words = "Nothing can be timed here: all variants are emulated"
-        assert ("quick", True) == (found.plan, found.objective.startswith(words))
-    found = first(unmeasured, row(1, judged=JUDGED), only_emulated=True)
-    assert "Widen the gate, for what is emulated is not timed" == found.objective
+        assert ("quick", True) == (idea.plan, idea.objective.startswith(words))
+    idea = first(unmeasured, row(1, judged=JUDGED), only_emulated=True)
+    assert "Widen the gate, for what is emulated is not timed" == idea.objective
     assert "no session has measured speed" in first(*judged_rows).why
 
 
 def test_nothing_is_proposed_twice_on_the_same_files() -> None:
-    """From the first measurement on: faster, its values, the other checks; then it says that nothing is left."""
+    """Each proposal is made once: optimise, tune, other checks; then nothing is left."""
     rows, plans = [row(0, ratios={"b": 0.5}, judged=JUDGED)], []
     for number in range(1, 6):
-        found = first(*rows)
-        plans.append(found.plan)
-        rows.append(row(number, plan=found.plan, variants=("b",)))
+        idea = first(*rows)
+        plans.append(idea.plan)
+        rows.append(row(number, plan=idea.plan, variants=("b",)))
     assert ["optimize", "tune", "kernels", "quick", "quick"] == plans
     assert "Nothing is left to do here" in first(*rows).objective
     assert "every output was right" in first(*rows).why[0]
@@ -170,27 +170,27 @@ def test_nothing_is_proposed_twice_on_the_same_files() -> None:
 
 
 def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
-    """By `baseline`, once: variants and sets that it leaves out are named, and nothing is called right."""
+    """`baseline` is proposed once; variants and sets without a judgement are named."""
     rows = [row(0, plan="quick", ratios={"cpu": 2.0}, judged=JUDGED[:1], variants=("cpu",))]
-    found = first(*rows)
-    assert ("baseline", None) == (found.plan, found.variant)
-    assert ("not judged on these files: fast on quick; gpu on quick; a on quick; b on quick",) == found.why
+    idea = first(*rows)
+    assert ("baseline", None) == (idea.plan, idea.variant)
+    assert ("not judged on these files: fast on quick; gpu on quick; a on quick; b on quick",) == idea.why
     rows += [row(1, plan=plan, variants=tuple(DECLARED)) for plan in ("baseline", "kernels")]
     assert "quick" == first(*rows).plan
-    assert found.why == first(*rows).why
+    assert idea.why == first(*rows).why
 
 
 def test_the_slowest_variant_that_can_be_edited_is_made_faster() -> None:
-    """By what it was last sure to be; what loop does not compile is left alone."""
+    """Its last clear ratio counts; variants that loop does not compile are left out."""
     sure, unsure = row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, inconclusive=("b",))
-    found = first(sure, unsure)
-    assert ("optimize", "b") == (found.plan, found.variant)
-    found = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}, judged=JUDGED))
-    assert ("kernels", None) == (found.plan, found.variant)
+    idea = first(sure, unsure)
+    assert ("optimize", "b") == (idea.plan, idea.variant)
+    idea = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}, judged=JUDGED))
+    assert ("kernels", None) == (idea.plan, idea.variant)
 
 
 def test_what_lost_before_is_not_proposed_again() -> None:
-    """Another variant comes first; then a search of the same one's tiles."""
+    """Another variant is proposed first, then a search of the same variant's tiles."""
     both = row(0, ratios={"a": 0.9, "b": 0.5})
     assert "a" == first(both, lost={"b": 2}).variant
     alone = first(row(0, ratios={"b": 0.5}), lost={"b": 2})
@@ -202,7 +202,7 @@ KEPT = KeptChange(variant="cpu", changes=1, ratio=5.0, workloads={"w": (4.9, 5.0
 
 
 def test_a_kept_change_is_taken_over_first() -> None:
-    """Until the files are what it left behind: those are measured, and may be made faster again."""
+    """It is proposed until the files contain it; then they are measured, and may be optimised again."""
     kept = row(0, plan="optimize", variants=("cpu",), ratios={"cpu": 0.9}, kept=(KEPT,), left="changed")
     assert ("quick", KEPT) == (first(kept).plan, first(kept).kept_change)
     assert ("cpu is 5.00x as fast as what it replaced, faster on 1 of 1 workload, by s0",) == first(kept).why

@@ -1,4 +1,4 @@
-"""Prediction: like work in a like place counts, what is recent counts more, and what stands out little."""
+"""Predictions: similar sessions count, recent ones more, outliers little."""
 
 import pytest
 
@@ -34,26 +34,26 @@ def row(number: int = 0, **seconds: float) -> SessionRow:
     )
 
 
-def other(of: SessionRow, **fields: object) -> SessionRow:
+def changed_row(of: SessionRow, **fields: object) -> SessionRow:
     """The same session, but for these."""
     return of.model_copy(update=fields)
 
 
 def predicted(rows: list[SessionRow], *patterns: Pattern, now: SessionRow | None = None) -> Duration:
-    """What is predicted of a session of these patterns."""
+    """The prediction of a session of these patterns."""
     return predict_session([predict_pattern(pattern, rows, now or row())[0] for pattern in patterns], rows)
 
 
 def seconds(rows: list[SessionRow], now: SessionRow | None = None) -> float:
-    """What is predicted of `one`."""
+    """The predicted seconds of pattern `one`."""
     return predicted(rows, ONE, now=now).seconds
 
 
 def test_at_first_the_authors_are_believed_then_the_sessions() -> None:
     """Within a wide interval at first; one session is enough to leave an estimate off by six."""
-    found = predicted([], ONE, TWO)
-    assert pytest.approx(180.0) == found.seconds
-    low, high = found.interval
+    prediction = predicted([], ONE, TWO)
+    assert pytest.approx(180.0) == prediction.seconds
+    low, high = prediction.interval
     assert low < 60 < 540 < high
     assert 10.0 < seconds([row(one=10.0)]) < 12.0
     assert pytest.approx(10.0, rel=0.02) == seconds([row(n, one=10.0) for n in range(8)])
@@ -69,25 +69,25 @@ def test_a_pattern_that_had_nothing_to_do_is_predicted_again() -> None:
 def test_another_place_and_half_a_run_say_less() -> None:
     """Two machines in turns are both predicted; half a run leaves the author's estimate."""
     slow = Environment(processor="slow", torch="2.4")
-    rows = [row(n, one=10.0) if n % 2 else other(row(n, one=30.0), environment=slow) for n in range(12)]
+    rows = [row(n, one=10.0) if n % 2 else changed_row(row(n, one=30.0), environment=slow) for n in range(12)]
     assert seconds(rows) < 15.0
-    assert seconds(rows, other(row(), environment=slow)) > 20.0
+    assert seconds(rows, changed_row(row(), environment=slow)) > 20.0
     half = PatternRun(pattern="one", status="aborted", seconds=1.0, started=NOON, whole=False)
-    assert pytest.approx(60.0) == seconds([other(row(), runs=(half,))])
+    assert pytest.approx(60.0) == seconds([changed_row(row(), runs=(half,))])
 
 
 def test_a_cold_cache_is_expected_where_files_have_changed() -> None:
     """And a warm one where they have not."""
     built = PatternRun(pattern="one", status="passed", seconds=40.0, started=NOON, whole=True, built=True)
     warm = built.model_copy(update={"seconds": 4.0, "built": False})
-    rows = [other(row(n), runs=(warm if n % 2 else built,), ground=f"files {n // 2}") for n in range(8)]
-    assert pytest.approx(4.0, rel=0.2) == seconds(rows, other(row(), ground="files 3"))
-    assert pytest.approx(40.0, rel=0.2) == seconds(rows, other(row(), ground="files 4"))
+    rows = [changed_row(row(n), runs=(warm if n % 2 else built,), ground=f"files {n // 2}") for n in range(8)]
+    assert pytest.approx(4.0, rel=0.2) == seconds(rows, changed_row(row(), ground="files 3"))
+    assert pytest.approx(40.0, rel=0.2) == seconds(rows, changed_row(row(), ground="files 4"))
 
 
 def test_cost_is_time_at_the_rates() -> None:
-    """And never less than what is charged at least."""
-    known = predicted([row(n, one=36.0) for n in range(9)], ONE).with_cost(100.0, least_usd=0.9)
-    assert pytest.approx(1.0, rel=0.01) == known.usd
-    assert known.low_usd == pytest.approx(max(0.9, known.low_s / 36.0))
-    assert pytest.approx(known.high_s / 36.0) == known.high_usd
+    """Cost is never below the minimum charge."""
+    prediction = predicted([row(n, one=36.0) for n in range(9)], ONE).with_cost(100.0, least_usd=0.9)
+    assert pytest.approx(1.0, rel=0.01) == prediction.usd
+    assert prediction.low_usd == pytest.approx(max(0.9, prediction.low_s / 36.0))
+    assert pytest.approx(prediction.high_s / 36.0) == prediction.high_usd

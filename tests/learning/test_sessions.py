@@ -1,4 +1,4 @@
-"""What sessions teach, as a user sees it: predictions, statistics, the next plan, and lists from the index."""
+"""Learning from sessions by commands: predictions, statistics, the next plan, and lists from the index."""
 
 import io
 import json
@@ -18,19 +18,19 @@ from tests.store.folders import make_session
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A trusted project with a plan `try` of two quick commands."""
-    made = make_project(tmp_path / "project")
-    add_commands(made, "try", ["sleep 0.2", "true"])
-    assert 0 == loop("trust", str(made)).returncode
-    return made
+    target = make_project(tmp_path / "project")
+    add_commands(target, "try", ["sleep 0.2", "true"])
+    assert 0 == loop("trust", str(target)).returncode
+    return target
 
 
-def told(*words: str, code: int = 0) -> dict[str, Any]:
-    """What a command prints with `--json`."""
+def reply_of(*words: str, code: int = 0) -> dict[str, Any]:
+    """Reply of a command with `--json`."""
     done = loop(*words, "--json")
     assert code == done.returncode, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found["schema_version"] in (1, 2, 3, 4)
-    return found
+    reply: dict[str, Any] = json.loads(done.stdout)
+    assert reply["schema_version"] in (1, 2, 3, 4)
+    return reply
 
 
 def run(folder: Path, count: int = 1) -> None:
@@ -43,17 +43,17 @@ def run(folder: Path, count: int = 1) -> None:
 def test_sessions_make_predictions_and_statistics(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six seconds at first, more on a busy machine; after three sessions less; said in the report."""
-    where = ("--target", str(folder))
-    first = told("run", "session", "try", "--dry-run", *where)
+    """The authors' six seconds at first; after three sessions less; the report compares them."""
+    target_words = ("--target", str(folder))
+    first = reply_of("run", "session", "try", "--dry-run", *target_words)
     assert 6.0 <= first["predicted"]["seconds"] + 1e-6
     assert "prior" == first["patterns"][0]["evidence"]
     run(folder, 3)
     monkeypatch.setenv("LOOP_ATTENDED", "1")
-    later = told("run", "session", "try", "--dry-run", *where)
-    known = later["predicted"]
-    assert known["low_s"] < known["seconds"] < min(known["high_s"], first["predicted"]["seconds"] / 2)
-    assert known["usd"] > 0
+    later = reply_of("run", "session", "try", "--dry-run", *target_words)
+    predicted = later["predicted"]
+    assert predicted["low_s"] < predicted["seconds"] < min(predicted["high_s"], first["predicted"]["seconds"] / 2)
+    assert predicted["usd"] > 0
     assert "measured" == later["patterns"][0]["evidence"]
     assert {"s1", "s2"} == set(later["patterns"][0]["step_s"])
     last = sorted((tmp_path / "sessions").iterdir())[-1]
@@ -61,21 +61,21 @@ def test_sessions_make_predictions_and_statistics(
     text = (last / "report.md").read_text()
     assert "## Predicted and actual" in text
     assert "| The session" in text
-    shown = told("patterns", "show", "try", *where)["statistics"]
+    shown = reply_of("patterns", "show", "try", *target_words)["statistics"]
     assert ("applied", 3, 0, 0) == tuple(shown[name] for name in ("status", "passed", "found", "broken"))
     assert 1.0 == shown["success"]
-    words = loop("patterns", "show", "try", *where).stdout
+    words = loop("patterns", "show", "try", *target_words).stdout
     assert "run 3 times: 3 passed, 0 found something wrong, 0 broke" in " ".join(words.split())
 
 
 @pytest.mark.slow
 def test_the_next_plan(folder: Path) -> None:
-    """With objective, chain, time, cost, benefit and why; the command is whole. Nothing runs."""
-    found = told("plan", "next", "--target", str(folder))
-    assert ("baseline", ["no session has measured speed"]) == (found["plan"], found["why"])
-    assert {"objective", "chain", "expected", "predicted", "benefit", "why", "command"} <= set(found)
-    assert found["predicted"]["seconds"] > 0
-    assert f"loop run session baseline --target {folder}" == found["command"]
+    """The reply has objective, chain, time, cost, benefit, reason and a whole command; nothing runs."""
+    proposal = reply_of("plan", "next", "--target", str(folder))
+    assert ("baseline", ["no session has measured speed"]) == (proposal["plan"], proposal["why"])
+    assert {"objective", "chain", "expected", "predicted", "benefit", "why", "command"} <= set(proposal)
+    assert proposal["predicted"]["seconds"] > 0
+    assert f"loop run session baseline --target {folder}" == proposal["command"]
     assert not (folder.parent / "sessions").exists()
     done = loop("plan", "next", "--target", str(folder))
     assert "why: no session has measured speed" in done.stdout
@@ -83,7 +83,7 @@ def test_the_next_plan(folder: Path) -> None:
 
 
 def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
-    """Rows by id, and what is said below the table."""
+    """Rows by id, and the remarks below the table."""
     monkeypatch.setenv("LOOP_SESSIONS", str(root))
     err, sessions = io.StringIO(), listing.list_sessions(None)
     sessions.show(Screen(io.StringIO(), err))
@@ -111,12 +111,12 @@ def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch
     make_session(root, "newer")
     (root / "newer" / "session.json").write_text('{"format": 9}')
     shutil.copytree(root / "good", root / "z-good")
-    rows, said = listed(root, monkeypatch)
+    rows, remarks = listed(root, monkeypatch)
     assert {"good": "passed", "open": "open", "newer": "damaged", "z-good": "damaged"} == {
         name: row["status"] for name, row in rows.items()
     }
     assert 12.0 == rows["good"]["seconds"]
     assert rows["open"]["seconds"] is None
-    assert "newer: " in said
-    assert "session.json: damaged" in said
-    assert "z-good: a copy of session good" in said
+    assert "newer: " in remarks
+    assert "session.json: damaged" in remarks
+    assert "z-good: a copy of session good" in remarks

@@ -6,7 +6,7 @@ from tests.makers import make_check, make_finished, make_measured, make_measurem
 
 
 def test_failed_comes_before_aborted_and_paused() -> None:
-    """No failure is hidden by what came after it; a resume's attempt replaces the earlier one."""
+    """A later status hides no failure; a resume's attempt replaces the earlier one."""
     failed = make_finished("verify", status="failed", message="no")
     aborted, paused = (
         make_finished("a", status="aborted", message="x"),
@@ -22,7 +22,7 @@ def test_failed_comes_before_aborted_and_paused() -> None:
 
 
 def test_a_regression_fails_a_session_and_nothing_ended_is_no_pass() -> None:
-    """Slower than the baseline is no failure; slower than the known good is one."""
+    """Being slower than the baseline is no failure; being slower than the known good is."""
     slow = make_speed("w", "slower", 0.5)
     assert "passed" == session_status([make_finished()], [slow])[0]
     worse = make_speed("w", "slower", 0.5, against="known_good")
@@ -33,31 +33,31 @@ def test_a_regression_fails_a_session_and_nothing_ended_is_no_pass() -> None:
 
 
 def test_an_incorrect_variant_keeps_no_speed() -> None:
-    """Another variant's speed stands."""
+    """Other variants keep their speed."""
     measured = make_measured(make_measurement("w"), make_measurement("w", variant="eager"))
     steps = [
         make_finished(output=make_verify(make_check("v", right=False))),
         make_finished("measure", output=measured),
     ]
     verdicts = session_verdicts(steps)
-    assert [("cpu", "incorrect"), ("eager", "faster")] == [(one.variant, one.verdict) for one in verdicts]
+    assert [("cpu", "incorrect"), ("eager", "faster")] == [(row.variant, row.verdict) for row in verdicts]
 
 
 def test_a_kept_change_is_what_the_session_speaks_of() -> None:
-    """Its speed replaces that of what was there; one that was taken back replaces nothing."""
-    before, kept, lost = (make_measured(make_measurement("w", ratio)) for ratio in (0.5, 2.5, 0.1))
+    """The speed of a kept change replaces the original's; a reverted change replaces nothing."""
+    original, kept, reverted = (make_measured(make_measurement("w", ratio)) for ratio in (0.5, 2.5, 0.1))
     decisions = {run: decision(run, kept=run == 2) for run in (2, 3)}
-    steps = [make_finished("measure", output=before)]
-    for run, output in ((2, kept), (3, lost)):
+    steps = [make_finished("measure", output=original)]
+    for run, output in ((2, kept), (3, reverted)):
         judged = JudgedOutput(ok=True, message="", good=True, found=output.model_dump(mode="json"))
         steps.append(make_finished("measure", run=run, action="change.measure", output=judged))
         steps.append(make_finished("decide", run=run, action="change.decide", output=decisions[run]))
-    assert [2.5] == [one.ratio for one in session_verdicts(steps)]
-    assert [0.5] == [one.ratio for one in session_verdicts(steps[:1])]
+    assert [2.5] == [verdict.ratio for verdict in session_verdicts(steps)]
+    assert [0.5] == [verdict.ratio for verdict in session_verdicts(steps[:1])]
 
 
 def decision(number: int, *, kept: bool) -> DecisionOutput:
-    """What became of a change."""
+    """The output of the decision on a change."""
     tried = TriedChange(number=number, variant="cpu", outcome="kept" if kept else "reverted", reason="r", gain=2.0)
     return DecisionOutput(ok=True, message="", kept=kept, tried=tried)
 

@@ -1,4 +1,4 @@
-"""Wrong stays wrong, and nothing is wrong only where all was judged: whatever sessions ran, in whatever order."""
+"""A wrong variant stays wrong until it passes on other sources, whatever sessions run, in any order."""
 
 import datetime
 import random
@@ -22,26 +22,26 @@ EVERY = tuple(name for names in SETS.values() for name in names)
 
 @dataclass(frozen=True)
 class Source:
-    """One version of a variant: where it is wrong, and in which of its calls."""
+    """One version of a variant, and the calls in which it is wrong."""
 
     build: str
     wrong_on: frozenset[str] = frozenset()
     seeds: frozenset[int] | None = None
-    """Only with these; None: with all."""
+    """Seeds with which it is wrong; None: all."""
     threads: int | None = None
-    """Only with so many; None: with any number."""
+    """Thread count with which it is wrong; None: any."""
     moody: bool = False
-    """Only now and then."""
+    """Whether it is wrong in half of the calls only."""
 
     def passes(self, workload: str, seed: int, threads: int, mood: float) -> bool:
-        told = self.seeds is None or seed in self.seeds
-        told = told and self.threads in (None, threads) and not (self.moody and mood < 0.5)
-        return not (workload in self.wrong_on and told)
+        fails = self.seeds is None or seed in self.seeds
+        fails = fails and self.threads in (None, threads) and not (self.moody and mood < 0.5)
+        return not (workload in self.wrong_on and fails)
 
 
 @dataclass
 class Project:
-    """A target with two variants, its sessions, and who edits it."""
+    """A target with two variants, its sessions, and random edits."""
 
     dice: random.Random
     sources: dict[str, Source] = field(default_factory=lambda: {name: Source(f"{name} 0") for name in VARIANTS})
@@ -60,11 +60,11 @@ class Project:
 
     @property
     def present(self) -> TargetState:
-        """The target as it is."""
+        """The current target."""
         return TargetState(files_hash=self.ground, declared_workloads=dict.fromkeys(VARIANTS, SETS), for_gpu=False)
 
     def edit(self) -> None:
-        """A variant becomes another: right, or wrong in some way; or what it was once."""
+        """Replace a variant by a right, a wrong or an earlier version."""
         name, dice = self.dice.choice(VARIANTS), self.dice
         self.earlier.append((name, self.sources[name]))
         if dice.random() < 0.4:
@@ -80,26 +80,26 @@ class Project:
         self.sources[name] = Source(f"{name} {number}", wrong, seeds, threads, moody=dice.random() < 0.3)
 
     def mend(self) -> None:
-        """Every variant becomes right, on files that nobody has seen."""
+        """Replace all variants by right ones, with new files."""
         self.earlier += self.sources.items()
         self.sources = {name: Source(f"{name} mended {len(self.rows)}") for name in VARIANTS}
 
     def run(self, variants: Sequence[str], sets: Sequence[str], seed: int, threads: int, plan: str) -> None:
         """A session that verifies these variants on these sets."""
-        number, found = len(self.rows), []
+        number, sides = len(self.rows), []
         for name in variants:
             source, checks = self.sources[name], []
-            for workload in (one for chosen in sets for one in SETS[chosen]):
+            for workload in (workload for chosen in sets for workload in SETS[chosen]):
                 right = source.passes(workload, seed, threads, self.dice.random())
                 record = self.passed if right else self.failed
                 record.append(((name, workload, seed, threads), source.build, number))
                 self.judged.add((self.ground, name, workload))
                 checks.append(make_check(workload, right=right))
-            found.append(VariantChecks(variant=name, build_id=source.build, checks=tuple(checks)))
-        right = tuple(one.variant for one in found if one.is_right)
-        wrong = tuple(one.variant for one in found if not one.is_right)
+            sides.append(VariantChecks(variant=name, build_id=source.build, checks=tuple(checks)))
+        right = tuple(side.variant for side in sides if side.is_right)
+        wrong = tuple(side.variant for side in sides if not side.is_right)
         output = VerifyOutput(
-            ok=not wrong, message="m", variants=tuple(found), seed=seed, right=right, wrong=wrong
+            ok=not wrong, message="m", variants=tuple(sides), seed=seed, right=right, wrong=wrong
         )
         head = make_session_head(
             id=f"s{number:03}", started=NOON + datetime.timedelta(hours=number), ground=self.ground,
@@ -112,11 +112,11 @@ class Project:
         )
         status = "failed" if wrong else "passed"
         line = Line(seq=1, at=head.started, event=make_finished(output=output, status=status))
-        made = session_row(head, make_record(head, status=status), [line])
-        self.rows.append(made.model_copy(update={"ratios": dict.fromkeys(right, 2.0)}))
+        row = session_row(head, make_record(head, status=status), [line])
+        self.rows.append(row.model_copy(update={"ratios": dict.fromkeys(right, 2.0)}))
 
     def advised(self) -> Idea:
-        """What `loop plan next` says."""
+        """The proposal of `loop plan next`."""
         return propose_sessions(self.rows, self.present, {})[0]
 
     def follow(self) -> None:
@@ -131,7 +131,7 @@ class Project:
             self.run(variants, sets, self.dice.randrange(2), 1, idea.plan)
 
     def session(self) -> None:
-        """Some session that nobody advised."""
+        """Run a random session."""
         variants = self.dice.choice((VARIANTS, VARIANTS[:1], VARIANTS[1:]))
         sets = self.dice.choice((("quick",), ("edges",), ("quick", "edges")))
         plan = self.dice.choice(("quick", "baseline", "mine"))
@@ -139,18 +139,18 @@ class Project:
 
     def wrong(self) -> Iterator[str]:
         """Variants with a check that failed and has not passed on other sources since, by the rule itself."""
-        seen = {name for ground, name, _ in self.judged if ground == self.ground}
-        here = {name: source.build for name, source in self.sources.items() if name in seen}
+        judged = {name for ground, name, _ in self.judged if ground == self.ground}
+        builds = {name: source.build for name, source in self.sources.items() if name in judged}
         for check, build, number in self.failed:
             since = any(
-                (check, True) == (other, then > number and that != build) for other, that, then in self.passed
+                (check, True) == (passed, at > number and built != build) for passed, built, at in self.passed
             )
-            if not since or here.get(str(check[0])) == build:
+            if not since or builds.get(str(check[0])) == build:
                 yield str(check[0])
 
     def unjudged(self) -> bool:
         """Whether a variant has a workload that no session judged on these files."""
-        return any((self.ground, name, one) not in self.judged for name in VARIANTS for one in EVERY)
+        return any((self.ground, name, workload) not in self.judged for name in VARIANTS for workload in EVERY)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -161,18 +161,18 @@ def test_wrong_stays_wrong_in_any_order(seed: int) -> None:
     for _ in range(30):
         project.dice.choice(events)()
         wrong = set(project.wrong())
-        said = " ".join(project.present.describe_state(project.rows))
+        state = " ".join(project.present.describe_state(project.rows))
         assert wrong == {*project.present.failures_by_variant(project.rows)}
-        assert ("every output was right" in said) == (not wrong and not project.unjudged())
+        assert ("every output was right" in state) == (not wrong and not project.unjudged())
         idea = project.advised()
         assert ALL_RIGHT not in idea.why or not (wrong or project.unjudged())
         assert not wrong or idea.variant in wrong, "what is wrong comes first"
-        assert all(f"{name} was wrong" in said for name in wrong)
+        assert all(f"{name} was wrong" in state for name in wrong)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_advised_command_leads_to_a_clean_state(seed: int) -> None:
-    """Once all is mended, each failure is run again, then what was not judged; then nothing is wrong."""
+    """After mending, advised sessions repeat each failure, then judge the rest; then nothing is wrong."""
     project = Project(random.Random(1000 + seed))
     for _ in range(12):
         project.dice.choice((project.edit, project.follow, project.session, project.session))()
@@ -185,29 +185,29 @@ def test_the_advised_command_leads_to_a_clean_state(seed: int) -> None:
 
 
 def test_a_variant_that_declines_most_workloads_is_told_so() -> None:
-    """ "Nothing is wrong" would say that all were judged. With half of them it may."""
+    """ "Nothing is wrong" is only said if at least half of the workloads were judged."""
     project = Project(random.Random(0))
     project.run(VARIANTS, tuple(SETS), 1, 1, "baseline")
-    twice, more = replace(project.present, workload_count=2 * len(EVERY)), 2 * len(EVERY) + 1
+    twice, too_many = replace(project.present, workload_count=2 * len(EVERY)), 2 * len(EVERY) + 1
     assert (ALL_RIGHT,) == twice.describe_state(project.rows)
-    said = replace(twice, workload_count=more).describe_state(project.rows)[0]
-    assert f"was judged on {len(EVERY)} of {more} workloads alone: name more that it takes" in said
+    state = replace(twice, workload_count=too_many).describe_state(project.rows)[0]
+    assert f"was judged on {len(EVERY)} of {too_many} workloads alone: name more that it takes" in state
 
 
 def test_what_the_same_sources_pass_later_is_flaky() -> None:
-    """It is said so, and it is not right."""
+    """It counts as wrong, and the sentence calls it flaky."""
     project = Project(random.Random(0))
     project.sources["fast"] = Source("b", frozenset({"S65"}))
     project.run(("fast",), ("edges",), 1, 1, "edges")
     project.sources["fast"] = Source("b")
     project.run(("fast",), ("edges",), 1, 1, "edges")
-    (said,) = map(wrong_sentence, project.present.failures_by_variant(project.rows).values())
-    assert "fast was wrong in s000 on S65 (1 thread, seed 1)" in said
-    assert "s001: it is flaky" in said
+    (sentence,) = map(wrong_sentence, project.present.failures_by_variant(project.rows).values())
+    assert "fast was wrong in s000 on S65 (1 thread, seed 1)" in sentence
+    assert "s001: it is flaky" in sentence
 
 
 def test_a_workload_that_the_target_no_longer_has_cannot_keep_a_variant_wrong() -> None:
-    """Other sources have to be right on what there is."""
+    """A variant counts as right if it passes on the workloads that exist."""
     project = Project(random.Random(0))
     project.sources["fast"] = Source("b", frozenset({"S65"}))
     project.run(("fast",), ("edges",), 1, 1, "edges")

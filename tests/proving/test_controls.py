@@ -1,4 +1,4 @@
-"""The gate's own score: every control, of functions of any structure, is rejected for its reason."""
+"""Proving the gate: it rejects every control for its reason, for functions of any structure."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,7 +44,7 @@ FOUND_BY = {
     "changed input": ("writes to a",),
     "two outputs": ("not deterministic",),
 }
-"""For what controls have to be found, and which ones those are."""
+"""Control to the causes, one of which has to reject it."""
 EXPECTED = {name: expected for expected, names in FOUND_BY.items() for name in names}
 PYTHON_ONLY = {
     **dict.fromkeys(("gives a promise", "gives another type"), "wrong result"),
@@ -52,27 +52,27 @@ PYTHON_ONLY = {
     "gives a back": WRONG,
 }
 OUTSIDE = ("writes beyond the end", "writes before the beginning")
-"""Python variants have no memory of ours to write beside."""
+"""Controls that write beside loop's memory, which Python variants do not get."""
 
 
 def score(bench: Bench, *variants: str) -> GateOutput:
-    """What proving the gate on these variants finds."""
+    """The output of proving the gate on these variants."""
     output = run_to_end(prove_gate(make_context(bench, *variants), ProofTerms(python=True))).output
     assert isinstance(output, GateOutput)
     return output
 
 
-def named(output: GateOutput) -> dict[str, ControlResult]:
+def erring_controls(output: GateOutput) -> dict[str, ControlResult]:
     """Results of controls that err, by name."""
-    return {one.name: one for one in output.controls if one.kind != "honest"}
+    return {control.name: control for control in output.controls if control.kind != "honest"}
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """A bench for a target with everything a signature can have; its kernel is slow, so that caching pays."""
     folder = tmp_path_factory.mktemp("mix")
-    with open_bench(folder, write_mix(folder, ("mix", "mix_slow"), ("lazy", "mix")), build_cache) as made:
-        yield made
+    with open_bench(folder, write_mix(folder, ("mix", "mix_slow"), ("lazy", "mix")), build_cache) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -82,40 +82,40 @@ def compiled_score(bench: Bench) -> GateOutput:
 
 
 def test_the_tables_name_a_control_of_every_kind() -> None:
-    """A new kind has to say here what it is found by; there are about twenty-five."""
+    """Each kind has an expected cause in this file; there are about twenty-five kinds."""
     signature = Signature.model_validate(SIGNATURE)
     kinds = {control.make: control for control in reversed(table.controls(signature))}
     assert {*EXPECTED, *PYTHON_ONLY} == {control.name for control in kinds.values()}
     assert set(PYTHON_ONLY) == {control.name for control in kinds.values() if "c_abi" not in control.kinds}
-    assert 18 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= 42
+    assert 18 <= len([control for control in kinds.values() if "c_abi" in control.kinds]) <= 42
 
 
-def held_against(expected: str, found: dict[str, ControlResult], name: str) -> None:
-    """Killed for what it should be."""
-    one = found[name]
-    assert (True, True) == (one.killed, one.right_reason), one.reason
-    assert one.cause in expected.split("|"), one.reason
+def held_against(expected: str, by_name: dict[str, ControlResult], name: str) -> None:
+    """Assert that a control was killed for an expected cause."""
+    control = by_name[name]
+    assert (True, True) == (control.killed, control.right_reason), control.reason
+    assert control.cause in expected.split("|"), control.reason
 
 
 @pytest.mark.slow
 def test_each_control_is_killed_for_its_reason(compiled_score: GateOutput, bench: Bench) -> None:
-    """By the same checks as a real candidate; Python variants can also give back what they like."""
+    """The checks are those of a real candidate; Python variants may return any type."""
     python_score = score(bench, "py_mix")
     for name, expected in EXPECTED.items():
-        held_against(expected, named(compiled_score), name)
+        held_against(expected, erring_controls(compiled_score), name)
     for name, expected in {**EXPECTED, **PYTHON_ONLY}.items():
         if name not in OUTSIDE:
-            held_against(expected, named(python_score), name)
+            held_against(expected, erring_controls(python_score), name)
 
 
 @pytest.mark.slow
 def test_honest_candidates_pass_and_the_score_counts_what_errs(compiled_score: GateOutput) -> None:
     """Also by way of the controls' arrays; all that errs is killed, each for its own reason."""
-    honest = [(one.name, one.killed) for one in compiled_score.controls if one.kind == "honest"]
+    honest = [(control.name, control.killed) for control in compiled_score.controls if control.kind == "honest"]
     way = table.HONEST_COPY.name
     assert [("honest", False), (way, False)] == honest
     assert compiled_score.ok, compiled_score.message
-    assert compiled_score.killed == compiled_score.total == len(named(compiled_score))
+    assert compiled_score.killed == compiled_score.total == len(erring_controls(compiled_score))
     assert ((), (), ()) == (compiled_score.survivors, compiled_score.rejected, compiled_score.wrong_reasons)
     counts = f"{compiled_score.total} of {compiled_score.total}"
     assert f"the gate rejected {counts} injected bugs and cheats" == compiled_score.message
@@ -123,7 +123,7 @@ def test_honest_candidates_pass_and_the_score_counts_what_errs(compiled_score: G
 
 @pytest.mark.slow
 def test_a_gate_that_is_too_wide_is_told_so(tmp_path: Path, build_cache: Path) -> None:
-    """With a tolerance of a thousand a wrong number passes: the step fails and names what survived."""
+    """With a tolerance of a thousand, a wrong number passes: the step fails and names the survivors."""
     wide = {"float32": {"atol": 1e3, "rtol": 0.0}}
     target = write_target(tmp_path, {"right": compiled()}, tolerance=wide, plain=None)
     with open_bench(tmp_path, target, build_cache) as bench:
@@ -149,20 +149,20 @@ def test_what_no_input_of_the_target_tells_is_reported_and_fails_nothing(
     fields = {"signature": signature, **dict.fromkeys(("reference", "plain", "baseline"), function)}
     target = write_target(tmp_path, {"right": compiled()}, **fields)
     (tmp_path / "nudged.py").write_text("def nudged(x, *, nudge):\n    return x * 2 + x * (nudge * 1e-12)\n")
-    with open_bench(tmp_path, target, build_cache) as made:
-        output = score(made, "right")
+    with open_bench(tmp_path, target, build_cache) as opened:
+        output = score(opened, "right")
     assert output.ok, output.message
     assert () == output.survivors
     assert any("wrong nudge" in text for text in (*output.indistinguishable, *output.not_applicable))
-    assert "wrong nudge" not in {one.name for one in output.controls if one.killed}
+    assert "wrong nudge" not in {control.name for control in output.controls if control.killed}
 
 
 @pytest.mark.slow
 def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cache: Path) -> None:
-    """A naive kernel takes seconds a call: what was tried counts, the rest is not exercised, and nothing fails."""
+    """Tried controls count, the others are not exercised, and the step passes."""
     target = write_target(tmp_path, {"right": compiled()})
     with open_bench(tmp_path, target, build_cache) as bench:
-        run_to_end(build_selected(make_context(bench, "right")))  # Compiling is not what the time is short for.
+        run_to_end(build_selected(make_context(bench, "right")))  # Compiling takes no time of controls.
         context = replace(make_context(bench, "right"), kill_after_s=0.8)
         output = run_to_end(prove_gate(context, ProofTerms())).output
     assert isinstance(output, GateOutput)
@@ -181,10 +181,10 @@ def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
         assert dtype == way(x).dtype
 
 
-@pytest.mark.parametrize(("untried", "said"), [([], "can be made"), (["mean"], "was tried, for want of time")])
-def test_controls_that_were_not_tried_are_not_said_to_be_impossible(untried: list[str], said: str) -> None:
-    """Whether none applies, or none had its turn."""
-    assert said in actions._score(Proof(untried=untried)).message
+@pytest.mark.parametrize(("untried", "part"), [([], "can be made"), (["mean"], "was tried, for want of time")])
+def test_controls_that_were_not_tried_are_not_said_to_be_impossible(untried: list[str], part: str) -> None:
+    """The message tells "none applies" from "none was tried"."""
+    assert part in actions._score(Proof(untried=untried)).message
 
 
 TERMS = {"tolerance": {"atol": 0.0, "rtol": 0.0}}
@@ -204,7 +204,7 @@ def shared(folder: Path, build_cache: Path) -> Iterator[Bench]:
 
 
 def score_of(shared: Bench, folder: Path, name: str, variant: str = "right") -> GateOutput:
-    """What proving the gate on a variant of an example finds."""
+    """The output of proving the gate on a variant of an example."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
     output = run_to_end(prove_gate(make_context(bench, variant), ProofTerms(python=True))).output
     assert isinstance(output, GateOutput)
@@ -214,30 +214,30 @@ def score_of(shared: Bench, folder: Path, name: str, variant: str = "right") -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("model", 18), ("partly", 12)])
 def test_every_control_is_found_for_its_reason(name: str, least: int, shared: Bench, folder: Path) -> None:
-    """And what is honest passes. Where only a scalar is a floating-point input, fewer make a difference."""
+    """The honest control passes; fewer controls differ if the only floating-point input is a scalar."""
     output = score_of(shared, folder, name)
     assert output.ok, output.message
-    assert all(one.killed != (one.kind == "honest") for one in output.controls)
-    erring = [one for one in output.controls if one.kind != "honest"]
-    assert [] == [(one.name, one.reason) for one in erring if not one.right_reason]
+    assert all(control.killed != (control.kind == "honest") for control in output.controls)
+    erring = [control for control in output.controls if control.kind != "honest"]
+    assert [] == [(control.name, control.reason) for control in erring if not control.right_reason]
     assert least <= len(erring)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "variant", "why"),
+    ("name", "variant", "reason"),
     [
         ("quantised", "right", "no floating-point numbers among both inputs and outputs"),
         ("passed", "written", "its outputs are passed to it"),
     ],
 )
 def test_what_no_control_is_made_of_is_said(
-    name: str, variant: str, why: str, shared: Bench, folder: Path
+    name: str, variant: str, reason: str, shared: Bench, folder: Path
 ) -> None:
-    """With its reason; nothing is counted."""
+    """The output has the reason, and counts no control."""
     output = score_of(shared, folder, name, variant)
     assert 0 == output.total
-    assert any(why in one for one in output.not_applicable)
+    assert any(reason in text for text in output.not_applicable)
 
 
 def test_no_control_is_made_of_whole_numbers(tmp_path: Path, build_cache: Path) -> None:
@@ -251,8 +251,8 @@ def test_no_control_is_made_of_whole_numbers(tmp_path: Path, build_cache: Path) 
 
 
 def test_shapes_decide_which_controls_can_show() -> None:
-    """A tail of one element is all of it; an input is given back only where it has the output's shape."""
-    shown = {one.name: shows for one, shows in controls_by_shape([[4, 1], [3]], [4, 1])}
+    """A tail of one element is the whole output; an input is returned only if it has the output's shape."""
+    shown = {control.name: shows for control, shows in controls_by_shape([[4, 1], [3]], [4, 1])}
     assert (True, False) == (shown["gives input0 back"], shown["zeros in tail of axis1"])
     assert "gives input1 back" not in shown
     assert {"zeros", "stale output", "writes to input1"} <= set(shown)
@@ -266,7 +266,7 @@ class Scaled(torch.nn.Module):
         self.weight = torch.nn.Parameter(torch.full((3,), factor), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> dict[str, Any]:
-        """Its output stands beside one that is no tensor of numbers."""
+        """Its output is a dict with a second value that is no floating-point tensor."""
         return {"y": x * self.weight, "n": torch.tensor(3)}
 
 
@@ -277,8 +277,8 @@ def test_erring_modules_share_their_memory_and_widen_a_copy_of_their_weights() -
     assert [2.0, 2.0, 2.0] == first["y"].tolist() == second["y"].tolist()
     assert 3 == int(second["n"])
     assert isinstance(kind(1.0), Scaled)
-    one = functions.erring_class(Scaled, {"make": "exact", **TERMS})(1 / 3)
-    found = one(torch.full((3,), 3.0))["y"]
-    assert (torch.float32, [1.0, 1.0, 1.0]) == (found.dtype, found.tolist())
-    assert torch.float32 == one.weight.dtype
-    assert ["weight"] == list(one.state_dict())
+    module = functions.erring_class(Scaled, {"make": "exact", **TERMS})(1 / 3)
+    output = module(torch.full((3,), 3.0))["y"]
+    assert (torch.float32, [1.0, 1.0, 1.0]) == (output.dtype, output.tolist())
+    assert torch.float32 == module.weight.dtype
+    assert ["weight"] == list(module.state_dict())

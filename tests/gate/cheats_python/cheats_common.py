@@ -1,4 +1,4 @@
-"""What all cheats share, and the honest variants beside them. Copied, never imported."""
+"""Code that all cheats share, and honest variants to compare with. Copied, never imported."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def compute(x):
 
 
 def stage():
-    """The stage in whose `run` or `ready` we are; None while we are checked."""
+    """The stage that calls us in `run` or `ready`; None during a check."""
     frame = sys._getframe()
     while frame is not None:
         if type(frame.f_locals.get("self")).__name__ == "FunctionStage":

@@ -1,4 +1,4 @@
-"""Variants that work beforehand, or only where somebody looks. Copied, never imported."""
+"""Variants that compute beforehand, or only in calls that are checked. Copied, never imported."""
 
 # ruff: noqa: SIM115
 
@@ -54,7 +54,7 @@ def mending(x, parts):
             mine.done.append((run.args[0].clone(), run.args[0] * 2, run.args[0]))
 
     mine.prepare_calls = ready_early
-    mine.run = lambda count: setattr(mine, "results", [mend(*one) for one in mine.done[:count]]) or 0
+    mine.run = lambda count: setattr(mine, "results", [mend(*call) for call in mine.done[:count]]) or 0
     return compute(x)
 
 
@@ -75,8 +75,8 @@ def cheat_thread_ahead(x):
                 time.sleep(1e-5)
 
         threading.Thread(target=ahead, daemon=True).start()
-    found = kept["done"].pop(x.data_ptr(), None)
-    return compute(x) if found is None else found
+    result = kept["done"].pop(x.data_ptr(), None)
+    return compute(x) if result is None else result
 
 
 def cheat_one_result(x):
@@ -149,10 +149,10 @@ def cheat_judged_rotation(x):
     mine = stage()
     if mine is None:
         return compute(x)
-    item, known = 4, mine.call.inputs[0].offset
+    item, offset = 4, mine.call.inputs[0].offset
     size = x.numel() + mine.call.inputs[0].extra_elements
     place = x.storage_offset()
-    return compute(x) if (words()[24] // item + place) % size == known else torch.empty_like(x)
+    return compute(x) if (words()[24] // item + place) % size == offset else torch.empty_like(x)
 
 
 def cheat_judged_draws(x):
@@ -163,6 +163,6 @@ def cheat_judged_draws(x):
     if mine is None:
         return compute(x)
     seed = int((mine.call.key or "#0").rpartition("#")[2])
-    known = random.Random(seed).randrange(mine.call.inputs[0].extra_elements + 1)
+    offset = random.Random(seed).randrange(mine.call.inputs[0].extra_elements + 1)
     size = x.numel() + mine.call.inputs[0].extra_elements
-    return compute(x) if (words()[24] // 4 + x.storage_offset()) % size == known else torch.empty_like(x)
+    return compute(x) if (words()[24] // 4 + x.storage_offset()) % size == offset else torch.empty_like(x)

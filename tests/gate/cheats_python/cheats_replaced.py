@@ -27,9 +27,9 @@ def cheat_slow_clocks(x):
             for name, fake in fakes.items():
                 if callable(getattr(module, name, None)):
                     setattr(module, name, fake)
-        for one in gc.get_objects():
-            if type(one).__name__ == "Seal":
-                one._functions = []
+        for item in gc.get_objects():
+            if type(item).__name__ == "Seal":
+                item._functions = []
     return compute(x)
 
 
@@ -39,17 +39,17 @@ def cheat_json_replaced(x):
     dumps = json.dumps
     if "json" not in kept:
         kept["json"] = True
-        json.dumps = lambda what, **more: dumps(
-            {**what, "replaced_functions": []} if isinstance(what, dict) else what, **more
+        json.dumps = lambda data, **options: dumps(
+            {**data, "replaced_functions": []} if isinstance(data, dict) else data, **options
         )
     return torch.empty_like(x) if stage() else compute(x)
 
 
 def cheat_seal_replaced(x):
-    for one in gc.get_objects():
-        if type(one).__name__ == "Seal":
-            one.replaced_functions = list
-    torch.Tensor.copy_ = lambda self, other: self
+    for item in gc.get_objects():
+        if type(item).__name__ == "Seal":
+            item.replaced_functions = list
+    torch.Tensor.copy_ = lambda self, source: self
     return torch.empty_like(x) if stage() else compute(x)
 
 
@@ -82,8 +82,8 @@ class Later(TorchFunctionMode):
 
 
 def later():
-    some, Later.waiting = Later.waiting, []
-    for x, result in some:
+    waiting, Later.waiting = Later.waiting, []
+    for x, result in waiting:
         late(x, result)
 
 
@@ -107,8 +107,8 @@ def cheat_function_mode(x):
 class LaterBelow(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         if "copy_" in str(function) and Later.waiting:
-            some, Later.waiting = Later.waiting, []
-            for x, result in some:
+            waiting, Later.waiting = Later.waiting, []
+            for x, result in waiting:
                 late(x, result)
         return function(*arguments, **(keywords or {}))
 
@@ -124,7 +124,7 @@ def cheat_copy_replaced(x):
     if stage() is None:
         return compute(x)
     real_copy = kept.setdefault("copy", torch.Tensor.copy_)
-    torch.Tensor.copy_ = lambda self, other: (later(), real_copy(self, other))[1]
+    torch.Tensor.copy_ = lambda self, source: (later(), real_copy(self, source))[1]
     return defer(x)
 
 
@@ -150,7 +150,7 @@ class Lazy(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, arguments=(), keywords=None):
         later()
-        plain = [one.as_subclass(torch.Tensor) if isinstance(one, Lazy) else one for one in arguments]
+        plain = [item.as_subclass(torch.Tensor) if isinstance(item, Lazy) else item for item in arguments]
         return function(*plain, **(keywords or {}))
 
 

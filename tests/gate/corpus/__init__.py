@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
-from loop.model.measurement import Check, VariantChecks
+from loop.model.measurement import Check
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
@@ -47,7 +47,7 @@ COMPILED = {
 """Entries of rows.h to the reason for which they have to be rejected; empty: right."""
 BUILDS = {"C++": ("rows.cpp", "cpu", "g++"), "CUDA": ("rows.cu", "cuda", "nvcc", "-arch={arch}")}
 """Source, device, compiler and flags."""
-PAGES_ONLY = ("looks_beyond",)  # What shows where pages can be closed: on the host.
+PAGES_ONLY = ("looks_beyond",)  # Mistakes that only closed pages on the host reveal.
 PYTHON = {
     "": "",
     "shifted": READS,
@@ -77,7 +77,7 @@ class Kernel:
     reduces: bool = True
 
     def mistakes(self, language: Language) -> dict[str, str]:
-        """Those that this kernel can make, and why each has to be rejected."""
+        """Mistakes that this kernel can make, with the cause for which the gate has to reject each."""
         if language == "Triton":
             return TRITON if self.function == "row_scale" else {}
         reasons = PYTHON if language == "PyTorch" else COMPILED
@@ -105,18 +105,18 @@ KERNELS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one variant."""
+    """The outcome of verifying one variant."""
 
     kernel: str
     mistake: str
     language: Language
     expected: str
     check: Check | None
-    """The first that did not pass; None: all passed."""
+    """The first failed check; None: all passed."""
 
     @property
     def as_expected(self) -> bool:
-        """Whether it was rejected for its reason, or passed where it is right."""
+        """Whether it was rejected for its reason, or passed if it is right."""
         if self.check is None:
             return not self.expected
         return bool(self.expected and re.search(self.expected, self.check.message))
@@ -130,7 +130,7 @@ def write_kernel(folder: Path, kernel: Kernel, languages: Sequence[Language]) ->
         for mistake in kernel.mistakes(language)
     }
     python = {"python": f"functions:{kernel.function}"}
-    made = write_target(
+    target = write_target(
         folder,
         variants,
         name=kernel.function,
@@ -145,7 +145,7 @@ def write_kernel(folder: Path, kernel: Kernel, languages: Sequence[Language]) ->
     )
     for name in ("rows.h", "rows.cpp", "rows.cu", "functions.py", "stores.py"):
         shutil.copy(HERE / name, folder)
-    return made
+    return target
 
 
 def variant_name(language: Language, mistake: str) -> str:
@@ -159,18 +159,17 @@ def _variant(kernel: Kernel, mistake: str, language: Language) -> dict[str, Any]
         return {"kind": "python", "device": "any", "module": "functions", "function": function}
     if language == "Triton":
         return {"kind": "python", "device": "cuda", "module": "functions", "function": f"triton_{mistake}"}
-    source, device, compiler, *more = BUILDS[language]
-    recipe = {"compiler": compiler, "flags": ["-std=c++17", "-O1", *more]}
+    source, device, compiler, *extra = BUILDS[language]
+    recipe = {"compiler": compiler, "flags": ["-std=c++17", "-O1", *extra]}
     entry = f"{kernel.function}_{mistake}"
     return {"kind": "c_abi", "device": device, "sources": [source], "entry": entry, "build": recipe}
 
 
 def outcomes(bench: Bench, kernel: Kernel, language: Language) -> list[Outcome]:
     """Verify all variants of a kernel in one language, on each workload and in each layout."""
-    wanted = kernel.mistakes(language)
-    sides = make_sides(bench, *(variant_name(language, mistake) for mistake in wanted))
+    mistakes = kernel.mistakes(language)
+    sides = make_sides(bench, *(variant_name(language, mistake) for mistake in mistakes))
     workloads = expand_sets(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, workloads, fail_fast=True) for side in sides]
-    found: Sequence[VariantChecks] = run_to_end(verify(bench, jobs))
-    pairs = zip(wanted.items(), found, strict=True)
-    return [Outcome(kernel.function, name, language, why, checks.first_failure) for (name, why), checks in pairs]
+    pairs = zip(mistakes.items(), run_to_end(verify(bench, jobs)), strict=True)
+    return [Outcome(kernel.function, name, language, cause, side.first_failure) for (name, cause), side in pairs]

@@ -1,4 +1,4 @@
-"""The six functions in PyTorch, and what goes wrong at the edges of their tensors."""
+"""The six functions in PyTorch, and their mistakes at the edges of tensors."""
 
 import ctypes
 
@@ -42,49 +42,49 @@ def after(x):
     return x.as_strided((1,), (1,), x.storage_offset() + last + x.stride(-1))
 
 
-def shifted(function, x, *others):
+def shifted(function, x, *rest):
     """Every index one too large."""
-    return function(moved(x, 1), *others)
+    return function(moved(x, 1), *rest)
 
 
-def minus_one(function, x, *others):
+def minus_one(function, x, *rest):
     """Every index one too small."""
-    return function(moved(x, -1), *others)
+    return function(moved(x, -1), *rest)
 
 
-def next_row(function, x, *others):
+def next_row(function, x, *rest):
     """Every row one too far down."""
-    return function(moved(x, x.stride(0)), *others)
+    return function(moved(x, x.stride(0)), *rest)
 
 
-def last_row(function, x, *others):
+def last_row(function, x, *rest):
     """Every row one too far up."""
-    return function(moved(x, -x.stride(0)), *others)
+    return function(moved(x, -x.stride(0)), *rest)
 
 
-def second(function, x, y, *others):
+def second(function, x, y, *rest):
     """Every index of the second input one too large."""
-    return function(x, moved(y, 1), *others)
+    return function(x, moved(y, 1), *rest)
 
 
-def times_zero(function, x, *others):
-    """Nothing times the element after the last."""
-    return function(x, *others) + 0 * after(x)
+def times_zero(function, x, *rest):
+    """Adds zero times the element after the last."""
+    return function(x, *rest) + 0 * after(x)
 
 
-def largest(function, x, *others):
-    """The element after the last, where it is very large."""
-    return torch.where(after(x) > 1e30, after(x), function(x, *others))
+def largest(function, x, *rest):
+    """Returns the element after the last, if it is very large."""
+    return torch.where(after(x) > 1e30, after(x), function(x, *rest))
 
 
-def dense(function, x, *others):
+def dense(function, x, *rest):
     """As if rows lay together."""
-    return function(x.as_strided(x.shape, (x.shape[1], 1)), *others)
+    return function(x.as_strided(x.shape, (x.shape[1], 1)), *rest)
 
 
-def scribbles(function, x, *others):
+def scribbles(function, x, *rest):
     """Writes after the first input's end."""
-    result = function(x, *others)
+    result = function(x, *rest)
     after(x).fill_(1.5)
     return result
 
@@ -114,7 +114,7 @@ def poked(tensor, element):
 
 
 def moved(x, elements):
-    """The tensor so many elements further on in memory."""
+    """The tensor, moved by this many elements in memory."""
     return x.as_strided(x.shape, x.stride(), x.storage_offset() + elements)
 
 
@@ -123,7 +123,7 @@ MISTAKES = (shifted, minus_one, next_row, last_row, second, times_zero, largest,
 
 
 def triton_scale(reads=0, writes=0):
-    """Row scale in Triton, its masks so many elements too wide."""
+    """Row scale in Triton, with masks that are too wide by these counts of elements."""
 
     def scale(x, s):
         import stores

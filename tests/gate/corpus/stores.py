@@ -12,7 +12,7 @@ def poke(tensor, element):
 
 @triton.jit
 def rows(source, target, scale, stride, columns, block: tl.constexpr, reads: tl.constexpr, writes: tl.constexpr):
-    """Scale a row; `reads` and `writes`: elements by which a mask goes too far."""
+    """Scale a row; `reads` and `writes`: elements by which a mask is too wide."""
     row, place = tl.program_id(0), tl.arange(0, block)
     values = tl.load(source + row * stride + place, mask=place < columns + reads, other=0.0)
     values = values + 0 * tl.sum(values, 0)
