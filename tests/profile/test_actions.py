@@ -1,4 +1,4 @@
-"""Profiling on a real build: facts, counters by ncu, the leaf they lead to, what is unknown."""
+"""Profiling a real build: facts, counters of ncu, the leaf of the tree, and unknown facts."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -58,12 +58,12 @@ def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
         "dtypes": {"cpu": "float32", "cuda": "float32"},
     }
     target = write_target(tmp_path / "tiny", variants, **formulas)
-    with open_bench(tmp_path / "tiny", target, build_cache) as made:
-        yield made
+    with open_bench(tmp_path / "tiny", target, build_cache) as opened:
+        yield opened
 
 
 def make_context(bench: Bench, *finished: Finished) -> Context:
-    """A session that has come this far."""
+    """A session with these finished steps."""
     fields = {"name": "p", "title": "P", "patterns": ("one",), "workloads": ("some",), "budget": {"minutes": 1.0}}
     plan = Plan.model_validate({"format": 1, **fields})
     task = Task(plan, ("right", "double"), make_machine(), 7, bench.folder)
@@ -75,7 +75,7 @@ def only(context: Context, variant: str) -> Context:
     return replace(context, task=replace(context.task, variants=(variant,)))
 
 
-def measured(bench: Bench, *ratios: float, variant: str = "right", **fields: Any) -> list[Finished]:
+def timed_steps(bench: Bench, *ratios: float, variant: str = "right", **fields: Any) -> list[Finished]:
     """All workloads verified, and timed with these ratios."""
     build = make_builds(bench, variant)[variant]
     checked = make_verify(variant=variant)
@@ -83,15 +83,15 @@ def measured(bench: Bench, *ratios: float, variant: str = "right", **fields: Any
         update={"variants": (checked.variants[0].model_copy(update={"build_id": build.build_id}),)}
     )
     timed = zip(expand_sets(bench.target, ["some"], "float32"), ratios, strict=True)
-    made = [
-        make_measurement(one.name, ratio, variant=variant).model_copy(update={"workload": one})
-        for one, ratio in timed
+    rows = [
+        make_measurement(workload.name, ratio, variant=variant).model_copy(update={"workload": workload})
+        for workload, ratio in timed
     ]
-    return [make_finished(output=checked), make_finished("measure", output=make_measured(*made, **fields))]
+    return [make_finished(output=checked), make_finished("measure", output=make_measured(*rows, **fields))]
 
 
 def run(action: str, context: Context, arguments: Any) -> Any:
-    """What an action finds."""
+    """The output of an action."""
     terms = ACTIONS[action].arguments.model_validate(arguments)
     return run_to_end(ACTIONS[action].run(context, terms)).output
 
@@ -107,10 +107,10 @@ def reaching(**rates: float) -> Any:
 
 
 def test_the_worst_workload_is_profiled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its facts are counted, measured and read from the compiler; what nobody tells is unknown."""
+    """Facts come from formulas, measurements and the compiler; facts without a source are unknown."""
     monkeypatch.setattr("loop.profile.actions.measure_roof", reaching(flops_per_s=1e12, bytes_per_s=1e12))
-    found: ProfileOutput = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
-    (profile,) = found.profiles
+    output: ProfileOutput = run("kernel.profile", make_context(bench, *timed_steps(bench, 0.5, 0.9, 1.2)), RULES)
+    (profile,) = output.profiles
     facts = profile.facts
     assert ("right", "N2 M3 float32", 0.5) == (profile.variant, profile.workload, facts["ratio"])
     assert (6.0, 48.0, 0.125, 2, 1, 1) == tuple(
@@ -125,33 +125,33 @@ def test_the_worst_workload_is_profiled(bench: Bench, monkeypatch: pytest.Monkey
 
 
 def test_a_roof_that_is_exceeded_is_unknown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what it came to; what the other roof says stands, but not which one it is under."""
+    """The reason has the share; the other roof's share stands, but which roof limits is unknown."""
     low = reaching(flops_per_s=0.1e6, bytes_per_s=1e9)
     monkeypatch.setattr("loop.profile.actions.measure_roof", low)
-    found = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
-    (profile,) = found.profiles
+    output = run("kernel.profile", make_context(bench, *timed_steps(bench, 0.5, 0.9, 1.2)), RULES)
+    (profile,) = output.profiles
     assert (None, None) == (profile.facts["flops_share"], profile.facts["roof"])
     assert isinstance(profile.facts["bandwidth_share"], float)
-    said = "it came to 2 of the arithmetic roof (measured here): that roof is wrong"
-    assert profile.unknown["flops_share"].startswith(said), profile.unknown
+    reason = "it came to 2 of the arithmetic roof (measured here): that roof is wrong"
+    assert profile.unknown["flops_share"].startswith(reason), profile.unknown
 
 
 def on_cuda(bench: Bench) -> Context:
-    """A session on a GPU whose variant was measured; that it runs on the processor no profiler minds in a test."""
+    """A session on a GPU with a measured variant; it runs on the processor, which the fake profiler ignores."""
     bench.device = "cuda"
-    return only(make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), "right")
+    return only(make_context(bench, *timed_steps(bench, 0.5, 0.9, 1.2)), "right")
 
 
 @pytest.mark.slow
 def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the kernel that took longest; the tree decides by them."""
+    """Counters of the longest kernel are facts, and the tree decides by them."""
     short, long = {**COUNTERS, TIME_COUNTER: ("ns", "880")}, {**COUNTERS, **STALLS}
     FakeTool("ncu", tmp_path / "tools", monkeypatch).says(
         log_of(long) + log_of({}, short, kernel="void fill(int)")
     )
     rules = {**RULES, "tree": [{**RULES["tree"][0], "when": "device == 'cuda' and dram < 0.4 and sm < 0.4"}]}
-    found = run("kernel.profile", on_cuda(bench), rules)
-    (profile,) = found.profiles
+    output = run("kernel.profile", on_cuda(bench), rules)
+    (profile,) = output.profiles
     assert pytest.approx((0.0027, 0.0023)) == (profile.facts["dram"], profile.facts["sm"])
     assert ("loads from device memory", "stalls") == (profile.facts["stall"], profile.bottleneck)
     assert (
@@ -160,30 +160,30 @@ def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch
     )
     assert profile.watched is not None
     assert (2, 4.4) == (profile.watched.launches, profile.watched.us)
-    assert () == found.not_exercised
+    assert () == output.not_exercised
 
 
 def test_the_leaf_says_what_to_do_and_what_was_not_decided(bench: Bench) -> None:
-    """A fix and a gain; a rule that read unknown counters stands beside it."""
-    found: ProfileOutput = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
-    (profile,) = found.profiles
+    """The leaf has a fix and a gain; rules that read unknown counters are listed as undecided."""
+    output: ProfileOutput = run("kernel.profile", make_context(bench, *timed_steps(bench, 0.5, 0.9, 1.2)), RULES)
+    (profile,) = output.profiles
     assert ("high", "too much", "do less", "all") == (
         *(profile.severity, profile.bottleneck, profile.fix, profile.gain),
     )
-    assert "right high, too much on N2 M3 float32" == found.message
-    assert ("right is held back by too much on N2 M3 float32, where it does worst: do less.",) == found.learned
+    assert "right high, too much on N2 M3 float32" == output.message
+    assert ("right is held back by too much on N2 M3 float32, where it does worst: do less.",) == output.learned
     assert ["stalls"] == [text.partition(":")[0] for text in profile.undecided]
 
 
 def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
-    """A GPU variant too, on a machine without one, and that is said; what declares no launch is not exercised."""
-    found: ParallelismOutput = run("kernel.parallelism", make_context(bench), {})
-    rows = {(one.variant, one.items): one for one in found.fillings}
+    """GPU variants count without a GPU, with a note; a variant without `launch` is not exercised."""
+    output: ParallelismOutput = run("kernel.parallelism", make_context(bench), {})
+    rows = {(filling.variant, filling.items): filling for filling in output.fillings}
     assert {("right", 2), ("right", 5), ("right", 3), ("gpu", 2), ("gpu", 5), ("gpu", 3)} == set(rows)
     gpu = rows["gpu", 2]
     assert ("NVIDIA L4", False, 58, 12) == (gpu.on, gpu.at_hand, gpu.units, gpu.resident)
-    assert ("parallelism of double: the manifest declares no launch",) == found.not_exercised
-    assert "gpu on NVIDIA L4, which is not at hand: not filled on 3 of 3 workloads" in found.message
+    assert ("parallelism of double: the manifest declares no launch",) == output.not_exercised
+    assert "gpu on NVIDIA L4, which is not at hand: not filled on 3 of 3 workloads" in output.message
     assert pytest.approx(2 / 58 / 12) == gpu.share
 
 
@@ -205,7 +205,7 @@ def test_a_mistake_in_the_tree_is_found_where_it_stands(when: str, expected: str
 
 
 def test_the_shipped_tree_ends_in_a_leaf_for_everything(tmp_path: Path) -> None:
-    """Whatever is unknown, there is something to do next; each leaf says how much it may bring."""
+    """The tree has a leaf for any unknown facts; each leaf states its possible gain."""
     read = definitions.patterns(find_project(None, tmp_path))["profiling-decision-tree"]
     terms = ProfileTerms.model_validate(read.value.steps[0].arguments)
     assert "true" == terms.tree[-1].when
@@ -216,7 +216,7 @@ def test_the_shipped_tree_ends_in_a_leaf_for_everything(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kinds(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
-    """A bench with variants of each kind; what they run on makes no difference to a profiler in a test."""
+    """A bench with variants of each kind; the fake profiler ignores their device."""
     folder = tmp_path / "tiny"
     variants = {
         "right": compiled_variant("right"),
@@ -224,21 +224,18 @@ def kinds(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
         "python": importable("double"),
         "program": external("2"),
     }
-    with open_bench(folder, write_target(folder, variants), build_cache) as made:
-        yield made
+    with open_bench(folder, write_target(folder, variants), build_cache) as opened:
+        yield opened
 
 
 def counted(kinds: Bench, name: str = "right", place: int = 1) -> KernelRuns:
-    """What ncu counts of a variant on five rows, or on two."""
+    """Counters that ncu reports of a variant on five rows, or on two."""
     (side,) = make_sides(kinds, name)
-    found: KernelRuns = run_to_end(
-        read_counters(kinds, side, expand_sets(kinds.target, ["some"], "float32")[place], 30.0)
-    )
-    return found
+    return run_to_end(read_counters(kinds, side, expand_sets(kinds.target, ["some"], "float32")[place], 30.0))
 
 
 def test_a_log_tells_of_each_launch_and_of_its_stalls() -> None:
-    """Shares from 0 to 1, times in us, bare names; a warp that issues waits for nothing."""
+    """Shares are from 0 to 1, times in us, names bare; the stall `selected` is left out."""
     (run,) = read_log(log_of({**COUNTERS, **STALLS}))
     assert ("small_kernel<__half, SmallShape<64, 16, 4>, 0>", 3.52, 105) == (run.kernel, run.us, run.registers)
     assert pytest.approx((0.0027, 0.0023, 0.0621)) == (run.dram, run.sm, run.warps_active)
@@ -253,16 +250,16 @@ def test_a_log_tells_of_each_launch_and_of_its_stalls() -> None:
 def test_a_lack_of_permission_comes_with_its_remedy(
     kinds: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever else goes wrong because of it."""
+    """The remedy is given, whatever other errors the log has."""
     tool = FakeTool("ncu", tmp_path / "tools", monkeypatch)
     words = (
         "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
     )
     tool.says(f"==ERROR== {words}target device 0.\n==WARNING== No kernels were profiled.\n", 1)
-    found = counted(kinds)
-    assert found[0] == ()
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in found[1]
-    assert "--cap-add=SYS_ADMIN" in found[1]
+    result = counted(kinds)
+    assert result[0] == ()
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in result[1]
+    assert "--cap-add=SYS_ADMIN" in result[1]
 
 
 LISTING = """
@@ -275,6 +272,6 @@ LISTING = """
 
 
 def test_a_listing_tells_vectors_from_single_elements() -> None:
-    """Two of four: moves are no arithmetic."""
+    """Two of four instructions are vectors; moves do not count."""
     assert 0.5 == vector_share(LISTING)
     assert vector_share("\tmovl\t%eax, %ebx\n") is None

@@ -14,9 +14,9 @@ def leaf(when: str, bottleneck: str = "it") -> TreeRule:
     return TreeRule(when=when, bottleneck=bottleneck, fix="mend it", gain="much")
 
 
-def facts(**known: Fact) -> dict[str, Fact]:
+def facts(**fields: Fact) -> dict[str, Fact]:
     """All facts, unknown but for these."""
-    return {**dict.fromkeys(FACTS), **known}
+    return {**dict.fromkeys(FACTS), **fields}
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_what_rests_on_something_unknown_is_unknown(
     flops: float | None, moved: float | None, reach: PeakRates, unknown: set[str]
 ) -> None:
     """Not zero: a rule must not take it for little."""
-    found, _ = reach.facts(flops, moved, 1.0)
-    assert unknown == {name for name, value in found.items() if value is None}
+    shares, _ = reach.facts(flops, moved, 1.0)
+    assert unknown == {name for name, value in shares.items() if value is None}
 
 
 @pytest.mark.parametrize(
@@ -50,26 +50,26 @@ def test_a_profile_says_what_it_rests_on() -> None:
     """All facts, and why some are unknown; an `and` ends at its first false part."""
     rules = [leaf("device == 'cuda' and dram > 0.7"), leaf("true", "mixed")]
     assert {} == first_match(rules, facts(device="cpu"))[1]
-    seen = Notes({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"stall": "no counters"})
+    notes = Notes({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"stall": "no counters"})
     tree = [leaf("stall == 'x' or warps_active > 5", "stalls"), leaf("flops_share > 0.7", "compute")]
     urgency = SeverityRule(when="ratio < 0.5", severity="critical", tool="a profiler")
-    made = make_profile(make_measurement("w", 0.4), seen, tree, [urgency])
-    assert ("critical", "compute", "flops_share > 0.7") == (made.severity, made.bottleneck, made.when)
-    assert ("stalls: stall and warps_active unknown",) == made.undecided
-    assert set(FACTS) == set(made.facts)
-    assert ("no counters", "not told") == (made.unknown["stall"], made.unknown["dram"])
+    profile = make_profile(make_measurement("w", 0.4), notes, tree, [urgency])
+    assert ("critical", "compute", "flops_share > 0.7") == (profile.severity, profile.bottleneck, profile.when)
+    assert ("stalls: stall and warps_active unknown",) == profile.undecided
+    assert set(FACTS) == set(profile.facts)
+    assert ("no counters", "not told") == (profile.unknown["stall"], profile.unknown["dram"])
 
 
 @pytest.mark.parametrize(
-    ("seconds", "unknown", "said"),
+    ("seconds", "unknown", "reason"),
     [
         (20e-6, set(), ""),
         (15e-6, {"bandwidth_share", "roof"}, "1.33 of the bandwidth roof"),
         (5e-6, {"flops_share", "bandwidth_share", "roof"}, "2 of the arithmetic roof and 4 of the bandwidth roof"),
     ],
 )
-def test_nothing_is_above_its_roof(seconds: float, unknown: set[str], said: str) -> None:
-    """Where a call comes to more than the device reaches, that is unknown, not 'at most 1 over 2'."""
-    found, exceeded = REACH.facts(1e6, 0.2e6, seconds)
-    assert unknown == {name for name, value in found.items() if value is None}
-    assert said == exceeded
+def test_nothing_is_above_its_roof(seconds: float, unknown: set[str], reason: str) -> None:
+    """A share above a device's roof is unknown."""
+    shares, exceeded = REACH.facts(1e6, 0.2e6, seconds)
+    assert unknown == {name for name, value in shares.items() if value is None}
+    assert reason == exceeded

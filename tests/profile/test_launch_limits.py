@@ -1,4 +1,4 @@
-"""Launches that host code told in a dry run, joined with the compiler's report."""
+"""Launches that host code reports in a dry run, joined with the compiler's report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ KERNEL = make_kernel("k(float*)", symbol="_Zk", registers=160, shared_bytes=1024
 
 
 def call(*launches: KernelLaunch, name: str = "w", **fields: Any) -> WorkloadLaunches:
-    """What one call launches."""
+    """Launches of one call."""
     return WorkloadLaunches(workload=make_workload(name), status="told", launches=launches, **fields)
 
 
@@ -101,7 +101,7 @@ def test_resident_blocks_follow_the_limits(block: tuple[int, ...], blocks: int, 
 
 
 def test_a_launched_kernel_that_the_compiler_did_not_report_is_named() -> None:
-    """Its registers and spills are checked by nobody; without any report that is said elsewhere."""
+    """Nobody checks its registers and spills; without any report, another message says so."""
     launches = [make_launch(), make_launch(kernel="_Zother")]
     findings = KernelFindings("sm_89", L4, libraries=[make_library(KERNEL)], launches={"v": [call(*launches)]})
     findings.note_unreported_kernels(tuple(findings.list_placements(L4)))
@@ -119,29 +119,28 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     """A bench for variants that keep the protocol, and some that do not."""
     folder = tmp_path_factory.mktemp("telling")
     variants = {name: cuda(name) for name in ("plain", "floats", "reads", "silent", "garbles", "nowhere")}
-    with open_bench(folder, write_cuda_target(folder, variants), build_cache) as made:
-        yield made
+    with open_bench(folder, write_cuda_target(folder, variants), build_cache) as opened:
+        yield opened
 
 
-def told(bench: Bench, name: str, *sets: str, dtype: str = "float32") -> tuple[WorkloadLaunches, ...]:
-    """What a variant launches on the workloads of these sets."""
-    made = build_one(bench.folder, bench.emulated_variants([name])[name], bench.cache, name)
+def launches_of(bench: Bench, name: str, *sets: str, dtype: str = "float32") -> tuple[WorkloadLaunches, ...]:
+    """Launches of a variant on the workloads of these sets."""
+    output = build_one(bench.folder, bench.emulated_variants([name])[name], bench.cache, name)
     workloads = expand_sets(bench.target, sets or ("some",), dtype)  # type: ignore[arg-type]
-    found: tuple[WorkloadLaunches, ...] = run_to_end(ask_for_launches(bench, made, workloads))
-    return found
+    return run_to_end(ask_for_launches(bench, output, workloads))
 
 
 def test_each_call_tells_its_own_launches(bench: Bench) -> None:
-    """Kernel, grid, block and dynamic shared memory, in order; what else the emulator knows is left out."""
-    small, larger, empty = told(bench, "plain")
-    (one,) = small.launches
-    assert (ROWS, (5, 1, 1), (128, 1, 1), 2048) == (one.kernel, one.grid, one.block, one.shared)
-    assert [(ROWS, 12), (TAIL, 1)] == [(one.kernel, one.grid[0]) for one in larger.launches]
+    """Kernel, grid, block and dynamic shared memory are in order; other facts of the emulator are left out."""
+    small, larger, empty = launches_of(bench, "plain")
+    (launch,) = small.launches
+    assert (ROWS, (5, 1, 1), (128, 1, 1), 2048) == (launch.kernel, launch.grid, launch.block, launch.shared)
+    assert [(ROWS, 12), (TAIL, 1)] == [(launch.kernel, launch.grid[0]) for launch in larger.launches]
     assert ("told", ()) == (empty.status, empty.launches)
     assert "N5 M300 float32" == larger.workload.name
 
 
 def test_host_code_that_touches_a_tensor_is_found_out(bench: Bench) -> None:
-    """On a GPU it would read device memory: it crashes here, and is asked no more."""
-    (one,) = told(bench, "reads")
-    assert ("lost", "crashed with SIGSEGV") == (one.status, one.why)
+    """On a GPU it would read device memory; here it crashes, and is not asked again."""
+    (first,) = launches_of(bench, "reads")
+    assert ("lost", "crashed with SIGSEGV") == (first.status, first.why)

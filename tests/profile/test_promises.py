@@ -51,30 +51,30 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     """A bench for all of them."""
     folder = tmp_path_factory.mktemp("promises")
     target = write_cuda_target(folder, VARIANTS)
-    with open_bench(folder, target, build_cache) as made:
-        yield made
+    with open_bench(folder, target, build_cache) as opened:
+        yield opened
 
 
-def refused(bench: Bench, *names: str) -> PromisesOutput:
-    """What compiling the bad sources of these variants finds."""
-    found = run_to_end(must_not_compile(make_context(bench, emulated=names), NoArguments())).output
-    assert isinstance(found, PromisesOutput)
-    return found
+def compile_bad(bench: Bench, *names: str) -> PromisesOutput:
+    """The output of compiling the bad sources of these variants."""
+    output = run_to_end(must_not_compile(make_context(bench, emulated=names), NoArguments())).output
+    assert isinstance(output, PromisesOutput)
+    return output
 
 
-def looked_up(bench: Bench, *names: str) -> PromisesOutput:
-    """What looking up the instances of these variants finds."""
-    found = run_to_end(instances(make_context(bench, emulated=names), NoArguments())).output
-    assert isinstance(found, PromisesOutput)
-    return found
+def look_up(bench: Bench, *names: str) -> PromisesOutput:
+    """The output of looking up the instances of these variants."""
+    output = run_to_end(instances(make_context(bench, emulated=names), NoArguments())).output
+    assert isinstance(output, PromisesOutput)
+    return output
 
 
 @pytest.mark.nvcc
 def test_a_bad_configuration_is_refused_in_its_own_words(bench: Bench) -> None:
-    """The static assertion's, as nvcc prints it."""
-    found = refused(bench, "strict")
-    assert (True, "1 of 1 bad configurations are refused, each in its own words") == (found.ok, found.message)
-    (check,) = found.checks
+    """The check quotes the static assertion as nvcc prints it."""
+    output = compile_bad(bench, "strict")
+    assert (True, "1 of 1 bad configurations are refused, each in its own words") == (output.ok, output.message)
+    (check,) = output.checks
     assert ("strict", "half a warp", "refused") == (check.variant, check.title, check.status)
     assert f'error: static assertion failed with "{WARPS}"' in check.message
 
@@ -82,31 +82,31 @@ def test_a_bad_configuration_is_refused_in_its_own_words(bench: Bench) -> None:
 @pytest.mark.slow
 @pytest.mark.nvcc
 def test_what_compiles_and_what_fails_for_another_reason_fail_the_step(bench: Bench) -> None:
-    """Each is told from the other."""
-    found = refused(bench, "lax")
-    assert ["refused", "compiled", "other"] == [one.status for one in found.checks]
-    assert (False, "lax, whole warps: it compiles; and 1 more") == (found.ok, found.message)
-    assert "assert it at compile time: static_assert(condition, message)" == found.hint
-    assert "ROWS" in found.checks[2].message, "the compiler's own first error"
+    """The two failures have different statuses."""
+    output = compile_bad(bench, "lax")
+    assert ["refused", "compiled", "other"] == [check.status for check in output.checks]
+    assert (False, "lax, whole warps: it compiles; and 1 more") == (output.ok, output.message)
+    assert "assert it at compile time: static_assert(condition, message)" == output.hint
+    assert "ROWS" in output.checks[2].message, "the compiler's own first error"
 
 
 def test_without_any_compiler_nothing_is_claimed(bench: Bench) -> None:
-    """It passes, and says what was not done and what mends it."""
-    found = refused(bench, "nothing_at_hand")
-    assert (True, "nothing was compiled", ()) == (found.ok, found.message, found.checks)
-    (said,) = found.not_exercised
-    assert said.startswith(f"what must not compile of nothing_at_hand: {LACKS}; install ")
+    """The step passes; what was not compiled is listed with the remedy."""
+    output = compile_bad(bench, "nothing_at_hand")
+    assert (True, "nothing was compiled", ()) == (output.ok, output.message, output.checks)
+    (entry,) = output.not_exercised
+    assert entry.startswith(f"what must not compile of nothing_at_hand: {LACKS}; install ")
 
 
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_a_missing_instance_is_named_with_the_line_that_makes_it(bench: Bench) -> None:
-    """Demangled, and the file to add it to."""
-    found = looked_up(bench, "lacks")
-    assert (False, 2, "lacks has no tiny::rows<float, 96>") == (found.ok, found.promised, found.message)
-    assert f"add to rows.h: {LINE}" == found.hint
-    (one,) = found.missing
-    assert ("lacks", "tiny::rows<float, 96>", "rows.h", LINE) == (one.variant, one.symbol, one.file, one.line)
+    """The message has the demangled name, the hint the line and its file."""
+    output = look_up(bench, "lacks")
+    assert (False, 2, "lacks has no tiny::rows<float, 96>") == (output.ok, output.promised, output.message)
+    assert f"add to rows.h: {LINE}" == output.hint
+    (gap,) = output.missing
+    assert ("lacks", "tiny::rows<float, 96>", "rows.h", LINE) == (gap.variant, gap.symbol, gap.file, gap.line)
 
 
 ROWS = make_kernel(registers=168, stack_bytes=40, shared_bytes=2048)
@@ -118,8 +118,8 @@ def budget(kernel: str = "rows", **fields: Any) -> ResourceBudget:
     return ResourceBudget.model_validate({"kernel": kernel, **fields})
 
 
-def said(*budgets: ResourceBudget, library: CompiledLibrary | None = None, **placed: Any) -> list[str]:
-    """What is said of a library with one launch of its first kernel."""
+def complaints(*budgets: ResourceBudget, library: CompiledLibrary | None = None, **placed: Any) -> list[str]:
+    """Complaints about a library with one launch of its first kernel."""
     placements = [make_placement(ROWS, **placed)] if placed else []
     return check_budgets(library or make_library(ROWS), budgets, placements)[1]
 
@@ -141,7 +141,7 @@ def said(*budgets: ResourceBudget, library: CompiledLibrary | None = None, **pla
     ],
 )
 def test_machine_code_runs_on_its_own_major_number(code: str, device: str, expected: bool) -> None:
-    """And on no lower minor one; what ends in `a` on one alone. What a driver would compile first is no code."""
+    """It runs on the same or a higher minor number; code with `a` on exactly one; PTX is no machine code."""
     assert expected == runs_on(code, device)
 
 
@@ -155,12 +155,12 @@ def test_a_spill_needs_no_budget_to_be_wrong() -> None:
 
 
 def test_budgets_that_are_not_kept_are_named_with_both_figures() -> None:
-    """What it takes and what it may; a budget for no kernel, as for a renamed one, is broken."""
+    """Both figures are named; a budget that matches no kernel is broken."""
     tight = budget(registers=128, stack_bytes=0, shared_bytes=1024, blocks_per_sm=4)
     expected = ["168 registers, budget 128", "40 bytes of stack, budget 0"]
     expected += ["9000 bytes of shared memory, budget 1024", "3 blocks a multiprocessor, budget 4 at least"]
-    found = said(tight, resident=3, shared_bytes=9000)
-    assert [f"tiny::rows<float, 128>: {text}" for text in expected] == found
-    kept = budget(registers=168, stack_bytes=40, shared_bytes=9000, blocks_per_sm=3)
-    assert [] == said(kept, resident=3, shared_bytes=9000)
-    assert ["the budget for 'colums' fits no kernel of v"] == said(budget("colums"))
+    broken = complaints(tight, resident=3, shared_bytes=9000)
+    assert [f"tiny::rows<float, 128>: {text}" for text in expected] == broken
+    met = budget(registers=168, stack_bytes=40, shared_bytes=9000, blocks_per_sm=3)
+    assert [] == complaints(met, resident=3, shared_bytes=9000)
+    assert ["the budget for 'colums' fits no kernel of v"] == complaints(budget("colums"))

@@ -12,7 +12,7 @@ from tests.session.test_report_page import HOSTILE, report, rows, section
 
 
 def make_profile(**fields: Any) -> Profile:
-    """A profile that found the bottleneck."""
+    """A profile with a bottleneck."""
     facts = {**dict.fromkeys(FACTS), "ratio": 0.8, "time_us": 12.3, "flops_share": 0.8123, "work_items": 4}
     leaf = {"bottleneck": "compute", "when": "flops_share > 0.7", "fix": "compute less", "gain": "20 %"}
     base = {"variant": "cpu", "workload": "w0", "facts": facts, "severity": "high", "tool": "counters", **leaf}
@@ -32,11 +32,11 @@ def profiled(*profiles: Profile) -> Finished:
 
 
 def filled(*fillings: Occupancy) -> Finished:
-    """The step that held launches against devices."""
+    """The finished step that compares launches with devices."""
     return make_finished("parallelism", output=ParallelismOutput(ok=True, message="p", fillings=fillings))
 
 
-def shown(*finished: Finished) -> str:
+def section_lines(*finished: Finished) -> str:
     """The section of a session with these steps."""
     return section(report(finished=finished), "Bottleneck")
 
@@ -44,15 +44,15 @@ def shown(*finished: Finished) -> str:
 def make_watched(*names: str, **fields: Any) -> DeviceProfile:
     """A call of these kernels under ncu."""
     shares = {"dram": 0.0027, "sm": 0.61, "warps_active": 0.25, "registers": 105, "stalls": {"loads": 0.241}}
-    made = tuple(KernelRun(kernel=name, launches=1, us=3.52, **shares) for name in names)
+    runs = tuple(KernelRun(kernel=name, launches=1, us=3.52, **shares) for name in names)
     return DeviceProfile.model_validate(
-        {"by": "ncu", "kernels": made, "launches": len(made), "us": 7.04, **fields}
+        {"by": "ncu", "kernels": runs, "launches": len(runs), "us": 7.04, **fields}
     )
 
 
 def test_what_a_profiler_saw_stands_in_a_table() -> None:
-    """A row a kernel; what it told of none has no column; the whole call in a sentence."""
-    text = shown(profiled(make_profile(watched=make_watched("first", "second"))))
+    """One row for each kernel; a counter that no kernel has gets no column; the call is in a sentence."""
+    text = section_lines(profiled(make_profile(watched=make_watched("first", "second"))))
     heads, _, first, second = (row for row in rows(text) if len(row) == 9)
     assert ["Variant", "Kernel", "Launches", "Time", "DRAM"] == [cell.strip() for cell in heads[:5]]
     expected = ["cpu", "first", "1", "3.52 µs", "0.27 %", "61 %", "25 %", "105", "loads 24 %"]
@@ -61,10 +61,10 @@ def test_what_a_profiler_saw_stands_in_a_table() -> None:
 
 
 def test_no_text_breaks_out_of_its_place() -> None:
-    """Names and sentences come from files of other people."""
+    """Names and sentences come from foreign files."""
     hostile = make_profile(variant=HOSTILE, workload=HOSTILE, fix=HOSTILE, gain=HOSTILE, undecided=(HOSTILE,))
     hostile = hostile.model_copy(update={"watched": make_watched(HOSTILE)})
-    text = shown(profiled(hostile), filled(make_filling(variant=HOSTILE, limited_by=HOSTILE)))
+    text = section_lines(profiled(hostile), filled(make_filling(variant=HOSTILE, limited_by=HOSTILE)))
     outside_code = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
     assert "<img" not in outside_code
     assert "[f](" not in outside_code
@@ -78,14 +78,14 @@ SPILLS = make_kernel("void tiny::crowded(float*)", registers=255, spill_stores=1
 
 
 def make_resources(*kernels: KernelResources, **fields: Any) -> ResourcesOutput:
-    """What was found of a library of these kernels, of which timed calls launch the first."""
+    """Resources of a library of these kernels; timed calls launch the first."""
     base: dict[str, Any] = {"ok": True, "message": "m", "device": "sm_89", "device_name": "NVIDIA L4"}
-    found = kernels or (MAIN, OTHER)
-    placements = (make_placement(found[0], resident=3, shared_bytes=16384),)
-    filling = {"variant": "v", "kernel": found[0].short_name, "resident": 3}
+    chosen = kernels or (MAIN, OTHER)
+    placements = (make_placement(chosen[0], resident=3, shared_bytes=16384),)
+    filling = {"variant": "v", "kernel": chosen[0].short_name, "resident": 3}
     fillings = (make_filling(**filling, waves=0.02, share=0.02), make_filling(**filling, waves=2.5, share=1.0))
-    seen = {"libraries": (make_library(*found),), "placements": placements, "fillings": fillings}
-    return ResourcesOutput.model_validate({**base, **seen, **fields})
+    parts = {"libraries": (make_library(*chosen),), "placements": placements, "fillings": fillings}
+    return ResourcesOutput.model_validate({**base, **parts, **fields})
 
 
 def shown_resources(output: ResourcesOutput) -> str:
@@ -94,7 +94,7 @@ def shown_resources(output: ResourcesOutput) -> str:
 
 
 def test_kernels_in_trouble_come_first() -> None:
-    """Though nothing launches them."""
+    """Kernels with complaints come first, even if no call launches them."""
     output = make_resources(MAIN, SPILLS, OTHER)
     table = [[cell.strip() for cell in row] for row in rows(shown_resources(output))]
     assert ["tiny::crowded", "255", "144 B", "0 KiB", "-"] == table[2]

@@ -1,4 +1,4 @@
-"""`kernel.compare` and contests on made-up timings: what each pair comes to, and what is open."""
+"""`kernel.compare` and contests on invented timings: the verdict of each pair, and pending sides."""
 
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ ROUNDS = 40
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
-    """A bench for the tiny target: nothing is ever started, only built."""
+    """A bench for the tiny target that builds but starts no worker."""
     folder = tmp_path_factory.mktemp("comparing")
     variants = {
         "right": compiled(),
@@ -45,8 +45,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
         "slower": compiled("strides"),
     }
     variants["other"] = compiled("typed", dtypes=["float64"])
-    with open_bench(folder, write_target(folder, variants), build_cache) as made:
-        yield made
+    with open_bench(folder, write_target(folder, variants), build_cache) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def earlier(bench: Bench) -> Build:
 
 
 def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambda timings: None) -> Any:
-    """Stands in for measuring: each side takes so many times as long as the others; then something is changed."""
+    """A stand-in for `measure`: times of each side are scaled by its factor; `change` may edit the timings."""
 
     def measure(
         bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms, pending: Any
@@ -86,7 +86,7 @@ def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambd
 
 @pytest.fixture
 def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompareOutput]:
-    """Compare these variants, of which all were found right."""
+    """A function that compares variants that were verified as right."""
 
     def run(*variants: str, known: Build | None = None, timings: Any = None) -> CompareOutput:
         monkeypatch.setattr(schedule, "measure", timings or made_up({}))
@@ -98,9 +98,9 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Com
         output = VerifyOutput(ok=True, message="verified", variants=checks, right=variants)
         good = {"right": KnownGood(session="before", build_id=known.build_id, commit=None)} if known else {}
         context = make_context(bench, *variants, finished=[make_finished(output=output)], known_good=good)
-        found: Result = run_to_end(compare(context, CompareTerms()))
-        assert isinstance(found.output, CompareOutput)
-        return found.output
+        result: Result = run_to_end(compare(context, CompareTerms()))
+        assert isinstance(result.output, CompareOutput)
+        return result.output
 
     return run
 
@@ -124,64 +124,64 @@ def test_all_variants_share_every_round(compared: Compared) -> None:
 
 
 def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
-    """Against itself it is the same, slowed down it is slower; why there is nothing else is said."""
-    found = compared("right")
-    assert found.ok
-    assert "right against itself: same on 3 of 3; would a slowdown of 5% be seen: yes" == found.message
-    assert ((), ROUNDS, 99) == (found.verdicts, found.rounds, found.outputs)
-    assert ("right against its known good: no earlier session on this device passed",) == (found.not_exercised)
-    assert {"self"} == {one.against for one in found.measurements}
+    """It is the same as itself, and slower when slowed; the missing known good is not exercised."""
+    output = compared("right")
+    assert output.ok
+    assert "right against itself: same on 3 of 3; would a slowdown of 5% be seen: yes" == output.message
+    assert ((), ROUNDS, 99) == (output.verdicts, output.rounds, output.outputs)
+    assert ("right against its known good: no earlier session on this device passed",) == (output.not_exercised)
+    assert {"self"} == {measurement.against for measurement in output.measurements}
 
 
 def test_the_known_good_itself_is_not_timed(compared: Compared, bench: Bench) -> None:
-    """It is listed as unchanged, so that the objective can say that it was not left out."""
-    found = compared("right", known=make_builds(bench, "right")["right"])
-    assert (("right",), 0, ()) == (found.unchanged, found.rounds, found.verdicts)
+    """A variant whose build is its known good is listed as unchanged."""
+    output = compared("right", known=make_builds(bench, "right")["right"])
+    assert (("right",), 0, ()) == (output.unchanged, output.rounds, output.verdicts)
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.2, "faster"), (1.0, "same")])
 @pytest.mark.slow
 def test_a_known_good_leads_to_verdicts(factor: float, expected: str, compared: Compared, earlier: Build) -> None:
     """One a workload, with ratio, interval and evidence."""
-    found = compared("right", known=earlier, timings=made_up({"right known good": factor}))
-    assert found.ok == (expected != "slower")
-    assert [(expected, "known_good")] * 3 == [(one.verdict, one.against) for one in found.verdicts]
-    (first, *_) = found.verdicts
+    output = compared("right", known=earlier, timings=made_up({"right known good": factor}))
+    assert output.ok == (expected != "slower")
+    assert [(expected, "known_good")] * 3 == [(verdict.verdict, verdict.against) for verdict in output.verdicts]
+    (first, *_) = output.verdicts
     assert isinstance(first, SpeedVerdict)
     assert pytest.approx(factor, rel=0.01) == first.ratio
     assert first.interval[0] < first.ratio < first.interval[1]
     assert first.e_value is not None
     assert first.e_value > 100
-    assert f"against the known good {expected} on 3, mean {factor:.3f}x" in found.message
+    assert f"against the known good {expected} on 3, mean {factor:.3f}x" in output.message
 
 
 def test_a_null_control_that_fires_makes_everything_worthless(compared: Compared, earlier: Build) -> None:
-    """A machine on which a binary beats itself has no verdicts: the step fails, the variant's speed is invalid."""
-    found = compared("right", known=earlier, timings=made_up({"right again": 1.1, "right known good": 1.5}))
-    assert not found.ok
+    """If a binary is faster than itself, the step fails and the variant's speed is invalid."""
+    output = compared("right", known=earlier, timings=made_up({"right again": 1.1, "right known good": 1.5}))
+    assert not output.ok
     assert [("right", name, "self", "invalid") for name in (SMALL, LARGE, "N3 M4 float32")] == [
-        (one.variant, one.workload, one.against, one.verdict) for one in found.verdicts
+        (verdict.variant, verdict.workload, verdict.against, verdict.verdict) for verdict in output.verdicts
     ]
     expected = f"against itself right came out faster on {SMALL}: timing cannot be trusted on this machine now"
-    assert expected == found.verdicts[0].reason
-    assert f"right is invalid: {expected}" == found.message
-    assert 3 == len(found.null_controls[0].false)
+    assert expected == output.verdicts[0].reason
+    assert f"right is invalid: {expected}" == output.message
+    assert 3 == len(output.null_controls[0].false)
 
 
 @pytest.mark.slow
 def test_what_a_positive_control_does_not_see_is_not_the_same(compared: Compared, earlier: Build) -> None:
-    """Who cannot see five per cent cannot say that there is no difference; a difference that is seen stands."""
-    found = compared("right", known=earlier, timings=made_up({"right slowed by 5%": 1.0}))
-    assert found.ok
-    assert {"inconclusive"} == {one.verdict for one in found.verdicts}
-    assert found.verdicts[0].reason.startswith("a slowdown of 5% put in on purpose was not seen: ")
-    assert "would a slowdown of 5% be seen: no" in found.message
+    """If a slowdown of 5 % is not seen, `same` becomes inconclusive; a seen difference stays."""
+    output = compared("right", known=earlier, timings=made_up({"right slowed by 5%": 1.0}))
+    assert output.ok
+    assert {"inconclusive"} == {verdict.verdict for verdict in output.verdicts}
+    assert output.verdicts[0].reason.startswith("a slowdown of 5% put in on purpose was not seen: ")
+    assert "would a slowdown of 5% be seen: no" in output.message
     blind = made_up({"right slowed by 5%": 1.0, "right known good": 1.3})
-    assert {"faster"} == {one.verdict for one in compared("right", known=earlier, timings=blind).verdicts}
+    assert {"faster"} == {verdict.verdict for verdict in compared("right", known=earlier, timings=blind).verdicts}
 
 
 @pytest.mark.parametrize(
-    ("field", "seen", "verdict", "said"),
+    ("field", "value", "verdict", "message"),
     [
         (
             "wrong_outputs",
@@ -194,15 +194,15 @@ def test_what_a_positive_control_does_not_see_is_not_the_same(compared: Compared
     ],
 )
 def test_what_was_noticed_while_timing_takes_every_speed(
-    field: str, seen: object, verdict: str, said: str, compared: Compared, earlier: Build
+    field: str, value: object, verdict: str, message: str, compared: Compared, earlier: Build
 ) -> None:
     """Also where the samples look fine."""
-    timings = made_up({"right known good": 1.5}, lambda timings: setattr(timings, field, seen))
-    found = compared("right", known=earlier, timings=timings)
-    assert not found.ok
-    assert [("right", verdict)] == [(one.variant, one.verdict) for one in found.verdicts]
-    assert said in found.verdicts[0].reason
-    assert f"right is {verdict}: " in found.message
+    timings = made_up({"right known good": 1.5}, lambda timings: setattr(timings, field, value))
+    output = compared("right", known=earlier, timings=timings)
+    assert not output.ok
+    assert [("right", verdict)] == [(row.variant, row.verdict) for row in output.verdicts]
+    assert message in output.verdicts[0].reason
+    assert f"right is {verdict}: " in output.message
 
 
 def test_a_wrong_output_of_one_variant_takes_no_verdict_of_another(compared: Compared, earlier: Build) -> None:
@@ -219,11 +219,11 @@ def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:
     """The build that would be timed is not the one that was checked."""
     checks = VariantChecks(variant="right", build_id="0" * 32, checks=(make_check(),))
     output = VerifyOutput(ok=True, message="verified", variants=(checks,), right=("right",))
-    found = run_to_end(
+    result = run_to_end(
         compare(make_context(bench, "right", finished=[make_finished(output=output)]), CompareTerms())
     )
-    assert "nothing to compare: right was edited after it was verified" == found.output.message
-    assert "run the session again" == found.output.hint
+    assert "nothing to compare: right was edited after it was verified" == result.output.message
+    assert "run the session again" == result.output.hint
 
 
 ONE, TWO = make_workload("one"), make_workload("two")
@@ -242,7 +242,7 @@ def make_contest() -> Contest:
 def make_timings(
     blocks: int, slower: Mapping[str, float], noise: float = 0.002, *, only: Workload | None = None
 ) -> Timings:
-    """Blocks in which each side takes so many times as long as the candidate; a little noise on everything."""
+    """Blocks in which each side takes its factor times the candidate's time, with a little noise."""
     draw = random.Random(7)
     sides = {"new": 1.0, "new again": 1.0, "new slowed by 5%": 1.05, "new known good": 1.0, **slower}
     timings = Timings(rounds=blocks)
@@ -256,13 +256,13 @@ def make_timings(
 
 
 def test_a_contest_rests_where_it_is_decided_and_ends_at_its_limit() -> None:
-    """What is decided is not timed on; noise that hides one per cent is not timed for ever."""
+    """A decided pair is timed no further; a noisy one ends at the limit of blocks."""
     contest = make_contest()
     assert {} == contest.pending_sides(make_timings(30, {}))
     contest = make_contest()
-    found = contest.pending_sides(make_timings(MIN_BLOCKS + 4, {"new known good": 1.015}, noise=0.006))
-    assert found
-    assert all({"new", "new known good"} == set(names) for names in found.values())
+    pending = contest.pending_sides(make_timings(MIN_BLOCKS + 4, {"new known good": 1.015}, noise=0.006))
+    assert pending
+    assert all({"new", "new known good"} == set(names) for names in pending.values())
     noisy = make_timings(MAX_BLOCKS, {}, noise=0.2)
     assert {} == contest.pending_sides(noisy)
     assert "inconclusive" == contest.decide_now(noisy, ONE, contest.rivals[0]).verdict
@@ -280,7 +280,7 @@ def of_a_campaign() -> Contest:
 
 
 def test_the_null_control_goes_on_only_where_another_pair_does() -> None:
-    """An open null control beside a known good that is decided costs two processes a block, and tells nothing."""
+    """If the known good is decided, an open null control alone is not timed further."""
     contest = of_a_campaign()
     clear = make_timings(MIN_BLOCKS, {"new known good": 3.0}, noise=0.05, only=TWO)
     unclear = make_timings(MIN_BLOCKS, {}, noise=0.05, only=ONE)
@@ -295,7 +295,7 @@ def test_the_null_control_goes_on_only_where_another_pair_does() -> None:
     [(1.02, 0.04, True), (1.0, 0.04, False), (0.98, 0.04, False), (1.3, 0.01, False)],
 )
 def test_a_candidate_that_is_not_clear_is_timed_further(known_good: float, noise: float, again: bool) -> None:
-    """Where it seems to gain."""
+    """A candidate that seems to gain is timed further."""
     timings = make_timings(20, {"new known good": known_good}, noise)
     assert again == of_a_campaign().is_promising(timings)
 
@@ -306,7 +306,7 @@ def test_a_candidate_that_is_not_clear_is_timed_further(known_good: float, noise
 def test_a_candidate_that_is_evidently_not_faster_is_timed_no_further(
     known_good: float, blocks: int, again: bool
 ) -> None:
-    """Most candidates change nothing: more blocks cannot lead to keeping them. Too few blocks are no evidence."""
+    """More blocks cannot lead to keeping it, so it ends; too few blocks are no evidence."""
     timings = make_timings(blocks, {"new known good": known_good}, noise=0.05)
     contest = of_a_campaign()
     assert again == bool(contest.pending_sides(timings))
@@ -315,9 +315,9 @@ def test_a_candidate_that_is_evidently_not_faster_is_timed_no_further(
 
 
 def test_processes_that_were_kept_move_the_margin() -> None:
-    """Two per cent in one pair of processes may be these; a tenth is not."""
-    for factor, fresh, kept in ((1.025, "faster", "inconclusive"), (1.1, "faster", "faster")):
-        for expected, first in ((fresh, None), (kept, 0)):
+    """Kept processes may explain 2 % but not 10 %."""
+    for factor, fresh, with_kept in ((1.025, "faster", "inconclusive"), (1.1, "faster", "faster")):
+        for expected, first in ((fresh, None), (with_kept, 0)):
             contest, timings = make_contest(), make_timings(20, {"new known good": factor})
             timings.segments = [s.model_copy(update={"processes": first}) for s in timings.segments]
             assert expected == contest.decide_now(timings, ONE, contest.rivals[2]).verdict

@@ -1,4 +1,4 @@
-"""Doubts: what was noticed beside the samples, and times that no device allows."""
+"""Doubts: findings beside the samples, and times that no device allows."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,40 +40,40 @@ US = 1e-6
     ids=["nothing", "alike", "not twice", "below the clock", "too short", "one of two", "slower"],
 )
 def test_what_the_cache_and_noise_explain_is_no_memory(probes: list[tuple[float, float]]) -> None:
-    """Twice as quick and microseconds less, in most processes: else nothing is said."""
+    """A repeated call has to be twice as quick, by microseconds, in most processes; else there is no doubt."""
     assert "" == explain_cached_results([MemoryProbe(*times) for times in probes])
 
 
 def test_a_variant_that_is_quicker_on_what_it_has_seen_remembers() -> None:
-    """The lesser of two differences is told; what the baseline shows too is no accusation."""
-    said = explain_cached_results([MemoryProbe(900 * US, 20 * US), MemoryProbe(50 * US, 10 * US)])
-    assert "it remembers results: 50.0 us on values it had not seen, 10.0 us on the same again" == said
+    """The smaller of two differences is reported; a workload on which the baseline shows it too is left out."""
+    message = explain_cached_results([MemoryProbe(900 * US, 20 * US), MemoryProbe(50 * US, 10 * US)])
+    assert "it remembers results: 50.0 us on values it had not seen, 10.0 us on the same again" == message
     quick = [MemoryProbe(900 * US, 20 * US)] * 3
     timings = Timings(memory_probes={(BASELINE, "w"): quick, ("new", "w"): quick, ("new", "other"): quick})
-    found = doubts._doubts_of_sides(timings, "baseline", ["new"], {})
-    assert [("new", "other")] == [(one.variant, one.workload) for one in found]
+    doubted = doubts._doubts_of_sides(timings, "baseline", ["new"], {})
+    assert [("new", "other")] == [(doubt.variant, doubt.workload) for doubt in doubted]
 
 
 @pytest.mark.parametrize(
-    "others", [[], [MemoryProbe(20 * US, 19 * US, is_undisturbed=False)]], ids=["alone", "one as quick"]
+    "further", [[], [MemoryProbe(20 * US, 19 * US, is_undisturbed=False)]], ids=["alone", "one as quick"]
 )
-def test_processes_that_waited_accuse_only_together(others: list[MemoryProbe]) -> None:
-    """Where every process waited for a core, each has to show it."""
+def test_processes_that_waited_accuse_only_together(further: list[MemoryProbe]) -> None:
+    """If all processes waited for a core, each of them has to show it."""
     waited = [MemoryProbe(1880 * US, 624 * US, is_undisturbed=False)] * 2
-    assert bool(others) != bool(explain_cached_results([*waited, *others]))
+    assert bool(further) != bool(explain_cached_results([*waited, *further]))
 
 
 def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_side() -> None:
-    """Under the side's name; what was tampered with is invalid."""
-    found = [
+    """The verdict has the side's name; a tampered output is invalid."""
+    wrong_outputs = [
         ("cpu again", make_check("w", right=False, cause="NaN")),
         ("other", make_check("v", status="tampered", message="replaced time.time")),
     ]
-    verdicts = list(verdicts_on_wrong_outputs(found, "known_good"))
+    verdicts = list(verdicts_on_wrong_outputs(wrong_outputs, "known_good"))
     assert [("cpu again", "w", "incorrect"), ("other", "v", "invalid")] == [
-        (one.variant, one.workload, one.verdict) for one in verdicts
+        (verdict.variant, verdict.workload, verdict.verdict) for verdict in verdicts
     ]
-    assert {"known_good"} == {one.against for one in verdicts}
+    assert {"known_good"} == {verdict.against for verdict in verdicts}
     assert ("NaN", "while it was timed: 3 of 4096 elements wrong on w") == (verdicts[0].cause, verdicts[0].reason)
 
 
@@ -103,7 +103,7 @@ def test_a_gpu_reads_no_faster_than_its_memory_beyond_what_l2_holds() -> None:
 
 @pytest.mark.parametrize(("us", "megabytes"), REACHED)
 def test_what_an_h200_was_seen_to_do_is_possible(us: float, megabytes: float) -> None:
-    """In its cache and beyond; not at twice the speed of what its memory gives."""
+    """Measured rates of cache and memory are possible; twice the memory's rate is not."""
     assert "" == explain_beyond_gpu_memory(us * US, megabytes * 1e6, "", H200)
     assert megabytes < 200 or explain_beyond_gpu_memory(us * US / 2, megabytes * 1e6, "", H200)
 
@@ -136,19 +136,19 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     """A bench for a small target on one thread, whose manifest counts bytes: x is read, the result written."""
     folder = tmp_path_factory.mktemp("roofs")
     target = write_target(folder, {"right": compiled("right")}, bytes="itemsize * 2 * N * M")
-    with open_bench(folder, target, build_cache) as made:
-        yield made
+    with open_bench(folder, target, build_cache) as opened:
+        yield opened
 
 
 def claim(size: int, seconds: float, dtype: Dtype = "float32", **fields: float) -> Measurement:
-    """A call on an input and an output of so many bytes each."""
+    """A call on an input and an output of this many bytes each."""
     workload = make_workload("w", sizes={"N": size // 4096, "M": 1024}, dtype=dtype)
     return make_measurement(candidate_us=seconds * 1e6, **fields).model_copy(update={"workload": workload})
 
 
 @pytest.mark.slow
 def test_a_call_that_takes_less_than_an_empty_one_is_impossible(bench: Bench) -> None:
-    """Measured again before it is said; a program's own figure has to allow for the call of a function alone."""
+    """The time is measured again first; a program's own time may be that of a function call."""
     short = claim(0, 1e-9)
     assert run_to_end(explain_impossible_speed(bench, short, "c_abi")).startswith(
         "faster than an empty call: 0.001 us"

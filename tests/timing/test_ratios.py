@@ -1,4 +1,4 @@
-"""Verdicts: what the evidence allows to say, and never more."""
+"""Ratios, their intervals, and verdicts by interval."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ def make_segment(side: str, round_: int, *seconds: float, workload: str = "w") -
 
 
 def make_rounds(*ratios: float) -> list[Segment]:
-    """Rounds in which the candidate takes 1 ms, and the reference so many."""
+    """Rounds in which the candidate takes 1 ms, and the reference `ratio` times as long."""
     rounds = [(make_segment("ref", n, ratio), make_segment("new", n, 1.0)) for n, ratio in enumerate(ratios)]
     return [segment for pair in rounds for segment in pair]
 
@@ -47,12 +47,12 @@ def measure(
 
 def test_a_measurement_is_the_mean_over_rounds_with_its_interval() -> None:
     """Ratio 2 from rounds of 1.98 and its mirror; the interval is Student's t on the logs."""
-    made = measure(make_rounds(1.98, 4 / 1.98))
+    row = measure(make_rounds(1.98, 4 / 1.98))
     half = t_quantile(0.995, 1) * math.log(2 / 1.98)
-    assert 2 == made.rounds
-    assert pytest.approx(2.0) == made.ratio
-    assert pytest.approx((2 * math.exp(-half), 2 * math.exp(half))) == made.interval
-    assert not made.ranged
+    assert 2 == row.rounds
+    assert pytest.approx(2.0) == row.ratio
+    assert pytest.approx((2 * math.exp(-half), 2 * math.exp(half))) == row.interval
+    assert not row.ranged
 
 
 BUSY_LAPTOP = (1.49, 1.25, 1.22, 1.24, 1.26, 1.21, 12.42, 1.14, 1.28)
@@ -62,24 +62,24 @@ BUSY_LAPTOP = (1.49, 1.25, 1.22, 1.24, 1.26, 1.21, 12.42, 1.14, 1.28)
 @pytest.mark.parametrize("outlier", [12.42, 0.05, 1e6])
 @pytest.mark.parametrize("place", [0, 4, 8])
 def test_one_outlier_takes_no_verdict_away(outlier: float, place: int) -> None:
-    """Whatever its size and side, and whenever it comes."""
+    """An outlier of any size, on any side and in any round leaves the verdict."""
     ratios = [ratio for ratio in BUSY_LAPTOP if ratio != 12.42]
     ratios.insert(place, outlier)
-    made = measure(make_rounds(*ratios))
-    assert pytest.approx(1.24, rel=0.03) == made.ratio
-    assert ("faster", False) == (by_interval(made).verdict, made.ranged)
-    assert made.interval[1] < 1.2 * made.interval[0] * 1.2
-    assert made.candidate_us == pytest.approx(1e6, rel=1e-9)
-    assert made.reference_us == pytest.approx(1.24e6, rel=0.05)
+    row = measure(make_rounds(*ratios))
+    assert pytest.approx(1.24, rel=0.03) == row.ratio
+    assert ("faster", False) == (by_interval(row).verdict, row.ranged)
+    assert row.interval[1] < 1.2 * row.interval[0] * 1.2
+    assert row.candidate_us == pytest.approx(1e6, rel=1e-9)
+    assert row.reference_us == pytest.approx(1.24e6, rel=0.05)
 
 
 def test_three_rounds_that_say_nothing_show_what_they_were() -> None:
-    """No interval from less than a thousandth to more than a thousand, but the range, and what to do."""
-    found = by_interval(made := measure(make_rounds(1.14, 12.42, 1.28)))
-    assert (pytest.approx(1.28), (pytest.approx(1.14), pytest.approx(12.42))) == (made.ratio, made.interval)
-    assert "inconclusive" == found.verdict
-    seen = "3 rounds are too few for an interval, they gave 1.14x to 12.42x: measure more"
-    assert seen == found.reason
+    """The verdict has the range instead of an absurd interval, and says to measure more."""
+    verdict = by_interval(row := measure(make_rounds(1.14, 12.42, 1.28)))
+    assert (pytest.approx(1.28), (pytest.approx(1.14), pytest.approx(12.42))) == (row.ratio, row.interval)
+    assert "inconclusive" == verdict.verdict
+    reason = "3 rounds are too few for an interval, they gave 1.14x to 12.42x: measure more"
+    assert reason == verdict.reason
     assert "faster" == by_interval(measure(make_rounds(2.0, 2.02, 1.99))).verdict
 
 
@@ -88,11 +88,11 @@ def test_more_comparisons_ask_for_more_confidence() -> None:
     assert [0.99, 0.99, 0.995, 0.999] == [pytest.approx(confidence(n)) for n in (1, 2, 4, 20)]
     rounds = make_rounds(1.04, 1.05, 1.06, 1.045, 1.055)
     levels = (confidence(1), confidence(100))
-    assert ["faster", "inconclusive"] == [by_interval(measure(rounds, confidence=one)).verdict for one in levels]
+    assert ["faster", "inconclusive"] == [by_interval(measure(rounds, confidence=p)).verdict for p in levels]
 
 
 def waits(segments: Sequence[Segment], side: str, share: float, *, rounds: Sequence[int]) -> list[Segment]:
-    """The same, where one side waited that share of its time in some rounds, and nobody else ever."""
+    """The same segments; in some rounds one side waited this share of its time."""
     return [
         s.model_copy(
             update={"waited": tuple(x * share * (s.side == side and s.round in rounds) for x in s.seconds)}
@@ -102,18 +102,18 @@ def waits(segments: Sequence[Segment], side: str, share: float, *, rounds: Seque
 
 
 def test_rounds_that_were_disturbed_on_one_side_do_not_count() -> None:
-    """By waits or a held-back GPU, whatever the ratio; if most are, there is no verdict."""
+    """Rounds with waits or a throttled GPU are left out; if most are, there is no verdict."""
     segments = make_rounds(2.0, 2.0, 2.0, 2.0)
     assert 2 == len(log_ratios(waits(segments, "ref", 0.5, rounds=[1, 2]), "ref", "new"))
     alike = [s.model_copy(update={"waited": tuple(x / 2 for x in s.seconds)}) for s in segments]
     assert 4 == len(log_ratios(alike, "ref", "new"))
-    made = measure(waits(segments, "new", 0.5, rounds=[0, 1]))
-    assert (2, 2, None) == (made.rounds, made.dropped, made.held_back)
-    made = measure(with_heat(make_rounds(9.0, 2.0, 2.0, 2.0, 2.0), 1))
-    assert (4, 1, None, "faster") == (made.rounds, made.dropped, made.held_back, by_interval(made).verdict)
-    made = measure(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3))
-    assert (2, 3, "inconclusive") == (made.rounds, made.dropped, by_interval(made).verdict)
-    assert by_interval(made).reason.startswith("the reference was held back in 3 of 5 blocks: ")
+    row = measure(waits(segments, "new", 0.5, rounds=[0, 1]))
+    assert (2, 2, None) == (row.rounds, row.dropped, row.held_back)
+    row = measure(with_heat(make_rounds(9.0, 2.0, 2.0, 2.0, 2.0), 1))
+    assert (4, 1, None, "faster") == (row.rounds, row.dropped, row.held_back, by_interval(row).verdict)
+    row = measure(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3))
+    assert (2, 3, "inconclusive") == (row.rounds, row.dropped, by_interval(row).verdict)
+    assert by_interval(row).reason.startswith("the reference was held back in 3 of 5 blocks: ")
 
 
 @pytest.mark.parametrize(
@@ -135,16 +135,16 @@ def test_rounds_that_were_disturbed_on_one_side_do_not_count() -> None:
     ],
 )
 def test_a_verdict_needs_the_whole_interval(expected: str, low: float, high: float) -> None:
-    """Beyond one per cent for a difference, within two for none, and never so wide that noise explains it."""
-    made = make_measurement(ratio=math.sqrt(low * high), interval=(low, high))
-    assert expected == by_interval(made).verdict
+    """It has to lie beyond 1 % for a difference, and within 2 % for `same`; else it is inconclusive."""
+    row = make_measurement(ratio=math.sqrt(low * high), interval=(low, high))
+    assert expected == by_interval(row).verdict
 
 
 def with_heat(segments: Sequence[Segment], rounds: int) -> list[Segment]:
-    """The same with what a GPU's sensors said: in the first rounds the reference was too hot."""
+    """The same segments with sensor readings: in the first rounds the reference was throttled by heat."""
     hot, cool = DeviceReading(throttle=("heat",)), DeviceReading()
     held = [segment.side == "ref" and segment.round < rounds for segment in segments]
-    readings = [(hot, hot) if one else (cool, cool) for one in held]
+    readings = [(hot, hot) if is_held else (cool, cool) for is_held in held]
     return [s.model_copy(update={"sensors": r}) for s, r in zip(segments, readings, strict=True)]
 
 

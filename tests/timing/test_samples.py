@@ -1,4 +1,4 @@
-"""Which samples and rounds count: by how long they waited, never by how long they took."""
+"""Samples and rounds count by how long they waited, never by how long they took."""
 
 import math
 
@@ -25,13 +25,13 @@ def make_segment(seconds: tuple[float, ...], waited: tuple[float, ...] = (), sid
 
 def seconds(*segments: Segment) -> list[list[float]]:
     """The samples that count."""
-    return [[one.seconds for one in group] for group in counted_samples(segments)]
+    return [[sample.seconds for sample in group] for group in counted_samples(segments)]
 
 
 def test_samples_that_waited_are_left_out() -> None:
     """Where few are clean the least disturbed count; slowing half of them slows no side."""
-    one = make_segment((1.0, 9.0, 1.0, 7.0, 1.1), (0.0, 8.0, 0.001, 0.0, 0.0))
-    assert [[1.0, 1.0, 7.0, 1.1]] == seconds(one)
+    waiting = make_segment((1.0, 9.0, 1.0, 7.0, 1.1), (0.0, 8.0, 0.001, 0.0, 0.0))
+    assert [[1.0, 1.0, 7.0, 1.1]] == seconds(waiting)
     assert [[3.0, 4.0, 2.0]] == seconds(make_segment((2.0, 3.0, 4.0, 5.0), (1.0, 0.0, 1.0, 4.0)))
     quiet, half_slowed = make_segment((1.0,) * 8), make_segment((1.0,) * 4 + (1.3,) * 4)
     assert log_time([quiet, quiet]) == log_time([half_slowed, half_slowed]) == 0.0
@@ -43,7 +43,7 @@ def test_samples_that_waited_are_left_out() -> None:
     ("theirs", "ours", "spoilt"), [(0.4, 0.3, True), (0.0, 0.2, True), (0.4, 0.4, False), (0.97, 0.97, True)]
 )
 def test_a_round_counts_when_its_sides_were_disturbed_alike(theirs: float, ours: float, *, spoilt: bool) -> None:
-    """Both by half is fair, one side alone is not, and of a side that hardly ran too little is left."""
+    """A round counts if both sides waited half the time, not if one did, or if one hardly ran."""
     reference, candidate = (make_segment((1.0,) * 4, (share,) * 4) for share in (theirs, ours))
     assert spoilt == is_unevenly_disturbed([reference], [candidate])
 
@@ -64,36 +64,34 @@ THROTTLED = make_spans(1980, 1980, throttle=("power cap",))
 
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_a_block_with_one_side_throttled_is_dropped(side: str) -> None:
-    """One reading of one segment is enough; the reason is told."""
-    found = find_gpu_slowdown(THROTTLED, QUIET) if side == "reference" else find_gpu_slowdown(QUIET, THROTTLED)
-    assert found is not None
-    assert side == found[0]
-    assert f"the {side} was throttled (power cap)" in found[1]
+    """A reading of one segment is enough; the message has the reason."""
+    slowdown = find_gpu_slowdown(THROTTLED, QUIET) if side == "reference" else find_gpu_slowdown(QUIET, THROTTLED)
+    assert slowdown is not None
+    assert side == slowdown[0]
+    assert f"the {side} was throttled (power cap)" in slowdown[1]
 
 
 def test_clocks_more_than_one_per_cent_apart_drop_the_block() -> None:
-    """The slower side is the one that was held back, and both clocks are told."""
+    """The side with the lower clock is named, with both clocks."""
     expected = "median SM clocks differ by 1.5%: 1950 MHz for the reference, 1980 MHz for the candidate"
     assert ("reference", expected) == find_gpu_slowdown(make_spans(1950, 1950), QUIET)
 
 
 def make_rounds(*readings: tuple[DeviceReading, DeviceReading]) -> list[Segment]:
-    """A round a pair: the reference is quiet, the candidate had these readings."""
+    """One round for each pair: the reference is quiet, the candidate has these readings."""
     quiet = (DeviceReading(sm_clock_mhz=1980),) * 2
-    pairs = [(n, side, one) for n, found in enumerate(readings) for side, one in (("ref", quiet), ("new", found))]
-    return [
-        Segment(side=side, workload="w", round=n, calls=1, seconds=(1.0,), sensors=one) for n, side, one in pairs
-    ]
+    pairs = [(n, side, r) for n, pair in enumerate(readings) for side, r in (("ref", quiet), ("new", pair))]
+    return [Segment(side=side, workload="w", round=n, calls=1, seconds=(1.0,), sensors=r) for n, side, r in pairs]
 
 
 def test_a_side_dropped_in_most_rounds_is_a_result() -> None:
-    """More than half, for the same side; the commonest reason stands for all."""
-    quiet, hot, cap = (DeviceReading(sm_clock_mhz=1980, throttle=why) for why in ((), ("hot",), ("cap",)))
-    found = explain_gpu_slowdown(
+    """If one side is dropped in more than half, the commonest reason is given."""
+    quiet, hot, cap = (DeviceReading(sm_clock_mhz=1980, throttle=reasons) for reasons in ((), ("hot",), ("cap",)))
+    explanation = explain_gpu_slowdown(
         make_rounds((hot, hot), (cap, cap), (quiet, cap), (quiet, quiet), (quiet, quiet)), "ref", "new"
     )
     expected = "the candidate was throttled (cap), the reference was not"
-    assert f"the candidate was held back in 3 of 5 blocks: {expected}" == found
+    assert f"the candidate was held back in 3 of 5 blocks: {expected}" == explanation
 
 
 US = 1e-6
@@ -105,7 +103,7 @@ def make_call(side: str, call_s: float = 10 * US) -> Segment:
 
 
 def test_work_that_was_left_is_added_to_every_sample() -> None:
-    """Only to the side that left it; and how much it was is kept."""
+    """Only the side that left work pays for it, and the amount is stored."""
     return_times_s = {("baseline", "w", 0): [4 * US] * 3, ("x", "w", 0): [106 * US] * 3}
     base, late = charge_deferred_work([make_call("baseline"), make_call("x")], return_times_s, 0)
     assert (10 * US, 0.0) == (base.seconds[0], base.left_s)
@@ -119,7 +117,7 @@ def test_work_that_was_left_is_added_to_every_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proofs", "found"),
+    ("proofs", "expected"),
     [
         ([], None),
         ([JudgedSample(1e-3, 1)], (1e-6, 1e-3)),
@@ -130,15 +128,15 @@ def test_work_that_was_left_is_added_to_every_sample() -> None:
     ],
 )
 def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
-    proofs: list[JudgedSample], found: tuple[float, float] | None
+    proofs: list[JudgedSample], expected: tuple[float, float] | None
 ) -> None:
-    """One quick call is enough, and a few microseconds are the clock's; who was never judged is not doubted."""
+    """One quick checked call is enough, within the clock's error; an unchecked side is not doubted."""
     timings = Timings(segments=[make_segment((1e-6,) * 5)], judged_samples={("new", "w"): proofs})
-    assert timings.unproven_times_s("new", "w") == (pytest.approx(found) if found else None)
+    assert timings.unproven_times_s("new", "w") == (pytest.approx(expected) if expected else None)
     assert timings.unproven_times_s("new", "other") is None
     assert (
         "nothing shows that it computes" in explain_unproven_speed(timings.unproven_times_s("new", "w"))
-    ) == bool(found)
+    ) == bool(expected)
 
 
 @pytest.mark.parametrize(("waited", "accused"), [(0.0, True), (5e-7, False)], ids=["alone", "busy"])
@@ -148,4 +146,5 @@ def test_slow_proofs_accuse_nobody_on_a_busy_machine(waited: float, *, accused: 
     timings = Timings(
         segments=[library, make_segment((1e-6,) * 5)], judged_samples={("new", "w"): [JudgedSample(1e-3, 1)]}
     )
-    assert accused == any(one.cause == "foresees" for one in _doubts_of_sides(timings, "baseline", ["new"], {}))
+    doubts = _doubts_of_sides(timings, "baseline", ["new"], {})
+    assert accused == any(doubt.cause == "foresees" for doubt in doubts)

@@ -1,4 +1,4 @@
-"""Timing with real processes: turn about, in fresh processes, and never silent about a loss."""
+"""Timing with real processes: sides in turns, fresh processes, and an error for each lost worker."""
 
 import random
 import subprocess
@@ -43,7 +43,7 @@ def big(bench: Bench, dtype: str = "float32") -> Workload:
     return Workload.model_validate({"name": f"big {dtype}", "sizes": BIG, "dtype": dtype})
 
 
-def timed(
+def time_sides(
     bench: Bench,
     sides: Sequence[Side],
     chosen: Sequence[Workload],
@@ -51,10 +51,9 @@ def timed(
     pending: Pending | None = None,
     **terms: Any,
 ) -> Timings:
-    """Timings of these sides in two rounds, where nothing else is said."""
-    made = Terms(**{"rounds": 2, "limit_s": 60.0, "seed": 1, **terms})
-    found: Timings = run_to_end(measure(bench, sides, chosen, made, pending))
-    return found
+    """Timings of these sides, by default in two rounds."""
+    all_terms = Terms(**{"rounds": 2, "limit_s": 60.0, "seed": 1, **terms})
+    return run_to_end(measure(bench, sides, chosen, all_terms, pending))
 
 
 def singles(*numbers: int) -> list[range]:
@@ -63,7 +62,7 @@ def singles(*numbers: int) -> list[range]:
 
 
 def test_batches_cover_every_round_once_in_two_replicates_or_more() -> None:
-    """In order, few first, none larger than asked; kept processes are one replicate."""
+    """Batches are in order and no larger than asked; rounds of kept processes are one replicate."""
     assert [singles(0, 1, 2), singles(3, 4, 5, 6), singles(7)] == batches(8, 4)
     assert [singles(0, 1)] == batches(2, 8)
     assert [singles(0), singles(1)] == batches(2, 1)
@@ -72,18 +71,18 @@ def test_batches_cover_every_round_once_in_two_replicates_or_more() -> None:
     assert [[range(1), range(1, 3)]] == batches(3, 8, rounds_per_set=5)
     assert [[range(4)], [range(4, 8)]] == batches(8, 1, rounds_per_set=5)
     for rounds in range(2, 40):
-        sets = [one for batch in batches(rounds, 3, rounds_per_set=5) for one in batch]
-        assert list(range(rounds)) == [number for one in sets for number in one]
+        sets = [rounds_set for batch in batches(rounds, 3, rounds_per_set=5) for rounds_set in batch]
+        assert list(range(rounds)) == [number for rounds_set in sets for number in rounds_set]
         assert len(sets) >= 2
         assert max(map(len, sets)) <= 5
 
 
 @pytest.mark.slow
 def test_a_program_times_itself_and_is_marked(bench: Bench) -> None:
-    """Its own figure is taken, and whose clock it was is noted."""
-    found = timed(bench, make_sides(bench, "program", "right"), workloads(bench)[:1])
-    assert {"program"} == found.self_timed_sides
-    assert {0.002} == {second for s in found.segments if s.side == "program" for second in s.seconds}
+    """The program's own seconds count, and its side is marked as self-timed."""
+    timings = time_sides(bench, make_sides(bench, "program", "right"), workloads(bench)[:1])
+    assert {"program"} == timings.self_timed_sides
+    assert {0.002} == {second for s in timings.segments if s.side == "program" for second in s.seconds}
 
 
 @pytest.mark.slow
@@ -92,14 +91,14 @@ def test_a_kernel_that_is_right_until_it_is_timed_is_found(bench: Bench) -> None
     sides = make_sides(bench, "right", "tires")
     jobs = [Job(side, workloads(bench)) for side in sides]
     assert [True, True] == [checks.is_right for checks in run_to_end(verify(bench, jobs))]
-    found = timed(bench, sides, workloads(bench)[:1])
-    assert {("tires", "wrong")} == {(side, check.status) for side, check in found.wrong_outputs}
-    assert "1 of 6 elements wrong on N2 M3 float32; worst N=1 M=0" in found.wrong_outputs[-1][1].message
+    timings = time_sides(bench, sides, workloads(bench)[:1])
+    assert {("tires", "wrong")} == {(side, check.status) for side, check in timings.wrong_outputs}
+    assert "1 of 6 elements wrong on N2 M3 float32; worst N=1 M=0" in timings.wrong_outputs[-1][1].message
 
 
 @pytest.mark.slow
 def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And so has every measurement: what was seen before helps nobody."""
+    """Each measurement has new values, too, so that stored results do not help."""
     expect, seeds = Bench.prepare_answer, []
 
     def watch(self: Bench, workload: Workload, **fields: Any) -> Any:
@@ -108,35 +107,35 @@ def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Bench, "prepare_answer", watch)
     chosen = workloads(bench)[:1]
-    timed(bench, make_sides(bench, "right"), chosen, rounds=3)
-    timed(bench, make_sides(bench, "right"), chosen, rounds=3, seed=2)
+    time_sides(bench, make_sides(bench, "right"), chosen, rounds=3)
+    time_sides(bench, make_sides(bench, "right"), chosen, rounds=3, seed=2)
     assert 6 == len({*seeds, chosen[0].seed}) - 1
 
 
 @pytest.mark.slow
 def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
-    found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3)
-    assert "" == explain_cached_results(found.memory_probes["right", "big float32"])
-    assert 3 == len(found.memory_probes["by_value", "big float32"])
-    assert explain_cached_results(found.memory_probes["by_value", "big float32"]).startswith(
+    timings = time_sides(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3)
+    assert "" == explain_cached_results(timings.memory_probes["right", "big float32"])
+    assert 3 == len(timings.memory_probes["by_value", "big float32"])
+    assert explain_cached_results(timings.memory_probes["by_value", "big float32"]).startswith(
         "it remembers results: "
     )
-    assert [] == found.wrong_outputs, "its outputs are right all the same"
+    assert [] == timings.wrong_outputs, "its outputs are right all the same"
 
 
 @pytest.mark.slow
 def test_a_kernel_on_a_processor_that_learns_its_branches_remembers_nothing(bench: Bench) -> None:
-    """It is as quick on values that differ in their last bits: only who keeps results has to compute these."""
-    found = timed(bench, make_sides(bench, "right", "learns"), [big(bench)], rounds=3)
-    assert 3 == len(found.memory_probes["learns", "big float32"])
-    assert "" == explain_cached_results(found.memory_probes["learns", "big float32"])
-    assert [] == found.wrong_outputs
+    """Changed last bits make no difference to it; only a kernel that stores results has to compute them."""
+    timings = time_sides(bench, make_sides(bench, "right", "learns"), [big(bench)], rounds=3)
+    assert 3 == len(timings.memory_probes["learns", "big float32"])
+    assert "" == explain_cached_results(timings.memory_probes["learns", "big float32"])
+    assert [] == timings.wrong_outputs
 
 
 @pytest.mark.slow
 def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
-    """It is asked before every round; a side that nothing asks for is not even started; then it is over."""
+    """Pending sides are asked before every round; other sides are not started; timing ends if none is pending."""
     small, large, middle = (workload.name for workload in workloads(bench))
 
     def pending(timings: Timings) -> dict[str, list[str]]:
@@ -145,17 +144,17 @@ def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
         return {small: ["right"]} if timings.rounds < 3 else {large: []}
 
     sides = make_sides(bench, "right", "crashes", "strides")
-    found = timed(bench, sides, workloads(bench), rounds=9, pending=pending)
-    assert 3 == found.rounds
-    first = {(s.workload, s.side) for s in found.segments if s.round == 0}
+    timings = time_sides(bench, sides, workloads(bench), rounds=9, pending=pending)
+    assert 3 == timings.rounds
+    first = {(s.workload, s.side) for s in timings.segments if s.round == 0}
     assert {(small, "right"), (small, "strides"), (middle, "strides")} == first
-    assert {(small, "right")} == {(s.workload, s.side) for s in found.segments if s.round > 0}
-    assert 2 * 3 + 2 * 2 == len(found.segments)
+    assert {(small, "right")} == {(s.workload, s.side) for s in timings.segments if s.round > 0}
+    assert 2 * 3 + 2 * 2 == len(timings.segments)
 
 
 @pytest.mark.slow
 def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer are started, each round has fresh values all the same, and its segments say whose they are."""
+    """Fewer processes start; each round has fresh values; its segments name the processes."""
     opened: list[str] = []
     monkeypatch.setattr(schedule, "ROUNDS_PER_SET_CPU", 2)
     open_side = Bench.start_worker
@@ -165,27 +164,27 @@ def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.M
         return open_side(self, side)
 
     monkeypatch.setattr(Bench, "start_worker", counted)
-    found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], rounds=4)
-    assert (4, 2) == (found.rounds, len(opened))
-    assert [(0, 0), (1, 0), (2, 2), (3, 2)] == sorted({(s.round, s.processes) for s in found.segments})
-    assert (2, []) == (found.checked_outputs, found.wrong_outputs), (
+    timings = time_sides(bench, make_sides(bench, "right"), workloads(bench)[:1], rounds=4)
+    assert (4, 2) == (timings.rounds, len(opened))
+    assert [(0, 0), (1, 0), (2, 2), (3, 2)] == sorted({(s.round, s.processes) for s in timings.segments})
+    assert (2, []) == (timings.checked_outputs, timings.wrong_outputs), (
         "one output of each set: values that come twice would tell"
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("crashes", "crashes could not be timed on N5 M3 float32: crashed with SIGSEGV"),
         ("no_entry", "no_entry could not be timed on loading: the library exports no `nowhere`"),
     ],
 )
 @pytest.mark.slow
-def test_a_loss_names_side_and_workload(name: str, said: str, bench: Bench) -> None:
-    """A crash, a refusal, a library that does not load: an error with the command that looks closer."""
+def test_a_loss_names_side_and_workload(name: str, message: str, bench: Bench) -> None:
+    """A crash, a refusal or a library that does not load is an error, with the command that shows more."""
     with pytest.raises(LoopError) as caught:
-        timed(bench, make_sides(bench, "right", name), workloads(bench))
-    assert caught.value.message.startswith(said)
+        time_sides(bench, make_sides(bench, "right", name), workloads(bench))
+    assert caught.value.message.startswith(message)
     assert f"`loop kernels verify {name}` runs it alone" == caught.value.hint
 
 
@@ -207,7 +206,7 @@ def test_a_program_may_state_its_own_time(output: str, expected: float | None) -
 
 
 @pytest.mark.parametrize(
-    ("delays", "shared", "said"),
+    ("delays", "shared", "added_s"),
     [
         ((0.0, 0.0, 2.0), True, 0.0),
         ((1.9, 0.0, 2.0), True, 0.0),
@@ -217,11 +216,11 @@ def test_a_program_may_state_its_own_time(output: str, expected: float | None) -
     ],
 )
 def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
-    delays: tuple[float, float, float], shared: bool, said: float
+    delays: tuple[float, float, float], shared: bool, added_s: float
 ) -> None:
-    """Waits of the judge count where it watches from a core of its own, or where they outlast the call."""
+    """The judge's waits count if it has a core of its own, or if they outlast the call."""
     judge_wait_s, wait_s, run_s = delays
-    assert said == pytest.approx(Delays(judge_wait_s, ((run_s, wait_s),)).added_wait_s(is_core_shared=shared))
+    assert added_s == pytest.approx(Delays(judge_wait_s, ((run_s, wait_s),)).added_wait_s(is_core_shared=shared))
 
 
 def test_threads_of_one_kernel_that_share_a_core_are_no_other_programs(
@@ -230,8 +229,8 @@ def test_threads_of_one_kernel_that_share_a_core_are_no_other_programs(
     """Two that run or wait by turns are counted, one that sleeps is not; the warning names the option."""
     assert 2 == Delays(0.0, ((0.2, 0.1), (0.1, 0.2), (0.0, 0.0))).busy_threads(0.01)
     monkeypatch.setattr(readiness, "cores", lambda: 2)
-    (said,) = readiness.disturbance_warnings(bench, "", Timings(crowding_threads={"mine": 2}))
-    assert "mine ran 2 threads on 1 core, and they wait for each other: --threads 2 gives each a core" == said
+    (warning,) = readiness.disturbance_warnings(bench, "", Timings(crowding_threads={"mine": 2}))
+    assert "mine ran 2 threads on 1 core, and they wait for each other: --threads 2 gives each a core" == warning
 
 
 @pytest.mark.parametrize(
@@ -245,17 +244,17 @@ def test_a_graph_holds_the_calls_of_a_sample(once: float, most: int, expected: t
 
 def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Bench) -> None:
     """The input is named, as in verification."""
-    found = timed(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
-    assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong_outputs}
+    timings = time_sides(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
+    assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in timings.wrong_outputs}
 
 
 STEP = {"x": 64, "ids": 32}  # Elements from one draw to the next.
 
 
-def make_grid(known: int) -> InputWindows:
+def make_grid(known_draw: int) -> InputWindows:
     """Four draws of two inputs, and a scalar without elements to choose from; one draw's answer is known."""
-    x = TensorFile("x", "", (5, 3), "float32", 4 * STEP["x"] - 15, known * STEP["x"])
-    ids = TensorFile("ids", "", (7,), "int64", 4 * STEP["ids"] - 7, known * STEP["ids"])
+    x = TensorFile("x", "", (5, 3), "float32", 4 * STEP["x"] - 15, known_draw * STEP["x"])
+    ids = TensorFile("ids", "", (7,), "int64", 4 * STEP["ids"] - 7, known_draw * STEP["ids"])
     output = TensorFile("output", "", (5,), "float32")
     return InputWindows(
         Call("w", "float32", (x, ids), output, {}, (), structure="s", input_sets=4), "cpu", random.Random(3)
@@ -263,14 +262,14 @@ def make_grid(known: int) -> InputWindows:
 
 
 def test_all_inputs_of_a_call_are_of_the_same_draw() -> None:
-    """Each of the draws comes sooner or later."""
+    """Every draw occurs."""
     windows = make_grid(0).windows(200)
     assert {(64 * n, 32 * n) for n in range(4)} == set(windows)
 
 
 def test_a_window_is_rotated_to_the_draw_whose_answer_is_known() -> None:
     """All inputs by as many draws, so that they still belong together."""
-    grid = make_grid(known=1)
+    grid = make_grid(known_draw=1)
     assert [0, 0] == grid.rotations((64, 32))
     assert [2 * 64, 2 * 32] == grid.rotations((3 * 64, 3 * 32))
     assert {(64 * n, 32 * n) for n in range(4)} == {tuple(grid.rotations(None)) for _ in range(100)}
@@ -281,12 +280,12 @@ HOLDS += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(
 
 
 def bench_of(cache: Path) -> Any:
-    """As much of one as is asked here."""
+    """The attributes of a bench that this test needs."""
     return SimpleNamespace(device="cpu", cache=cache, sensors=None)
 
 
 def test_a_session_waits_for_another_one_with_another_cache(tmp_path: Path) -> None:
-    """It says for which process; when that is killed, it goes on and says that it has waited."""
+    """It names the process, continues when that process is killed, and says that it waited."""
     folder = shared_locks()
     assert folder is not None
     holder = subprocess.Popen(
@@ -304,7 +303,7 @@ def test_a_session_waits_for_another_one_with_another_cache(tmp_path: Path) -> N
 
 
 def test_what_a_process_holds_it_does_not_wait_for(tmp_path: Path) -> None:
-    """Nor does one that it started: it would wait for ever."""
+    """It does not wait for its own lock or its children's, which would never end."""
     folder = shared_locks()
     assert folder is not None
     with locked(folder / "cpu"), ExitStack() as stack:

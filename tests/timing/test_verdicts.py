@@ -1,4 +1,4 @@
-"""The sequential rule: evidence as the formula has it, words only on evidence, and few false ones."""
+"""The sequential rule: its evidence agrees with the formula, and few verdicts are false."""
 
 import math
 import random
@@ -37,7 +37,7 @@ def around(mean: float, spread: float, count: int) -> list[float]:
 
 
 def integrated(logs: Sequence[float]) -> float:
-    """The Bayes factor as it is defined: likelihoods integrated over sigma (prior 1/sigma) and effect > 0."""
+    """The Bayes factor by definition: likelihoods integrated over sigma (prior 1/sigma) and effect > 0."""
     values = np.array(logs)
     mean, squares = values.mean(), ((values - values.mean()) ** 2).sum()
     sigma = np.exp(np.linspace(math.log(values.std()) - 5, math.log(values.std()) + 12, 1500))
@@ -47,24 +47,23 @@ def integrated(logs: Sequence[float]) -> float:
     def likelihood(of_effect: NDArray[Any]) -> NDArray[Any]:
         misfit = squares + len(values) * (mean - of_effect * sigma[:, None]) ** 2
         logs_of_sigma = np.log(sigma / values.std())[:, None]
-        found: NDArray[Any] = np.exp(-len(values) * logs_of_sigma - misfit / (2 * sigma[:, None] ** 2))
-        return found
+        return np.exp(-len(values) * logs_of_sigma - misfit / (2 * sigma[:, None] ** 2))
 
     prior = 2 * np.exp(-(effect**2) / 2) / math.sqrt(2 * math.pi)
     return float((likelihood(effect) * prior).sum() * width / likelihood(np.zeros(1)).sum())
 
 
 def first_decision(logs: Iterator[float]) -> tuple[str, int]:
-    """Verdict and blocks of one who looks after every block and stops at the first verdict."""
-    seen: list[float] = []
+    """The first verdict if one looks after every block, and the count of blocks."""
+    blocks: list[float] = []
     for value in logs:
-        seen.append(value)
-        if (verdict := by_evidence(seen).verdict) != "inconclusive":
+        blocks.append(value)
+        if (verdict := by_evidence(blocks).verdict) != "inconclusive":
             break
-    return verdict, len(seen)
+    return verdict, len(blocks)
 
 
-def stopped(series: int, slowdown: float, spread: float) -> list[tuple[str, int]]:
+def first_decisions(series: int, slowdown: float, spread: float) -> list[tuple[str, int]]:
     """First decisions on simulated series, seeded."""
     rng = random.Random(f"{series} {slowdown} {spread}")
     mean = -math.log1p(slowdown)
@@ -73,7 +72,7 @@ def stopped(series: int, slowdown: float, spread: float) -> list[tuple[str, int]
 
 @pytest.mark.parametrize(("bound", "blocks"), [(72, 5), (1024, 7), (4374, 8)])
 def test_few_blocks_bound_the_evidence(bound: float, blocks: int) -> None:
-    """However clear the difference: 2 (1 + n)^((n-1)/2) is the limit, and identical values come close to it."""
+    """The limit is 2 (1 + n)^((n-1)/2); identical values come close to it."""
     for spread in (1.0, 1e-3, 1e-9, 0.0):
         logs = [1 + spread, 1 - spread] * (blocks // 2) + [1.0] * (blocks % 2)
         assert bound > e_value(logs, 0.0)
@@ -121,34 +120,34 @@ def test_needed_evidence_grows_with_workloads_and_candidates() -> None:
     ],
 )
 def test_the_word_follows_from_mean_and_scatter(expected: str, mean: float, spread: float) -> None:
-    """Ten blocks: beyond one per cent, within two, or not clear."""
+    """Ten blocks: beyond 1 %, within 2 %, or not clear."""
     assert expected == by_evidence(around(mean, spread, 10)).verdict
 
 
 def test_where_a_third_of_the_blocks_disagrees_nothing_is_clear() -> None:
-    """And the scatter is named."""
-    found = by_evidence([2.5, 2.49, 2.51, 2.5, 2.5, 0.0, 0.001, -0.001])
-    assert "inconclusive" == found.verdict
-    assert found.reason.startswith("too noisy to judge: blocks differ by 129.")
+    """The reason names the scatter."""
+    decision = by_evidence([2.5, 2.49, 2.51, 2.5, 2.5, 0.0, 0.001, -0.001])
+    assert "inconclusive" == decision.verdict
+    assert decision.reason.startswith("too noisy to judge: blocks differ by 129.")
 
 
 def test_the_same_kernel_twice_is_same_however_often_one_looks() -> None:
     """No true difference, a look after every block: never faster or slower, and soon `same`."""
-    found = stopped(300, 0.0, 0.008)
-    assert {"same"} == {verdict for verdict, _ in found}
-    assert MIN_BLOCKS <= sorted(blocks for _, blocks in found)[150] <= 12
+    decisions = first_decisions(300, 0.0, 0.008)
+    assert {"same"} == {verdict for verdict, _ in decisions}
+    assert MIN_BLOCKS <= sorted(blocks for _, blocks in decisions)[150] <= 12
 
 
 @pytest.mark.slow
 def test_a_difference_of_just_the_margin_is_not_called_one() -> None:
-    """The hardest null hypothesis: at most one in a thousand, here none in 200."""
-    assert {"slower", "faster"}.isdisjoint(verdict for verdict, _ in stopped(200, MARGIN, 0.008))
+    """For the hardest null hypothesis: at most one false in a thousand; here none in 200."""
+    assert {"slower", "faster"}.isdisjoint(verdict for verdict, _ in first_decisions(200, MARGIN, 0.008))
 
 
 @pytest.mark.parametrize("outlier", [2.5, -2.5, 1e6])
 @pytest.mark.parametrize("every", [5, 6, 9])
 def test_one_block_in_five_takes_no_verdict_away(outlier: float, every: int) -> None:
-    """Whatever its size and side: the word is the one that the others lead to."""
+    """A disturbed block of any size and side leaves the verdict of the others."""
     for mean, expected in ((0.0, "same"), (0.05, "faster"), (-0.22, "slower")):
         logs = make_logs(40, mean, 0.006)
         logs[::every] = [outlier] * len(logs[::every])
@@ -156,20 +155,20 @@ def test_one_block_in_five_takes_no_verdict_away(outlier: float, every: int) -> 
 
 
 def test_a_fifth_of_blocks_disturbed_at_random_gives_no_false_verdict() -> None:
-    """Either side, any size, a look after every block: nothing false in 300 series, an answer in nearly all."""
-    rng, found = random.Random(11), []
+    """With a look after every block: no false verdict in 300 series, and nearly all have an answer."""
+    rng, words = random.Random(11), []
     for _ in range(300):
         logs = [
             rng.gauss(0, 0.008) + (rng.random() < 0.2) * rng.choice([-1, 1]) * rng.expovariate(3)
             for _ in range(60)
         ]
-        found.append(first_decision(iter(logs))[0])
-    assert {"slower", "faster"}.isdisjoint(found)
-    assert 0.97 * 300 <= found.count("same")
+        words.append(first_decision(iter(logs))[0])
+    assert {"slower", "faster"}.isdisjoint(words)
+    assert 0.97 * 300 <= words.count("same")
 
 
 def test_what_blocks_share_moves_the_margin() -> None:
-    """Beyond the margin and three deviations of what processes differ by, not beyond the margin alone."""
+    """The limit is the margin plus three standard deviations of kept processes."""
     allowed = margin_for_offset(0.005**2)
     assert pytest.approx(0.015) == allowed
     assert ["slower", "inconclusive"] == [by_evidence([-0.02] * 12, 1, a).verdict for a in (0.0, allowed)]
