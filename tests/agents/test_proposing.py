@@ -1,4 +1,4 @@
-"""One run of a proposer: what it sees, how it ends, what it costs, and that nothing is left."""
+"""One run of a proposer: what it can read, how it ends, what it costs; no process is left."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ from tests.projects import add_commands, loop, make_project
 
 
 def errand(folder: Path, command: str, *, limit_s: float = 20.0, **fields: object) -> tuple[Proposal, str]:
-    """Run a command as a proposer in a folder; what came of it, and what it printed."""
+    """Run a command as a proposer in a folder; its result, and its output."""
     page, printed = folder / "0001-brief.md", folder / "0001-1.txt"
     page.write_text("make ours faster\n")
     campaign = Campaign.model_validate({"proposer": command, **fields})
@@ -57,11 +57,11 @@ def test_it_sees_no_secret_but_those_that_are_named(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TERM, then KILL, with what it started."""
+    """After TERM comes KILL, for the proposer and its children."""
     monkeypatch.setattr(proposing, "END_LIMIT_S", 0.2)
     begun = time.monotonic()
-    found, _ = errand(tmp_path, "trap '' TERM; sleep 300 & echo $! > kid; while :; do sleep 1; done", limit_s=2.0)
-    assert ("deadline", True) == (found.ended, time.monotonic() - begun < 60)
+    result, _ = errand(tmp_path, "trap '' TERM; sleep 300 & echo $! > kid; while :; do sleep 1; done", limit_s=2.0)
+    assert ("deadline", True) == (result.ended, time.monotonic() - begun < 60)
     assert not psutil.pid_exists(int((tmp_path / "kid").read_text()))
 
 
@@ -72,7 +72,7 @@ def test_one_that_prints_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_daemon_without_parent_and_environment_is_swept(tmp_path: Path) -> None:
-    """It left its group and emptied its environment: it became a child of ours, and is ended."""
+    """A daemon that left its group and cleared its environment is reparented to `loop`, and killed."""
     code = (
         "import os,sys,time\n"
         "if os.fork(): os._exit(0)\n"
@@ -98,12 +98,12 @@ def test_a_daemon_without_parent_and_environment_is_swept(tmp_path: Path) -> Non
     ],
 )
 def test_how_it_ended_is_told_apart(command: str, ended: str, tmp_path: Path) -> None:
-    """An error, a login, that it has nothing more; an answer that is none says nothing."""
+    """An error, a missing login and "done" are told apart; an invalid answer counts as none."""
     assert ended == errand(tmp_path, command)[0].ended
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"proposer": "no-such-program-here {brief}"}, "no program `no-such-program-here`"),
         ({"proposer": "  "}, "no command"),
@@ -112,15 +112,15 @@ def test_how_it_ended_is_told_apart(command: str, ended: str, tmp_path: Path) ->
         ({"proposer": "sh propose.sh {breif}"}, "nothing is put in the place of {breif}"),
     ],
 )
-def test_what_cannot_begin_or_certainly_end_is_refused(fields: dict[str, object], said: str) -> None:
-    """At the start: no program, and dollars alone for one whose cost nobody tells."""
-    with pytest.raises(UsageError, match=said):
+def test_what_cannot_begin_or_certainly_end_is_refused(fields: dict[str, object], message: str) -> None:
+    """Refused are no program, and only a limit in dollars for a proposer whose cost is unknown."""
+    with pytest.raises(UsageError, match=message):
         refuse_unready(Campaign.model_validate(fields))
     refuse_unready(Campaign(proposer="sh propose.sh", usd=2.0, candidates=3))
 
 
-def seen(preset: Preset, place: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """What a shell sees that runs as this proposer does."""
+def run_as(preset: Preset, place: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Output of a shell script that runs as this proposer does."""
     for name in ("root", "locks", "notes"):
         (place / name).mkdir()
     (place / "notes" / "brief.md").write_text("the brief")
@@ -131,19 +131,19 @@ def seen(preset: Preset, place: Path, script: str) -> subprocess.CompletedProces
 
 @pytest.mark.skipif(not proposing.can_isolate(), reason="needs bwrap")
 def test_a_known_program_sees_what_it_needs_and_no_secret(tmp_path: Path) -> None:
-    """It can read the brief and loop, and write to its folder and the locks."""
+    """It can read the brief and loop, and write to its folder and the locks only."""
     script = f"cat {tmp_path}/notes/brief.md {tmp_path}/secret; ls {PACKAGE}/cli"
-    found = seen(find_preset("claude"), tmp_path, f"{script}; touch root/a locks/b; echo x > notes/brief.md")
-    assert "the brief" in found.stdout
-    assert "__init__.py" in found.stdout
-    assert "a secret" not in found.stdout
+    shell = run_as(find_preset("claude"), tmp_path, f"{script}; touch root/a locks/b; echo x > notes/brief.md")
+    assert "the brief" in shell.stdout
+    assert "__init__.py" in shell.stdout
+    assert "a secret" not in shell.stdout
     assert ["a", "b"] == [path.name for name in ("root", "locks") for path in (tmp_path / name).iterdir()]
     assert "the brief" == (tmp_path / "notes" / "brief.md").read_text()
 
 
 def test_a_command_of_the_users_own_is_not_isolated(tmp_path: Path) -> None:
-    """Where its files are, nobody knows; the report says that it was not."""
-    assert "a secret" == seen(find_preset("sh propose.sh"), tmp_path, f"cat {tmp_path}/secret").stdout
+    """A command of the user runs without isolation, because its files are unknown; the report says so."""
+    assert "a secret" == run_as(find_preset("sh propose.sh"), tmp_path, f"cat {tmp_path}/secret").stdout
 
 
 OPUS, GPT = "claude-opus-4-6", "gpt-5"
@@ -161,20 +161,20 @@ FINAL = {
 
 
 def read(*objects: Any) -> AiUse:
-    """What an agent's output states."""
-    use = read_ai_use("\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
+    """The AI use that an agent's output states."""
+    use = read_ai_use("\n".join(item if isinstance(item, str) else json.dumps(item) for item in objects))
     assert use is not None
     return use
 
 
 def test_the_agents_own_total_stands_unless_it_is_zero() -> None:
-    """It knows its tiers and its caches; 0 for 7,940 tokens does not say what they cost."""
-    found = read(FINAL)
-    assert (0.5134, "result", ("claude-code",)) == (found.usd, found.source, found.agents)
-    assert [(OPUS, 7940), ("claude-haiku-4-5", 520)] == [(one.model, one.tokens) for one in found.models]
-    assert () == found.unpriced
-    found = read({"total_cost_usd": 0, "model": OPUS, "usage": FINAL["usage"]})
-    assert (None, (OPUS,)) == (found.usd, found.unpriced)
+    """The agent knows its prices; a total of 0 for 7,940 tokens counts as unknown."""
+    use = read(FINAL)
+    assert (0.5134, "result", ("claude-code",)) == (use.usd, use.source, use.agents)
+    assert [(OPUS, 7940), ("claude-haiku-4-5", 520)] == [(model.model, model.tokens) for model in use.models]
+    assert () == use.unpriced
+    use = read({"total_cost_usd": 0, "model": OPUS, "usage": FINAL["usage"]})
+    assert (None, (OPUS,)) == (use.usd, use.unpriced)
 
 
 def test_turns_of_codex_add_up_and_have_no_price() -> None:
@@ -198,7 +198,7 @@ def test_turns_of_codex_add_up_and_have_no_price() -> None:
     ],
 )
 def test_what_is_no_result_states_nothing(printed: str) -> None:
-    """Nor does a number that is none: nothing is guessed."""
+    """Text without a result, or with an invalid number, gives no AI use."""
     assert None is read_ai_use(printed)
 
 
@@ -215,16 +215,15 @@ def bill(folder: Path, *words: str) -> dict[str, Any]:
     done = loop("run", "session", "try", "--target", str(folder), *words)
     assert 0 == done.returncode, done.stderr
     (session,) = (folder.parent / "sessions").iterdir()
-    found: dict[str, Any] = json.loads((session / "record.json").read_text())["bill"]
-    return found
+    return json.loads((session / "record.json").read_text())["bill"]
 
 
 @pytest.mark.slow
 def test_ai_that_nobody_told_of_is_unknown(project: Path) -> None:
-    """It is no zero, and the reason names the option that states it."""
-    found = bill(project)
-    assert [] == [one for one in found["charges"] if one["resource"] == "ai"]
-    (reason,) = [one["reason"] for one in found["unmeasured"] if one["resource"] == "ai"]
+    """Its cost is unknown, not zero; the reason names the option that states it."""
+    totals = bill(project)
+    assert [] == [charge for charge in totals["charges"] if charge["resource"] == "ai"]
+    (reason,) = [gap["reason"] for gap in totals["unmeasured"] if gap["resource"] == "ai"]
     assert "--ai-usd" in reason
     assert "- AI: not measured (" in loop("report", "last", "--target", str(project)).stdout
     shown = json.loads(loop("cost", "show", "--json", "--target", str(project)).stdout)

@@ -1,4 +1,4 @@
-"""The language of conditions and formulas: what it answers, and what it refuses to read or to answer."""
+"""The language of conditions and formulas: its answers, and the text and values that it refuses."""
 
 import ast
 import os
@@ -17,7 +17,7 @@ ROUNDS = int(os.environ.get("LOOP_FUZZ", "600")) // 2
 
 
 class Packages(Model):
-    """What a step found."""
+    """The output of a step, as an object with fields."""
 
     ok: bool
     extension: str | None = None
@@ -95,7 +95,7 @@ FORMULAS = [
 
 @pytest.mark.parametrize(("text", "answer"), FORMULAS)
 def test_a_formula_is_answered(text: str, answer: float) -> None:
-    """Products and choices besides."""
+    """Formulas may also multiply and choose."""
     assert answer == number(text)
 
 
@@ -116,7 +116,7 @@ NO_ANSWER = [
 
 @pytest.mark.parametrize(("text", "words"), NO_ANSWER)
 def test_a_condition_without_an_answer_is_an_error(text: str, words: str) -> None:
-    """What is not known is never zero, and never false."""
+    """An unknown value is neither zero nor false: the condition raises an error."""
     with pytest.raises(ExpressionError) as refused:
         truth(text)
     assert words in refused.value.message
@@ -131,7 +131,7 @@ PIECES = [
 
 
 def test_generated_text_is_answered_or_refused() -> None:
-    """Nothing but an answer or an ExpressionError, and never a node outside the allow-list, without much work."""
+    """Generated text gives an answer or an ExpressionError, with little work and only allowed nodes."""
     chance = random.Random(5)
     for _ in range(ROUNDS):
         text = " ".join(chance.choices(PIECES, k=chance.randint(1, 15)))
@@ -190,7 +190,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_is_refused_without_much_work(text: str) -> None:
-    """No traceback and no waiting, however it is nested; what can be read is short enough to answer."""
+    """Deeply nested text is refused without a traceback and with little work."""
     Expression.parse("a")
     with counted() as effort, pytest.raises(ExpressionError) as refused:
         Expression.parse(text).evaluate_number({"a": True})
@@ -211,5 +211,5 @@ def test_hostile_text_is_refused_without_much_work(text: str) -> None:
     ],
 )
 def test_what_does_not_hold_is_told_by_itself(text: str, expected: list[str]) -> None:
-    """Each part of it, with what there is."""
+    """Each false part of a condition is named, with its values."""
     assert expected == [miss.words for miss in failing_parts(Expression.parse(text), VALUES)]

@@ -21,14 +21,14 @@ def failing(number: int) -> Any:
 
 def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     """A script stays executable; a new file gets what the user's mask says."""
-    path, other = tmp_path / "a.sh", tmp_path / "b"
+    path, beside = tmp_path / "a.sh", tmp_path / "b"
     path.write_text("old")
     path.chmod(0o750)
-    other.touch()
+    beside.touch()
     write_atomic(path, "new")
     write_atomic(tmp_path / "c", "new")
     assert 0o750 == path.stat().st_mode & 0o777
-    assert other.stat().st_mode == (tmp_path / "c").stat().st_mode
+    assert beside.stat().st_mode == (tmp_path / "c").stat().st_mode
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
@@ -57,7 +57,7 @@ def test_a_refused_write_leaves_the_old_file(
 
 
 def test_a_hash_is_sha_256_and_tells_parts_apart() -> None:
-    """One content is hashed as it is; several are hashed so that their borders count."""
+    """One content has its plain SHA-256; several contents are hashed with their borders."""
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert empty == content_hash("") == content_hash(b"")
     assert content_hash("é") == content_hash("é".encode())

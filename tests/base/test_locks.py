@@ -68,28 +68,28 @@ with locked_temporary_folder(Path(sys.argv[1]), ".making-") as made:
 
 
 def test_a_folder_is_swept_once_its_owner_was_killed(tmp_path: Path) -> None:
-    """By the next who makes one; while the owner lives nobody touches it, and other folders stay."""
+    """The next owner removes it; folders of living owners and other folders stay."""
     (tmp_path / "finished-build").mkdir()
     command = [sys.executable, "-c", MAKER, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as maker:
         assert maker.stdout is not None
-        made = Path(maker.stdout.readline().strip())
+        killed_folder = Path(maker.stdout.readline().strip())
         with (
-            locked_temporary_folder(tmp_path, ".making-") as mine,
+            locked_temporary_folder(tmp_path, ".making-") as first,
             locked_temporary_folder(tmp_path, ".making-") as second,
         ):
-            assert (True, True, True) == ((made / "half").exists(), mine.exists(), second.exists())
+            assert (True, True, True) == ((killed_folder / "half").exists(), first.exists(), second.exists())
         maker.send_signal(signal.SIGKILL)
-    assert (made / "half").exists()
+    assert (killed_folder / "half").exists()
     with locked_temporary_folder(tmp_path, ".making-"):
-        assert not made.exists()
+        assert not killed_folder.exists()
     assert (tmp_path / "finished-build").exists()
 
 
 @pytest.mark.parametrize("text", [b"", b"garbage", b"[1]", b"\xff\xfe", b'{"pid": '])
 def test_a_damaged_lock_file_is_no_obstacle(text: bytes, tmp_path: Path) -> None:
-    """What is in the file is only for people: the lock itself is the system's."""
+    """The file's content is only information for people; the lock is the system's."""
     path = tmp_path / "lock"
     path.write_bytes(text)
     with locked(path):

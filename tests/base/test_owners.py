@@ -1,4 +1,4 @@
-"""Caches, state and sessions are used only where nobody else can change them; what is used instead is said."""
+"""`loop` uses caches, state and sessions only where no other user can change them, and reports a replacement."""
 
 import json
 import os
@@ -26,15 +26,15 @@ def given_away(path: Path) -> None:
 def place(tmp_path: Path) -> Path:
     """A folder that only its own mode protects."""
     tmp_path.chmod(0o755)
-    made = tmp_path / "place"
-    made.mkdir(mode=0o755)
-    made.chmod(0o755)
-    return made
+    opened = tmp_path / "place"
+    opened.mkdir(mode=0o755)
+    opened.chmod(0o755)
+    return opened
 
 
 @pytest.fixture(autouse=True)
 def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is said again; temporary files lie in the test's own folder, the way to which is closed."""
+    """Clear remembered warnings, and put temporary files into the test's own folder, whose parents are closed."""
     PRINTED_REMARKS.clear()
     private_folder.cache_clear()
     (tmp_path / "tmp").mkdir()
@@ -43,8 +43,8 @@ def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _from(top: Path, way):  # type: ignore[no-untyped-def]
-    """What lies above the test's folder is no concern of the test."""
-    return lambda path: (one for one in way(path) if one[0].is_relative_to(top))
+    """Leave out folders above the test's folder."""
+    return lambda path: (entry for entry in way(path) if entry[0].is_relative_to(top))
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
@@ -56,7 +56,7 @@ def test_what_everybody_can_write_is_refused(place: Path, mode: int) -> None:
 
 
 def test_what_belongs_to_another_user_is_refused(place: Path) -> None:
-    """Also a folder above, whatever its mode."""
+    """A folder above that belongs to another user is refused too, whatever its mode."""
     (place / "inner").mkdir(mode=0o700)
     given_away(place)
     assert (
@@ -67,7 +67,7 @@ def test_what_belongs_to_another_user_is_refused(place: Path) -> None:
 
 
 def test_a_planted_link_is_refused_wherever_it_leads(place: Path, tmp_path: Path) -> None:
-    """In a folder like /tmp another user's link takes the place of what we would make."""
+    """In a folder like /tmp, another user's link could replace the folder that `loop` would make."""
     place.chmod(0o1777)
     (tmp_path / "mine").mkdir(mode=0o700)
     link = place / "loop"
@@ -85,16 +85,16 @@ def test_a_planted_link_is_refused_wherever_it_leads(place: Path, tmp_path: Path
 def test_a_folder_that_others_can_write_is_not_used_and_that_is_said_once(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder, name: str
 ) -> None:
-    """The user's own is, in its usual place; where that is no better, one among temporary files."""
+    """The default folder is used instead; if that is unsafe, too, a temporary one. One warning names both."""
     place.chmod(0o777)
     monkeypatch.setenv(name, str(place))
     assert (
         folder() == folder() == Path.home() / {"LOOP_CACHE": ".cache", "LOOP_STATE": ".local/state"}[name] / "loop"
     )
-    said = capsys.readouterr().err
-    assert 1 == said.count("\n")
-    assert f"{place} is not used: everybody can write {place} (mode 0777)." in said
-    assert name in said
+    warning = capsys.readouterr().err
+    assert 1 == warning.count("\n")
+    assert f"{place} is not used: everybody can write {place} (mode 0777)." in warning
+    assert name in warning
     used = folder()
     for above in (used.parent, used.parent.parent):
         above.chmod(0o755)
@@ -104,11 +104,11 @@ def test_a_folder_that_others_can_write_is_not_used_and_that_is_said_once(
 
 
 def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Library and record fit each other, and belong to somebody else: nothing of it is loaded."""
+    """A build whose files belong to another user is not loaded, though library and record match."""
     target = write_target(tmp_path / "tiny", {"right": compiled()})
     with open_bench(tmp_path / "tiny", target, tmp_path / "cache") as bench:
-        made = build_one(bench.folder, bench.compiled_variants(["right"])["right"], bench.cache)
-        library = Path(made.library)
+        output = build_one(bench.folder, bench.compiled_variants(["right"])["right"], bench.cache)
+        library = Path(output.library)
         evil = library.read_bytes() + b"evil"
         library.write_bytes(evil)
         record = library.parent / "build.json"
@@ -116,7 +116,7 @@ def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: py
         sums.write_sealed(record, {**fields, "sha256": content_hash(evil)})
         given_away(library)
         given_away(record)
-        again = build_one(bench.folder, bench.compiled_variants(["right"])["right"], bench.cache)
-    assert not again.cached
-    assert evil != Path(again.library).read_bytes()
+        rebuilt = build_one(bench.folder, bench.compiled_variants(["right"])["right"], bench.cache)
+    assert not rebuilt.cached
+    assert evil != Path(rebuilt.library).read_bytes()
     assert f"{library.parent} is not used: {library} belongs to user {SOMEBODY}" in capfd.readouterr().err

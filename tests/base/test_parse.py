@@ -98,7 +98,7 @@ WRONG = [
 
 
 def complaints_of(text: str, model: type[Model] = Plan) -> tuple[Complaint, ...]:
-    """What is said of data that does not fit."""
+    """Complaints about data that does not fit."""
     with pytest.raises(DefinitionError) as refused:
         parse(model, load_yaml(text, "x.yaml"))
     return refused.value.complaints
@@ -106,11 +106,11 @@ def complaints_of(text: str, model: type[Model] = Plan) -> tuple[Complaint, ...]
 
 @pytest.mark.parametrize(("text", "words"), WRONG)
 def test_a_wrong_value_is_named_with_line_and_column(text: str, words: str) -> None:
-    """The path, what was expected, what was there; no branch of a union has a place of its own."""
-    said = "\n".join(map(str, complaints_of(text)))
-    assert words in said
+    """The complaint has path, expected and actual value; branches of a union do not appear."""
+    complaints = "\n".join(map(str, complaints_of(text)))
+    assert words in complaints
     for foreign in ("union", "function-", "constrained", "[key]", "tuple["):
-        assert foreign not in said
+        assert foreign not in complaints
 
 
 def test_right_data_becomes_the_model() -> None:
@@ -129,9 +129,9 @@ def test_thousands_of_mistakes_are_counted_without_much_work() -> None:
     """Twenty are shown, the others counted; the work grows with the text, not with its square."""
     text = "".join(f"unknown_{number}: 1\n" for number in range(2_000))
     with counted() as effort:
-        said = complaints_of(text)
+        complaints = complaints_of(text)
     assert effort.calls < 700_000
-    assert 2_000 == len(said)
-    message = DefinitionError(said).message.splitlines()
+    assert 2_000 == len(complaints)
+    message = DefinitionError(complaints).message.splitlines()
     assert 21 == len(message)
     assert "... and 1980 more" == message[-1]

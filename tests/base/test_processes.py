@@ -1,4 +1,4 @@
-"""Children end when they have to, signals are noted, and nothing of a command is left behind."""
+"""Children end at their limit, signals are noted, and a command leaves no process behind."""
 
 import os
 import signal
@@ -21,16 +21,15 @@ from tests.conftest import ROOT
 
 def shell(script: str, *arguments: str, limit_s: float = 20.0, env: dict[str, str] | None = None) -> Completed:
     """A shell script, run to its end."""
-    done: Completed = run_to_end(run(["/bin/sh", "-c", script, "sh", *arguments], limit_s=limit_s, env=env))
-    return done
+    return run_to_end(run(["/bin/sh", "-c", script, "sh", *arguments], limit_s=limit_s, env=env))
 
 
 def test_a_long_stream_keeps_its_head_and_its_tail() -> None:
     """The first quarter and the last three quarters of the cap, and how much lay between."""
-    kept = CappedStream(max_bytes=8)
+    stream = CappedStream(max_bytes=8)
     for byte in b"abcdefghijklmnop":
-        kept.add(bytes([byte]))
-    assert (8, "ab\n... 8 bytes left out ...\nklmnop") == (kept.dropped_bytes, kept.text)
+        stream.add(bytes([byte]))
+    assert (8, "ab\n... 8 bytes left out ...\nklmnop") == (stream.dropped_bytes, stream.text)
 
 
 def test_a_command_over_its_limit_is_killed() -> None:
@@ -72,7 +71,7 @@ def test_a_secret_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counted(name: str, ticks: int, log: list[str]) -> Generator[Tick, None, str]:
-    """A wait of so many ticks that writes down when it begins and how it ends."""
+    """A wait of `ticks` ticks that records its start and its end."""
     log.append(f"{name} begins")
     try:
         for _ in range(ticks):
@@ -91,7 +90,7 @@ def test_waits_run_side_by_side_and_answer_in_order() -> None:
 
 
 def test_a_program_is_refused_memory_before_the_machine_is_short_of_it() -> None:
-    """What it has when it begins does not count; an allocation beyond that fails, and nothing is killed."""
+    """Memory in use at the start does not count; an allocation beyond the limit fails, and nothing is killed."""
     code = "from loop.base.own_process import limit_memory\nlimit_memory()\nbytearray(10**7)\nbytearray(10**9)"
     environment = {"PYTHONPATH": python_path(), "LOOP_MEMORY": "100000000"}
     done = subprocess.run(
@@ -205,7 +204,7 @@ def test_nothing_is_raised_before_somebody_looks(number: signal.Signals) -> None
 
 
 def test_one_that_nobody_saw_is_raised_at_the_end() -> None:
-    """Of the outermost, which has put the handlers back."""
+    """It is raised when the outermost block ends, after the handlers are restored."""
     passed = []
 
     def inner() -> None:
@@ -221,7 +220,7 @@ def test_one_that_nobody_saw_is_raised_at_the_end() -> None:
 
 
 def test_none_is_lost_in_a_fork() -> None:
-    """Python drops what a handler raises there."""
+    """A signal during a fork is kept, though Python drops exceptions of handlers there."""
 
     def fork() -> None:
         with signals_as_flags():
@@ -236,7 +235,7 @@ def test_none_is_lost_in_a_fork() -> None:
 
 
 def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
-    """Where nobody looks, because something hangs."""
+    """A second signal ends a process that hangs and never checks for signals."""
     script = (
         "import signal, time; from loop.base import interrupts\n"
         "interrupts.SAME_SIGNAL_S = 0.2\n"
@@ -251,7 +250,7 @@ def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
 
 
 def test_a_signal_that_a_library_swallowed_ends_the_command_all_the_same() -> None:
-    """pydantic drops what a handler raises, and calls a valid file invalid: that error is not the command's."""
+    """pydantic drops an exception of a handler and reports a valid file as invalid; the command still ends."""
     script = """
 import signal, sys
 from loop.base.errors import UsageError
@@ -276,7 +275,7 @@ cli.main()
 
 
 def test_an_interrupt_while_the_command_line_is_imported_is_one_line() -> None:
-    """No traceback: nothing has begun."""
+    """An interrupt during imports prints one line and no traceback."""
     script = """
 import sys
 
@@ -293,7 +292,7 @@ from loop.cli import main
 
 
 def test_a_signal_noted_before_the_work_keeps_it_from_beginning() -> None:
-    """Else a session would start although it was told to end."""
+    """A signal before the work starts prevents the work."""
     store_signal_number(signal.SIGTERM)
     begun = []
     with pytest.raises(Stopped), signals_as_flags():

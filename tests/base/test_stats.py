@@ -35,11 +35,11 @@ def test_an_interval_by_hand() -> None:
 
 def test_clipping_pulls_outliers_to_where_the_others_end() -> None:
     """Three robust deviations from the median, counted, the rest untouched and in order."""
-    found = winsorise([1.0, 2.0, 900.0, 3.0, 4.0, 5.0])
-    assert 1 == found.clipped_count
-    assert (1.0, 2.0, 3.0, 4.0, 5.0) == (*found.values[:2], *found.values[3:])
-    assert pytest.approx(3.5 + 3 * 1.4826 * 1.5) == found.values[2]
-    assert winsorise([1.0, 2.0, 1e9, 3.0, 4.0, 5.0]).values == found.values
+    winsorised = winsorise([1.0, 2.0, 900.0, 3.0, 4.0, 5.0])
+    assert 1 == winsorised.clipped_count
+    assert (1.0, 2.0, 3.0, 4.0, 5.0) == (*winsorised.values[:2], *winsorised.values[3:])
+    assert pytest.approx(3.5 + 3 * 1.4826 * 1.5) == winsorised.values[2]
+    assert winsorise([1.0, 2.0, 1e9, 3.0, 4.0, 5.0]).values == winsorised.values
 
 
 @pytest.mark.parametrize("disturbed", [0.0, 0.2])

@@ -1,4 +1,4 @@
-"""YAML files: what is taken and refused, and where; the schema that editors read."""
+"""YAML files: accepted and refused text with positions; the schema for editors."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,16 +43,16 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "where", "words"), BAD)
-def test_a_bad_file_is_refused_with_line_and_column(text: str, where: str, words: str) -> None:
+@pytest.mark.parametrize(("text", "position", "words"), BAD)
+def test_a_bad_file_is_refused_with_line_and_column(text: str, position: str, words: str) -> None:
     """Each mistake is one complaint `file:line:col: path: expected ..., got ...`."""
     with pytest.raises(DefinitionError) as refused:
         load_yaml(text, "x.yaml")
-    said = refused.value.message
-    assert said.startswith(f"x.yaml:{where}: ")
-    assert words in said
-    assert "expected " in said
-    assert ", got " in said
+    message = refused.value.message
+    assert message.startswith(f"x.yaml:{position}: ")
+    assert words in message
+    assert "expected " in message
+    assert ", got " in message
 
 
 SCALARS = [
@@ -79,14 +79,14 @@ def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) ->
     """Only true and false are booleans, times and dates are text, `1e-3` is a number."""
     if text == "-":
         value = [None]
-        found = load_yaml("-", "x").data
+        parsed = load_yaml("-", "x").data
     else:
-        found = load_yaml(f"a: {text}\n", "x").data["a"]
-    assert (value, type(value)) == (found, type(found))
+        parsed = load_yaml(f"a: {text}\n", "x").data["a"]
+    assert (value, type(value)) == (parsed, type(parsed))
 
 
 def test_values_and_keys_know_their_positions() -> None:
-    """Line and column count from 1; what is not there answers with what is around it."""
+    """Lines and columns count from 1; a missing value has the position of its parent."""
     text = "name: x\nsteps:\n  - id: a\n    run: [one, two]\n"
     document = load_yaml(text, "x")
     assert {"name": "x", "steps": [{"id": "a", "run": ["one", "two"]}]} == document.data

@@ -1,4 +1,4 @@
-"""Builds: made from the sources that are there, never compiled twice, or failed with a place."""
+"""Builds: compiled from the current sources, never twice, or failed with a place."""
 
 import json
 import multiprocessing
@@ -37,7 +37,7 @@ def test_a_second_build_comes_from_the_cache(
 
 @pytest.mark.parametrize("name", ["scale.cpp", "scale.h"])
 def test_an_edited_file_gives_another_build(name: str, folder: Path, tmp_path: Path) -> None:
-    """Source or header: the bytes count. A file that is put back gives the first build again."""
+    """Any changed byte of source or header gives another build; restoring the file gives the first one again."""
     before = built(folder, tmp_path / "cache").build_id
     (folder / name).write_text((folder / name).read_text() + "// a comment\n")
     after = built(folder, tmp_path / "cache")
@@ -64,7 +64,7 @@ def test_the_native_processor_is_part_of_the_build(
 def test_a_damaged_build_is_made_again(folder: Path, tmp_path: Path) -> None:
     """A file that was cut short or replaced is noticed, and the note says so; a build of other sources too."""
     cache = tmp_path / "cache"
-    first, other = built(folder, cache), built(folder, cache, flags=("-O1",))
+    first, optimised = built(folder, cache), built(folder, cache, flags=("-O1",))
     entry = Path(first.library).parent
     for name, data in (
         ("kernel.so", b"\x7fELF and then something else"),
@@ -72,14 +72,14 @@ def test_a_damaged_build_is_made_again(folder: Path, tmp_path: Path) -> None:
         ("build.json", b"{}"),
     ):
         (entry / name).write_bytes(data)
-        again = built(folder, cache)
-        assert (False, first.build_id) == (again.cached, again.build_id)
-        assert "the cached build was damaged: not what was recorded; built again" == again.note
+        rebuilt = built(folder, cache)
+        assert (False, first.build_id) == (rebuilt.cached, rebuilt.build_id)
+        assert "the cached build was damaged: not what was recorded; built again" == rebuilt.note
     shutil.rmtree(entry)
-    shutil.copytree(Path(other.library).parent, entry)
+    shutil.copytree(Path(optimised.library).parent, entry)
     assert not built(folder, cache).cached
     assert built(folder, cache).cached
-    assert sorted([first.build_id, other.build_id]) == entries(cache)
+    assert sorted([first.build_id, optimised.build_id]) == entries(cache)
 
 
 def test_two_clones_do_not_replace_each_others_builds(folder: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_two_clones_do_not_replace_each_others_builds(folder: Path, tmp_path: Pa
     first, second = both()
     assert first.build_id == second.build_id
     assert first.library != second.library
-    assert [True, True] == [one.cached for one in both()]
+    assert [True, True] == [output.cached for output in both()]
 
 
 @pytest.mark.slow
@@ -107,14 +107,14 @@ def test_a_forged_record_does_not_pass_the_worker(tmp_path: Path) -> None:
     target = write_target(tmp_path / "tiny", {"right": compiled(), "other": compiled(build={"flags": ["-O1"]})})
     with open_bench(tmp_path / "tiny", target, tmp_path / "cache") as bench:
         context = make_context(bench, "right", "other")
-        right, other = run_to_end(build_variants(context, NoArguments())).output.builds
-        shutil.copy(other.library, right.library)
+        right, optimised = run_to_end(build_variants(context, NoArguments())).output.builds
+        shutil.copy(optimised.library, right.library)
         record = Path(right.library).parent / "build.json"
         fields = json.loads(sums.without_checksum(record, record.read_bytes()))
         forged = content_hash(Path(right.library).read_bytes())
         sums.write_sealed(record, {**fields, "sha256": forged})
         output = run_to_end(load(make_context(bench, "right"), NoArguments())).output
-    expected = f"right stale binary: built from {other.build_id[:12]}, the sources are {right.build_id[:12]}"
+    expected = f"right stale binary: built from {optimised.build_id[:12]}, the sources are {right.build_id[:12]}"
     assert (False, expected) == (output.ok, output.message)
 
 
@@ -132,7 +132,7 @@ def test_built_variants_load(tmp_path: Path, build_cache: Path) -> None:
     with open_bench(tmp_path / "tiny", target, build_cache) as bench:
         assert run_to_end(load(make_context(bench, "right"), NoArguments())).output.ok
         output = run_to_end(build_variants(make_context(bench, "broken", "right"), NoArguments())).output
-    assert (False, ["right"]) == (output.ok, [one.variant for one in output.builds])
+    assert (False, ["right"]) == (output.ok, [item.variant for item in output.builds])
     assert output.message.startswith("broken: broken.cpp:1:18: ")
 
 
@@ -158,9 +158,9 @@ def test_two_builds_at_once_leave_one_whole_entry(folder: Path, tmp_path: Path) 
     for worker in workers:
         worker.join(60)
     assert [0, 0, 0, 0] == [worker.exitcode for worker in workers]
-    made = built(folder, cache)
-    assert made.cached
-    assert [made.build_id] == entries(cache)
+    result = built(folder, cache)
+    assert result.cached
+    assert [result.build_id] == entries(cache)
 
 
 def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: Path) -> None:
@@ -169,13 +169,13 @@ def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: 
     for name in (".making-abc", "0123"):
         (cache / name).mkdir(parents=True)
         (cache / name / "kernel.so").write_bytes(b"half")
-    made = run_to_end(build("x", make_variant(), folder, cache=cache, include=include_folder(), limit_s=60))
-    assert {"0123", Path(made.library).parents[1].name} == {one.name for one in cache.iterdir()}
+    output = run_to_end(build("x", make_variant(), folder, cache=cache, include=include_folder(), limit_s=60))
+    assert {"0123", Path(output.library).parents[1].name} == {path.name for path in cache.iterdir()}
     assert "half" == (cache / "0123" / "kernel.so").read_text()
 
 
 def test_a_compile_error_is_told_with_its_place(folder: Path, tmp_path: Path) -> None:
-    """The first one only: what follows is mostly its echo. Nothing half-made stays in the cache."""
+    """Only the first error is shown; no unfinished build stays in the cache."""
     write(folder, **{"scale.cpp": TINY["scale.cpp"] + "\nint f() { return missing; }\nint g() { return gone; }\n"})
     failed = failure(folder, tmp_path / "cache")
     assert failed.message.startswith("scale.cpp:5:18: ")
@@ -216,7 +216,7 @@ def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -
 
 
 def test_a_compiler_speaks_english_to_us(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its messages are read here, whatever language the user works in."""
+    """Compilers run in an English locale, because `loop` reads their messages."""
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     polyglot = tmp_path / "polyglot"
     script = (

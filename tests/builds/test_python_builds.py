@@ -1,4 +1,4 @@
-"""Builds of Python variants: what they are made of, the copy under its hash, and what tells two of them apart."""
+"""Builds of Python variants: their files, the copy under its hash, and whether two of them differ."""
 
 import sys
 from collections.abc import Mapping
@@ -50,14 +50,14 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def made(folder: Path, cache: Path, text: str = SCALE) -> Build:
+def build_of(folder: Path, cache: Path, text: str = SCALE) -> Build:
     """The build of one file that holds this."""
     variant = PythonVariant(kind="python", device="cpu", module="scale", function="scale")
     return build_python("ours", variant, write(folder, {"scale.py": text}), cache)
 
 
 @pytest.mark.parametrize(
-    ("text", "others"),
+    ("text", "imported"),
     [
         ("import torch\nimport os.path", []),
         ("import helper", ["helper.py"]),
@@ -71,20 +71,20 @@ def made(folder: Path, cache: Path, text: str = SCALE) -> Build:
     ],
     ids=["packages", "module", "in a function", "chain", "package", "from it", "text", "no syntax", "outside"],
 )
-def test_a_variant_is_made_of_what_it_imports_and_names(tmp_path: Path, text: str, others: list[str]) -> None:
-    """Files of the target's folder, found without running anything."""
+def test_a_variant_is_made_of_what_it_imports_and_names(tmp_path: Path, text: str, imported: list[str]) -> None:
+    """Imported and named files of the target's folder are found without running code."""
     folder = write(tmp_path / "target", {**OTHERS, "scale.py": text})
     (tmp_path / "secret").write_text("")
-    assert (*others, "scale.py") == find_used_files(["scale"], folder)
+    assert (*imported, "scale.py") == find_used_files(["scale"], folder)
 
 
 def test_the_copy_is_found_by_its_hash_as_long_as_it_holds_the_same(tmp_path: Path) -> None:
-    """Where the folder lies does not matter, nor what it holds besides; a damaged copy is made again."""
+    """The target's place and unused files do not matter; a damaged copy is made again."""
     cache = tmp_path / "cache"
-    first = made(write(tmp_path / "one", {"unused.py": ""}), cache)
-    again = made(tmp_path / "two", cache)
-    assert (first.build_id, False, True) == (again.build_id, first.cached, again.cached)
-    assert first.build_id != made(tmp_path / "one", cache, SCALE + "\n").build_id
+    first = build_of(write(tmp_path / "one", {"unused.py": ""}), cache)
+    second = build_of(tmp_path / "two", cache)
+    assert (first.build_id, False, True) == (second.build_id, first.cached, second.cached)
+    assert first.build_id != build_of(tmp_path / "one", cache, SCALE + "\n").build_id
     copy = Path(first.library) / "scale.py"
     assert SCALE == copy.read_text()
     for damage in ("edited", "more", "a link"):
@@ -94,10 +94,10 @@ def test_the_copy_is_found_by_its_hash_as_long_as_it_holds_the_same(tmp_path: Pa
         else:
             (copy if damage == "edited" else copy.with_name("torch.py")).write_text("x = 1")
         assert find_build_by_id("ours", first.build_id, cache) is None
-        assert not made(tmp_path / "two", cache).cached
-        found = find_build_by_id("ours", first.build_id, cache)
-        assert found is not None
-        assert (first.library, True, False) == (found.library, found.cached, found.compiled)
+        assert not build_of(tmp_path / "two", cache).cached
+        cached = find_build_by_id("ours", first.build_id, cache)
+        assert cached is not None
+        assert (first.library, True, False) == (cached.library, cached.cached, cached.compiled)
         assert ["scale.py"] == [path.name for path in copy.parent.iterdir()]
 
 
@@ -107,7 +107,7 @@ def test_the_copy_is_found_by_its_hash_as_long_as_it_holds_the_same(tmp_path: Pa
 def test_what_is_no_python_fails_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
     """As a compiler would say it; a file that is not there, too."""
     with pytest.raises(BuildFailed, match=message):
-        made(tmp_path, tmp_path / "cache", text)
+        build_of(tmp_path, tmp_path / "cache", text)
     variant = PythonVariant(kind="python", device="cpu", module="gone.py", function="scale")
     with pytest.raises(BuildFailed, match=r"gone\.py: no such file"):
         build_python("ours", variant, tmp_path, tmp_path / "cache")
@@ -130,16 +130,18 @@ FIRST, SECOND = SCALE.index("def first"), SCALE.index("def scale")
     ids=["comment", "spacing", "docstring", "order", "an operation", "a constant", "defined twice"],
 )
 def test_comments_and_order_are_told_from_statements(tmp_path: Path, text: str, word: str | None) -> None:
-    """Like the layout of a library: what is faster by them is so by luck."""
+    """An edit of comments or order alone counts like layout: a gain by it is luck."""
     cache = tmp_path / "cache"
-    assert (word is not None) == is_same_build(made(tmp_path / "old", cache), made(tmp_path / "new", cache, text))
+    assert (word is not None) == is_same_build(
+        build_of(tmp_path / "old", cache), build_of(tmp_path / "new", cache, text)
+    )
 
 
 def test_a_module_that_is_not_in_its_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an older revision it may have another name: today's would be taken for it."""
+    """A module missing in an old copy would be imported from today's folder: that is refused."""
     monkeypatch.setattr(sys, "path", [str(write(tmp_path / "today", {"renamed.py": SCALE})), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    found = made(tmp_path / "then", tmp_path / "cache")
+    output = build_of(tmp_path / "then", tmp_path / "cache")
     with pytest.raises(Refused, match=r"renamed is not what was built, but .*today/renamed\.py"):
-        Importable(FunctionTerms("renamed:scale", folder=found.library), "cpu")
+        Importable(FunctionTerms("renamed:scale", folder=output.library), "cpu")
     monkeypatch.delitem(sys.modules, "renamed")

@@ -25,16 +25,16 @@ KERNEL = '#include "loop_kernel.h"\n#include "value.h"\nLOOP_EXPORT int scale() 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A project of a source and a header."""
-    made = tmp_path / "project"
-    made.mkdir()
-    (made / "scale.cpp").write_text(KERNEL)
-    (made / "value.h").write_text("#define VALUE 2\n")
-    return made
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "scale.cpp").write_text(KERNEL)
+    (project / "value.h").write_text("#define VALUE 2\n")
+    return project
 
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on nothing is started."""
+    """Make any start of a process fail."""
 
     def start(*_: object, **__: object) -> None:
         raise AssertionError("something was started")
@@ -44,7 +44,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget() -> None:
-    """What a process knows, and the next one does not."""
+    """Clear what the process has cached, as a new process would."""
     known_builds.hash_content.cache_clear()
     machine.VERSION_BY_PATH.clear()
 
@@ -54,22 +54,22 @@ def variant(**recipe: Any) -> CAbiVariant:
     return CAbiVariant.model_validate(compiled(build={"compiler": "g++", "flags": ["-O0"], **recipe}))
 
 
-def again(folder: Path, cache: Path, **recipe: Any) -> Build:
+def rebuild(folder: Path, cache: Path, **recipe: Any) -> Build:
     """The build as the next command gets it."""
     forget()
     return build_one(folder, variant(**recipe), cache)
 
 
 def test_nothing_is_started_where_nothing_changed(folder: Path, tmp_path: Path, request: Any) -> None:
-    """The list of what was read says so; the compiler is not asked."""
+    """The stored list of read files shows that nothing changed; no compiler is started."""
     first = build_one(folder, variant(flags=["-O0", "-march=native"]), tmp_path / "cache")
     request.getfixturevalue("no_compiler")
-    second = again(folder, tmp_path / "cache", flags=["-O0", "-march=native"])
+    second = rebuild(folder, tmp_path / "cache", flags=["-O0", "-march=native"])
     assert (False, True, first.build_id) == (first.cached, second.cached, second.build_id)
 
 
 def test_a_known_good_whose_libraries_changed_is_not_found_by_its_id(folder: Path, tmp_path: Path) -> None:
-    """What was measured then is not what would be loaded now."""
+    """A build that links another library now is not what was measured then."""
 
     def library(value: int) -> None:
         (folder / "h.c").write_text(f"int value(void) {{ return {value}; }}\n")
@@ -77,10 +77,10 @@ def test_a_known_good_whose_libraries_changed_is_not_found_by_its_id(folder: Pat
 
     library(2)
     (folder / "value.h").write_text('extern "C" int value();\n#define VALUE value()\n')
-    made = build_one(folder, variant(flags=["-L.", "-lh", f"-Wl,-rpath,{folder}"]), tmp_path / "cache")
-    assert build.find_build_by_id("right", made.build_id, tmp_path / "cache") is not None
+    output = build_one(folder, variant(flags=["-L.", "-lh", f"-Wl,-rpath,{folder}"]), tmp_path / "cache")
+    assert build.find_build_by_id("right", output.build_id, tmp_path / "cache") is not None
     library(3)
-    assert build.find_build_by_id("right", made.build_id, tmp_path / "cache") is None
+    assert build.find_build_by_id("right", output.build_id, tmp_path / "cache") is None
 
 
 @pytest.mark.parametrize("times", [1, 99])
@@ -88,23 +88,23 @@ def test_a_known_good_whose_libraries_changed_is_not_found_by_its_id(folder: Pat
 def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
     times: int, folder: Path, tmp_path: Path
 ) -> None:
-    """Nobody knows which content went in. Where that goes on the build fails, and names the file."""
+    """It is compiled again, because its content is unknown; if it keeps changing, the build fails and names it."""
     wait = "case $* in *-shared*) touch now; while test -e now; do sleep 0.01; done;; esac"
     (folder / "cc").write_text(f'#!/bin/sh\ng++ "$@" || exit\n{wait}\n')
     (folder / "cc").chmod(0o755)
     with somebody_edits(folder, times):
         if times == 1:
-            made = again(folder, tmp_path / "cache", compiler=str(folder / "cc"))
-            assert not made.cached
-            assert "value 3" in Path(made.library).read_bytes().decode(errors="replace")
+            output = rebuild(folder, tmp_path / "cache", compiler=str(folder / "cc"))
+            assert not output.cached
+            assert "value 3" in Path(output.library).read_bytes().decode(errors="replace")
         else:
             with pytest.raises(BuildFailed, match=r"value\.h changes while it is compiled"):
-                again(folder, tmp_path / "cache", compiler=str(folder / "cc"))
+                rebuild(folder, tmp_path / "cache", compiler=str(folder / "cc"))
 
 
 @contextmanager
 def somebody_edits(folder: Path, times: int) -> Iterator[None]:
-    """Edit the header each time the compiler waits for it, so many times; later only let it go on."""
+    """Edit the header `times` times while the compiler waits; later waits only continue."""
     ended = threading.Event()
 
     def edit() -> None:
@@ -126,12 +126,11 @@ def somebody_edits(folder: Path, times: int) -> Iterator[None]:
         thread.join()
 
 
-def made_of(one: CAbiVariant, folder: Path, cache: Path) -> Build:
+def made_of(recipe: CAbiVariant, folder: Path, cache: Path) -> Build:
     """Its build, as the next command gets it."""
     forget()
     terms: dict[str, Any] = {"cache": cache / "builds", "include": include_folder(), "limit_s": 600.0}
-    made: Build = run_to_end(build.build("one", one, folder, **terms))
-    return made
+    return run_to_end(build.build("one", recipe, folder, **terms))
 
 
 CUDA = """
@@ -151,33 +150,33 @@ def test_what_nvcc_and_its_host_compiler_read_is_seen(folder: Path, tmp_path: Pa
     (host := tmp_path / "host").write_text('#!/bin/sh\nexec g++ "$@"\n')
     host.chmod(0o755)
     flags = ["-arch=sm_89", "-ccbin", str(host), "--options-file", "options"]
-    one = CAbiVariant.model_validate(compiled(sources=["scale.cu"], build={"compiler": "nvcc", "flags": flags}))
-    seen = [made_of(one, folder, tmp_path)]
-    assert (True, None) == ((same := made_of(one, folder, tmp_path)).cached, same.note)
+    recipe = CAbiVariant.model_validate(compiled(sources=["scale.cu"], build={"compiler": "nvcc", "flags": flags}))
+    builds = [made_of(recipe, folder, tmp_path)]
+    assert (True, None) == ((second := made_of(recipe, folder, tmp_path)).cached, second.note)
     for name, text in (
         ("value.h", "#define VALUE 3\n"),
         ("options", "-O2\n"),
         ("../host", '#!/bin/sh\nexec g++ -DMORE "$@"\n'),
     ):
         (folder / name).write_text(text)
-        seen.append(made_of(one, folder, tmp_path))
-    assert [False] * 4 == [made.cached for made in seen]
-    assert 4 == len({made.build_id for made in seen})
+        builds.append(made_of(recipe, folder, tmp_path))
+    assert [False] * 4 == [output.cached for output in builds]
+    assert 4 == len({output.build_id for output in builds})
     shutil.rmtree(tmp_path / "builds")
-    assert seen[-1].build_id == made_of(one, folder, tmp_path).build_id, "the same files are the same build"
+    assert builds[-1].build_id == made_of(recipe, folder, tmp_path).build_id, "the same files are the same build"
 
 
 def test_a_copy_beside_another_neighbour_is_another_build(folder: Path, tmp_path: Path) -> None:
-    """As in a worktree of another commit: what the sources name by `..` is looked for there."""
+    """A copied folder with another `..` is another build, because its sources include from there."""
     (folder / "value.h").write_text('#include "../shared/more.h"\n')
     copy = tmp_path / "worktree" / "project"
     shutil.copytree(folder, copy)
     for place, number in ((tmp_path, 2), (tmp_path / "worktree", 3)):
         (place / "shared").mkdir()
         (place / "shared" / "more.h").write_text(f"#define VALUE {number}\n")
-    first, second = (again(place, tmp_path / "cache") for place in (folder, copy))
+    first, second = (rebuild(place, tmp_path / "cache") for place in (folder, copy))
     assert (False, True) == (second.cached, first.build_id != second.build_id)
-    assert again(folder, tmp_path / "cache").cached
+    assert rebuild(folder, tmp_path / "cache").cached
 
 
 def test_files_of_flags_are_followed_into_each_other(tmp_path: Path) -> None:

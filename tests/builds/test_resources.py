@@ -40,9 +40,9 @@ ptxas info    : Used 32 registers, 4096 bytes smem, 368 bytes cmem[0], 8 bytes c
 
 
 def test_every_kernel_of_every_architecture_is_read() -> None:
-    """With what it takes; warnings and times say nothing."""
-    found = {(one.architecture, one.symbol): one for one in parse_report(REPORT)}
-    spill = found["sm_80", "_Z5spillILi90EEvPf"]
+    """Each kernel has its resources; warnings and times are skipped."""
+    kernels = {(kernel.architecture, kernel.symbol): kernel for kernel in parse_report(REPORT)}
+    spill = kernels["sm_80", "_Z5spillILi90EEvPf"]
     assert (64, 1112, 1540, 712, 0) == (
         spill.registers,
         spill.spill_stores,
@@ -50,9 +50,9 @@ def test_every_kernel_of_every_architecture_is_read() -> None:
         spill.stack_bytes,
         spill.shared_bytes,
     )
-    plain = found["sm_90a", "plain_name"]
+    plain = kernels["sm_90a", "plain_name"]
     assert (12, 0, 4000, True) == (plain.registers, plain.spill_bytes, plain.shared_bytes, plain.entry)
-    assert 4 == len(found)
+    assert 4 == len(kernels)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ extern "C" int shown(int x) { return hidden(x) + (int)tiny::missing(x); }
 
 
 def test_defined_names_are_demangled(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Exported or not; what is only used is not there."""
+    """Local names count, too; names that are only used do not."""
     folder = tmp_path_factory.mktemp("names")
     (folder / "a.cpp").write_text(SOURCE)
     command = ["g++", "-shared", "-fPIC", "-O0", str(folder / "a.cpp"), "-o", str(folder / "a.so")]
@@ -100,12 +100,12 @@ def test_defined_names_are_demangled(tmp_path_factory: pytest.TempPathFactory) -
 
 def test_libraries_are_the_same_code_without_symbols_and_debug_information(tmp_path: Path) -> None:
     """Wherever they are compiled; another constant is other code."""
-    made = {}
+    paths = {}
     for name, flags, number in (("a", ["-g"], 1), ("b", [], 1), ("c", [], 2)):
-        source, made[name] = tmp_path / name / "a.c", tmp_path / f"{name}.so"
+        source, paths[name] = tmp_path / name / "a.c", tmp_path / f"{name}.so"
         source.parent.mkdir()
         source.write_text(f"int shown(void) {{ return {number}; }}\n")
-        command = ["gcc", *flags, "-shared", "-fPIC", "a.c", "-o", str(made[name])]
+        command = ["gcc", *flags, "-shared", "-fPIC", "a.c", "-o", str(paths[name])]
         subprocess.run(command, cwd=source.parent, check=True, timeout=60)
-    assert has_same_code(made["a"], made["b"])
-    assert not has_same_code(made["a"], made["c"])
+    assert has_same_code(paths["a"], paths["b"])
+    assert not has_same_code(paths["a"], paths["c"])

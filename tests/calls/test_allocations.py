@@ -1,4 +1,4 @@
-"""Tensors that a Python variant allocates: what is written beyond them shows, what is done with them does not."""
+"""Tensors that a Python variant allocates: writes outside of them are reported, honest use is not."""
 
 import ctypes
 from collections.abc import Callable
@@ -35,9 +35,9 @@ def test_a_write_beyond_a_result_shows(make: Callable[[], Tensor], before: bool)
         result = make()
         return poke(result, -2 if before else result.numel() + 2)
 
-    (found,) = stray_writes(variant)
-    assert found.startswith("writes outside its output: ")
-    assert ("before its beginning" if before else "after its end, the first at") in found
+    (complaint,) = stray_writes(variant)
+    assert complaint.startswith("writes outside its output: ")
+    assert ("before its beginning" if before else "after its end, the first at") in complaint
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_write_beyond_a_result_shows(make: Callable[[], Tensor], before: bool)
     ],
 )
 def test_what_honest_variants_do_is_no_write_outside(variant: Callable[[], object]) -> None:
-    """Results that are resized, expanded, sparse, empty or none."""
+    """Resized, expanded, sparse and empty results count as no write outside."""
     assert [] == stray_writes(variant)
 
 
 def test_a_write_beyond_what_is_no_result_names_the_tensor() -> None:
-    """By its shape; a variant that does not work this way is left to its ordinary calls."""
-    (found,) = stray_writes(lambda: poke(torch.empty(3, 4), 12) + 1)
-    assert found.startswith("writes outside a tensor [3, 4] that it allocated: ")
+    """It is named by its shape; a variant that raises is left to its ordinary calls."""
+    (complaint,) = stray_writes(lambda: poke(torch.empty(3, 4), 12) + 1)
+    assert complaint.startswith("writes outside a tensor [3, 4] that it allocated: ")
 
     def raises() -> Tensor:
         raise ValueError("not like this")

@@ -1,4 +1,4 @@
-"""What a function is given and gives, and what it replaces of its timer and judge, is seen."""
+"""Arguments and results of a called function; replaced functions of timer and judge are noticed."""
 
 import json
 import sys
@@ -26,33 +26,33 @@ class Pair(NamedTuple):
 
 
 def test_a_structure_is_the_same_around_other_tensors() -> None:
-    """Tuples by name, lists, dicts, modules and numbers; a tensor that stands twice is one."""
+    """Named tuples, lists, dicts, modules and numbers keep their structure; a tensor that occurs twice is one."""
     shared, module = torch.ones(2), torch.nn.Linear(2, 1)
     value = {"a": [shared, 3, Pair(shared, "word")], "m": module}
 
     apart = split_structure(value)
-    again = rebuild_structure(apart.skeleton, [one + 1 for one in apart.tensors])
+    rebuilt = rebuild_structure(apart.skeleton, [tensor + 1 for tensor in apart.tensors])
 
     assert ("a.2.left", "m.weight", "m.bias") == apart.names
-    assert again["a"][0] is again["a"][2].left
-    assert (3, "word") == (again["a"][1], again["a"][2].right)
-    assert torch.equal(torch.full((2,), 2.0), again["a"][0])
-    assert torch.equal(module.weight + 1, again["m"].weight)
+    assert rebuilt["a"][0] is rebuilt["a"][2].left
+    assert (3, "word") == (rebuilt["a"][1], rebuilt["a"][2].right)
+    assert torch.equal(torch.full((2,), 2.0), rebuilt["a"][0])
+    assert torch.equal(module.weight + 1, rebuilt["m"].weight)
 
 
 def test_a_number_or_a_tuple_of_one_is_the_only_output() -> None:
     """A reference may give it so, and the same function as a variant."""
     call = Call("k", "float64", (), TensorFile("output", "", (), "float64"), {}, ())
     callee = Callee(torch.sum, None, FunctionTerms("f"), call, "cpu")
-    one = torch.ones((), dtype=torch.float64)
-    assert [[one]] * 3 == [callee.checked_outputs(result) for result in (one, (one,), 1.0)]
+    unit = torch.ones((), dtype=torch.float64)
+    assert [[unit]] * 3 == [callee.checked_outputs(result) for result in (unit, (unit,), 1.0)]
     with pytest.raises(Refused, match="got tuple"):
-        callee.checked_outputs((one, one))
+        callee.checked_outputs((unit, unit))
 
 
 @pytest.mark.parametrize("change", [lambda w: w.neg_(), lambda w: w[0].mul_(2), lambda w: w.mul_(1)])
 def test_what_a_module_holds_is_compared_bit_by_bit(change: Callable[[torch.Tensor], object]) -> None:
-    """Each name that changed; state that may change is given back before the next call."""
+    """Each changed name is reported; allowed state is restored before the next call."""
     output, function = TensorFile("output", "", (1,), "float32"), torch.nn.BatchNorm1d
     for is_free in (False, True):
         terms = FunctionTerms("f", is_class=True, may_change_state=is_free)
@@ -71,12 +71,12 @@ def fake(*_: Any, **__: Any) -> Any:
 
 
 def test_nothing_is_broken_that_nobody_touched() -> None:
-    """Also not by what is imported later."""
+    """A fresh seal reports nothing, also after further imports."""
     assert [] == Seal().replaced_functions()
 
 
 @pytest.mark.parametrize(
-    ("space", "name", "said"),
+    ("space", "name", "function"),
     [
         (time, "perf_counter_ns", "time.perf_counter_ns"),
         (json, "dumps", "json.dumps"),
@@ -84,29 +84,29 @@ def test_nothing_is_broken_that_nobody_touched() -> None:
         (invocation.DelayReader, "stop", "loop.calls.invocation.DelayReader.stop"),
     ],
 )
-def test_what_is_replaced_is_named(space: Any, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_replaced_is_named(space: Any, name: str, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions of modules that time and reply, and our own functions and methods."""
     seal = Seal()
     monkeypatch.setattr(space, name, fake)
-    assert said in seal.replaced_functions()
+    assert function in seal.replaced_functions()
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "ending"),
     [
         (memory.differing_positions, "loop.calls.memory.differing_positions (code)"),
         (Path.read_bytes, "Path.read_bytes (code)"),
     ],
 )
 def test_other_code_in_the_same_function_is_named(
-    function: Callable[..., Any], said: str, monkeypatch: pytest.MonkeyPatch
+    function: Callable[..., Any], ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of our own functions, and of the classes that we import."""
     seal = Seal()
     monkeypatch.setattr(function, "__code__", fake.__code__)
     broken = seal.replaced_functions()
     monkeypatch.undo()
-    assert any(name.endswith(said) for name in broken)
+    assert any(name.endswith(ending) for name in broken)
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test meets what another has imported."""
+    """Forget modules that another test has imported."""
     for name in [name for name in sys.modules if "of_test" in name]:
         monkeypatch.delitem(sys.modules, name)
 

@@ -29,7 +29,7 @@ print("came back")
 
 
 def access(size: int, place: int | None, at: str = "end", shift: int = 0, do: str = "writes") -> tuple[int, str]:
-    """Exit status and what was told of an access to a byte, from the tensor's first on; None: to nobody's."""
+    """Exit status and message of an access at a byte offset from the tensor; None: outside of any tensor."""
     words = json.dumps([size, shift, at == "end", place, do == "writes"])
     command = [sys.executable, "-c", PROGRAM, words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -38,7 +38,7 @@ def access(size: int, place: int | None, at: str = "end", shift: int = 0, do: st
 
 @LINUX
 @pytest.mark.parametrize(
-    ("size", "place", "at", "do", "said"),
+    ("size", "place", "at", "do", "message"),
     [
         (128, 128, "end", "writes", "writes outside its input x: 0 bytes after its end"),
         (128, 131, "end", "reads", "reads outside its input x: 3 bytes after its end"),
@@ -47,16 +47,16 @@ def access(size: int, place: int | None, at: str = "end", shift: int = 0, do: st
         (100, 200000, "end", "writes", "writes outside its input x: 199900 bytes after its end"),
     ],
 )
-def test_an_access_beside_a_tensor_is_told(size: int, place: int, at: str, do: str, said: str) -> None:
+def test_an_access_beside_a_tensor_is_told(size: int, place: int, at: str, do: str, message: str) -> None:
     """How far from it, and which way; also far beyond its zone."""
     code, words = access(size, place, at=at, do=do)
     assert -signal.SIGSEGV == code
-    assert said == (words.replace("reads or writes", do) if platform.machine() != "x86_64" else words)
+    assert message == (words.replace("reads or writes", do) if platform.machine() != "x86_64" else words)
 
 
 @LINUX
 def test_a_misaligned_tensor_ends_where_its_page_does() -> None:
-    """Nothing is hidden by alignment: it needs none."""
+    """A misaligned tensor ends at its page's end, so an access behind it faults, too."""
     assert -signal.SIGSEGV == access(100, 100, shift=4)[0]
     assert (0, "came back") == access(100, 99, shift=4)
 

@@ -1,4 +1,4 @@
-"""What a variant may lose: as much as the plain implementation, which of a few elements says little."""
+"""The error that a variant may have: that of the plain implementation, with slack for few elements."""
 
 import math
 from collections.abc import Callable
@@ -45,16 +45,16 @@ def tensor_cores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def test_honest_rounding_of_sixteen_elements_is_never_wrong() -> None:
-    """Slack on what the plain implementation happens to lose would reject some of these."""
+    """A limit from the plain implementation's error alone would reject some of these."""
     rejected = alone = 0
     for seed in range(1000):
         tensors = draw(seed, 1, 1, 4, 4)
-        reference = plain(*(one.double() for one in tensors))
-        lost, mean = largest_and_mean_error(tensor_cores(*tensors), reference)
+        reference = plain(*(tensor.double() for tensor in tensors))
+        error, mean = largest_and_mean_error(tensor_cores(*tensors), reference)
         plain_max, plain_mean = largest_and_mean_error(plain(*tensors), reference)
         most, most_in_mean = error_limits(reference, plain_max, plain_mean, "float16")
-        rejected += lost > most or mean > most_in_mean
-        alone += lost > MAX_SLACK * plain_max + MAX_FLOOR or mean > MEAN_SLACK * plain_mean + MEAN_FLOOR
+        rejected += error > most or mean > most_in_mean
+        alone += error > MAX_SLACK * plain_max + MAX_FLOOR or mean > MEAN_SLACK * plain_mean + MEAN_FLOOR
     assert 0 == rejected
     assert alone > 0
 
@@ -62,8 +62,8 @@ def test_honest_rounding_of_sixteen_elements_is_never_wrong() -> None:
 def summed(terms: Tensor) -> Tensor:
     """Sums along the last dimension, one term after the other."""
     total = torch.zeros_like(terms[..., 0])
-    for one in terms.unbind(-1):
-        total = total + one
+    for term in terms.unbind(-1):
+        total = total + term
     return total
 
 
@@ -87,8 +87,8 @@ SOUND: dict[str, tuple[Formula, Formula]] = {
 """The function, and one term after the other in float32."""
 
 
-def worth(exact: Formula, written: Formula, x: Tensor) -> float:
-    """The largest error over what rounding may do."""
+def error_in_roundings(exact: Formula, written: Formula, x: Tensor) -> float:
+    """The largest error, as a multiple of what rounding may cause."""
     reference = exact(x.double())
     _, largest, _ = measure_input_rounding(
         lambda inputs: exact(inputs[0]), [x], reference, str(x.dtype).removeprefix("torch.")
@@ -103,7 +103,7 @@ def test_sums_in_any_order_are_worth_what_rounding_does(name: str, terms: int) -
     """A loop over thousands of terms loses more than a library's tree: neither is wrong."""
     exact, written = SOUND[name]
     x = torch.randn(32, terms, generator=torch.Generator().manual_seed(terms))
-    assert worth(exact, written, x) < 1
+    assert error_in_roundings(exact, written, x) < 1
 
 
 @pytest.mark.parametrize("lossy", ["cancellation", "half", "low weight"])
@@ -111,16 +111,16 @@ def test_what_no_rounding_explains_is_not_forgiven(lossy: str) -> None:
     """Moments of rows far from zero, a product of half-precision inputs, a weight that is off by a thousandth."""
     x = torch.randn(32, 1000, generator=torch.Generator().manual_seed(0))
     product = SOUND["product"][0]
-    found = {
-        "cancellation": lambda: worth(normalised, by_moments, x + 10),
-        "half": lambda: worth(product, lambda x: product(x.half().float()), x),
-        "low weight": lambda: worth(product, lambda x: 1.001 * product(x), x),
+    ratio = {
+        "cancellation": lambda: error_in_roundings(normalised, by_moments, x + 10),
+        "half": lambda: error_in_roundings(product, lambda x: product(x.half().float()), x),
+        "low weight": lambda: error_in_roundings(product, lambda x: 1.001 * product(x), x),
     }[lossy]()
-    assert found > 3
+    assert ratio > 3
 
 
 def test_a_jump_is_no_rounding() -> None:
-    """Where an index flips with the last bit of an input, the answer moves by anything: none is allowed for."""
+    """An index that flips with an input's last bit changes the output by any amount: nothing is allowed for it."""
     table = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)).double()
     index = torch.arange(10).float()
 
@@ -134,7 +134,7 @@ def test_a_jump_is_no_rounding() -> None:
 def test_more_than_rounding_stays_wrong(size: int, share: float) -> None:
     """A thousandth of the largest value in one element, and a mean that grows by all of that of many."""
     tensors = draw(1, 1, 2, size, 64)
-    reference = plain(*(one.double() for one in tensors))
+    reference = plain(*(tensor.double() for tensor in tensors))
     plain_max, plain_mean = largest_and_mean_error(plain(*tensors), reference)
     most, most_in_mean = error_limits(reference, plain_max, plain_mean, "float16")
     assert most < 2e-3 * float(reference.abs().max())

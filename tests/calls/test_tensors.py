@@ -1,4 +1,4 @@
-"""Tensors as the C interface sees them: what lies where."""
+"""Tensors as the C interface sees them: the place of each element."""
 
 import itertools
 import mmap
@@ -17,7 +17,7 @@ from loop.model.dtypes import FLOATS, ITEM_SIZES
 
 LAYOUTS = ("contiguous", "strided", "misaligned", "transposed")
 NUMPY = {4: numpy.uint32, 2: numpy.uint16, 8: numpy.uint64}
-"""Bytes of an element to a type that holds them whatever they mean."""
+"""Size of an element in bytes to an integer type of that size."""
 
 
 def shapes(seed: int, count: int = 60) -> Iterator[tuple[int, ...]]:
@@ -29,7 +29,7 @@ def shapes(seed: int, count: int = 60) -> Iterator[tuple[int, ...]]:
 
 
 def numbers(shape: tuple[int, ...], item: int, seed: int = 1) -> numpy.ndarray:
-    """Different elements; none of them is poison."""
+    """Different elements, none of which equals the poison."""
     count = int(numpy.prod(shape))
     return (numpy.random.RandomState(seed).permutation(count) + 1).astype(NUMPY[item]).reshape(shape)
 
@@ -51,7 +51,7 @@ def test_every_element_has_a_place_of_its_own(layout: str) -> None:
 @pytest.mark.parametrize("item", [2, 4, 8])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_scattered_elements_are_where_numpy_looks_for_them(layout: str, item: int) -> None:
-    """What numpy sees through the strides is the tensor; all else is poison."""
+    """NumPy reads the tensor through its strides; all other memory is poison."""
     for shape in shapes(item):
         values, strides = numbers(shape, item), strides_of(shape, layout)
         poison = bytes([POISON]) * (elements_spanned(shape, strides) * item)
@@ -80,7 +80,7 @@ def contents(kind: str, dtype: str) -> numpy.ndarray:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_each_kind_is_what_it_says(dtype: str) -> None:
-    """In every element type: NaN, the largest numbers of either sign, and what is next to nothing."""
+    """In every element type a guard holds NaN, the largest numbers of either sign, or tiny numbers."""
     largest = {"float16": 6e4, "float64": 1e308}.get(dtype, 3e38)
     smallest = {"float16": 6.2e-5, "float64": 2.3e-308}.get(dtype, 1.2e-38)
     assert numpy.isnan(contents(NAN, dtype)).all()
@@ -98,24 +98,24 @@ def test_each_kind_is_what_it_says(dtype: str) -> None:
 def test_contents_differ_from_call_to_call_and_from_place_to_place(kind: str) -> None:
     """The same guard of the same tensor is the same bytes again; everything else is other bytes."""
     memory, guard = Buffer(64), draw_guard(kind)
-    known = memory.guard_contents(guard, 4096)
-    assert known == memory.guard_contents(guard, 4096) != memory.guard_contents(draw_guard(kind), 4096)
-    words = numpy.frombuffer(known, numpy.uint32)
+    filled = memory.guard_contents(guard, 4096)
+    assert filled == memory.guard_contents(guard, 4096) != memory.guard_contents(draw_guard(kind), 4096)
+    words = numpy.frombuffer(filled, numpy.uint32)
     assert len(set(words[:256].tolist())) > 100
 
 
 def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:
-    """Behind the tensor, or in front of it."""
+    """Writes behind and in front of the tensor are reported."""
     memory = Buffer(64)
     memory.fill(bytes(range(64)))
-    for place, size, said in (
+    for place, size, message in (
         (64 + 8, 4, "4 bytes after its end, the first at element +2"),
         (-5, 1, "1 byte before its beginning, the nearest at element -2"),
     ):
         memory.write_guard(Guard(LARGEST, 7))
         assert ("", False) == (memory.stray_write_text, memory.has_changed)
         memory.write(place, bytes(byte ^ 1 for byte in memory.read(place, size)))
-        assert said == memory.stray_write_text
+        assert message == memory.stray_write_text
 
 
 def test_a_positive_control_takes_longer_by_its_share(monkeypatch: pytest.MonkeyPatch) -> None:

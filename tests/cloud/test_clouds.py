@@ -1,4 +1,4 @@
-"""Metadata servers of three clouds on a real socket: what they say, and the ways in which they fail."""
+"""Metadata servers of three clouds on a real socket: their answers and their failures."""
 
 import time
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from loop.cloud.clouds import CLOUDS, NoReply, Watch, find_cloud, make_cloud
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
-LATE_S = 5.0  # No test asserts a time; what would last for 30 s or more without a bound has to end before this.
+LATE_S = 5.0  # No test asserts a time; calls that would last 30 s without a limit must end before this.
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
-    """A server at which all clouds are looked for; it knows nothing until it is given a name."""
+    """A server for requests to all clouds; it answers 404 until a test sets its name."""
     with fake_cloud() as server:
         for name, value in servers(server).items():
             monkeypatch.setenv(name, value)
@@ -40,7 +40,7 @@ def test_a_cloud_is_found_by_its_own_server(name: str, fake: FakeCloud) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notice_is_read_and_its_absence_is_none(name: str, fake: FakeCloud) -> None:
-    """Which cloud, what, and where it says so, when."""
+    """The notice has its cloud, its kind and, if known, its time."""
     fake.name = name
     cloud = make_cloud(name)
     assert "" == cloud.get_notice()
@@ -49,7 +49,7 @@ def test_a_notice_is_read_and_its_absence_is_none(name: str, fake: FakeCloud) ->
 
 
 def test_an_event_of_azure_about_another_machine_is_no_notice(fake: FakeCloud) -> None:
-    """Events go to every machine of a set; a freeze of one's own passes."""
+    """Azure sends events to all machines of a set; freezes of the own machine do not count, either."""
     fake.name, fake.noticed, fake.others = "azure", True, True
     assert "" == make_cloud("azure").get_notice()
 
@@ -67,7 +67,7 @@ def test_an_answer_that_is_none_is_unknown_not_quiet(name: str, trouble: str, fa
 
 
 def test_a_watch_sees_a_notice_that_comes_later(fake: FakeCloud) -> None:
-    """It found the cloud by itself, and reading it never waits."""
+    """The watch finds the cloud by itself, and reading it does not block."""
     fake.name = "gcp"
     watch = Watch(poll_s=0.02).start()
     wait(watch, "is_settled")
@@ -79,7 +79,7 @@ def test_a_watch_sees_a_notice_that_comes_later(fake: FakeCloud) -> None:
 
 
 def test_a_server_that_falls_silent_for_long_is_said(fake: FakeCloud) -> None:
-    """It answered once; what it did not say since is unknown."""
+    """Its state is unknown after its last answer."""
     fake.name = "gcp"
     watch = Watch("gcp", poll_s=0.02).start()
     wait(watch, "is_settled")

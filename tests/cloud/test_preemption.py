@@ -37,7 +37,7 @@ def last(tmp_path: Path) -> Path:
 def what_matters(session: Path) -> dict[str, Any]:
     """A record without its times, its name and the age of the machine's prices."""
     record = json.loads((session / "record.json").read_text())
-    kept = ("status", "reason", "verdicts", "not_exercised", "grade")
+    compared = ("status", "reason", "verdicts", "not_exercised", "grade")
     steps = {
         (line["run"], line["pattern"], line["step"]): (
             line["status"],
@@ -47,12 +47,12 @@ def what_matters(session: Path) -> dict[str, Any]:
         for line in map(json.loads, (session / "journal.jsonl").read_text().splitlines())
         if line["event"] == "finished"
     }
-    return {**{name: record[name] for name in kept}, "steps": steps}
+    return {**{name: record[name] for name in compared}, "steps": steps}
 
 
 @pytest.mark.slow
 def test_nothing_of_a_preempted_step_lives_on(tmp_path: Path) -> None:
-    """Its processes are gone before the session ends; record and report say that it is paused, and why."""
+    """The step's processes end before the session; record and report say that it is paused, and why."""
     folder, flag = make_project(tmp_path / "project"), tmp_path / "notice"
     add_commands(folder, "try", [f"echo $$ > {tmp_path}/pid; touch {flag}; sleep 60"])
     assert 0 == loop("trust", str(folder)).returncode
@@ -71,7 +71,7 @@ def test_nothing_of_a_preempted_step_lives_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_metadata_server_that_hangs_neither_stops_nor_delays_a_session(folder: Path, tmp_path: Path) -> None:
-    """It passes; that nothing watched is said where it was to watch."""
+    """The session passes, and says that no notice was watched for if it should have been."""
     with fake_cloud("gcp", trouble="hang") as fake:
         done = run(folder, "try", **servers(fake), LOOP_WATCH_PREEMPTION="gcp")
     assert 0 == done.returncode, done.stderr
@@ -80,7 +80,7 @@ def test_a_metadata_server_that_hangs_neither_stops_nor_delays_a_session(folder:
 
 @pytest.mark.slow
 def test_a_session_that_is_resumed_on_a_doomed_machine_pauses_again(folder: Path, tmp_path: Path) -> None:
-    """Whatever it has to do next is not begun, or broken off."""
+    """Its next step is not begun, or is interrupted."""
     with fake_cloud("aws", noticed=True) as fake:
         assert 75 == run(folder, "try", **servers(fake)).returncode
         assert 75 == run(folder, "--resume", "last", **servers(fake)).returncode

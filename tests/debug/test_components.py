@@ -17,8 +17,8 @@ PARTS = ("scores", "row_maximum", "weights", "row_sum", "weighted_values")
 SOFTMAX, SMALL = "cpu/softmax.h", "cuda/small.cuh"
 
 
-def seen(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[list[str], list[str], list[str]]:
-    """The components of an edited variant that are right, those that are wrong, and what was not looked at."""
+def check_edited(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[list[str], list[str], list[str]]:
+    """Right and wrong components of an edited variant, and what was not checked."""
     target = shutil.copytree(ROOT / "kernels" / "attention", folder / "attention")
     if edit:
         file, old, new = edit
@@ -29,14 +29,14 @@ def seen(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[list[str]
         emulated = (variant,) if variant != "cpu" else ()
         context = make_context(bench, variant, emulated=emulated)
         checked, missing = run_to_end(check_components(context, bench.make_side(variant, emulated=bool(emulated))))
-    right = [one.component for one in checked if not one.checks.first_failure]
-    return right, [one.component for one in checked if one.checks.first_failure], missing
+    right = [component.component for component in checked if not component.checks.first_failure]
+    return right, [component.component for component in checked if component.checks.first_failure], missing
 
 
 @pytest.mark.parametrize("variant", ["cpu", pytest.param("small", marks=pytest.mark.soak)])
 def test_the_components_of_a_right_kernel_are_right(variant: str, tmp_path: Path, build_cache: Path) -> None:
     """All of them, on tiles that are masked, split, turned around and wide."""
-    assert (list(PARTS), [], []) == seen(tmp_path, build_cache, variant)
+    assert (list(PARTS), [], []) == check_edited(tmp_path, build_cache, variant)
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_the_first_wrong_component_names_the_fault(
 ) -> None:
     """Those before it are right; those after it, which it makes wrong, are not looked at."""
     before = list(PARTS[: PARTS.index(expected)])
-    assert (before, [expected], []) == seen(tmp_path, build_cache, variant, file, old, new)
+    assert (before, [expected], []) == check_edited(tmp_path, build_cache, variant, file, old, new)

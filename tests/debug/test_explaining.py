@@ -1,4 +1,4 @@
-"""Why a kernel is wrong: a real compiler and real processes, mistakes of many kinds and one of none."""
+"""Explanations of wrong kernels: a real compiler, real processes, and mistakes of many kinds."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -69,7 +69,7 @@ def open_matmul(folder: Path, cache: Path, faults: dict[str, Any]) -> Bench:
 
 
 def step(context: Context, action: str) -> Finished:
-    """A step that has come to its end."""
+    """A finished step."""
     does = ACTIONS[action]
     output = run_to_end(does.run(context, does.arguments.model_validate({}))).output
     return make_finished(action, action=action, pattern="defensive-debugging", output=output)
@@ -77,12 +77,12 @@ def step(context: Context, action: str) -> Finished:
 
 @pytest.fixture(scope="module")
 def explained(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[dict[str, Explanation]]:
-    """What is said of each variant, in one session in which all of them are wrong."""
+    """Variant to its explanation, from one session in which all variants are wrong."""
     with open_matmul(tmp_path_factory.mktemp("matmul"), build_cache, FAULTS) as bench:
         context = make_context(bench, *MISTAKES, budget_s=60.0)
         done = step(context, "kernel.verify")
-        found = step(replace(context, finished=(done,)), "debug.explain")
-        yield {one.variant: one for output in outputs_of([found], DebugOutput) for one in output.explanations}
+        ended = step(replace(context, finished=(done,)), "debug.explain")
+        yield {text.variant: text for output in outputs_of([ended], DebugOutput) for text in output.explanations}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> It
     ],
 )
 def test_a_known_fault_is_named(name: str, expected: str, explained: dict[str, Explanation]) -> None:
-    """Of any kernel, of the target, of an input; a fault that cannot be asked says nothing."""
+    """Faults of any kernel, of the target and of an input are named; a fault whose function fails is skipped."""
     assert expected in explained[name].as_if
 
 

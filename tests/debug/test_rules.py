@@ -24,13 +24,13 @@ def search(wrong: Kernel, sizes: Sequence[tuple[int, int]] = TWO, seed: int = 0)
     return RuleSearch(tried, most, {"causal": (False, True)}, lambda case: True, random.Random(seed))
 
 
-def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
-    """Have a search try so many cases at most; how many it tried."""
+def run_search(hunt: RuleSearch, wrong: Kernel, most: int = 60) -> int:
+    """Let a search try at most `most` cases; returns how many it tried."""
     for number in range(most):
-        case = found.next_case()
+        case = hunt.next_case()
         if case is None:
             return number
-        found.learn(case, wrong(case))
+        hunt.learn(case, wrong(case))
     return most
 
 
@@ -52,42 +52,42 @@ def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
     ],
 )
 def test_a_rule_is_found_from_few_cases(wrong: Kernel, expected: str) -> None:
-    """Multiples, thresholds, relations, attributes, and two of them; none where none fits."""
-    found = search(wrong)
-    assert walked(found, wrong) < 60
-    said = found.conclusion.text if found.conclusion else ""
-    assert sorted(re.split(" and | or ", expected)) == sorted(re.split(" and | or ", said))
-    assert (" and " in expected) == (" and " in said)
-    assert not expected or found.predicted >= ENOUGH_PREDICTIONS
+    """Multiples, thresholds, relations, attributes and pairs of them are found; no rule where none fits."""
+    hunt = search(wrong)
+    assert run_search(hunt, wrong) < 60
+    rule = hunt.conclusion.text if hunt.conclusion else ""
+    assert sorted(re.split(" and | or ", expected)) == sorted(re.split(" and | or ", rule))
+    assert (" and " in expected) == (" and " in rule)
+    assert not expected or hunt.predicted >= ENOUGH_PREDICTIONS
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_size_is_told_from_a_remainder(seed: int) -> None:
-    """31 is 31 modulo 48, too: the cases that tell them apart are tried."""
+    """N == 31 also fits N % 48 == 31: cases that separate the two are tried."""
     cases = [{"N": size, "D": 64} for size in (1, 7, 31, 33, 64, 127, 129)]
     tried = [(case, case["N"] == 31) for case in cases]
-    found = RuleSearch(tried, {"N": 256, "D": 256}, {}, lambda case: True, random.Random(seed))
-    walked(found, lambda case: case["N"] == 31)
-    assert "N == 31" == (found.conclusion.text if found.conclusion else "")
+    hunt = RuleSearch(tried, {"N": 256, "D": 256}, {}, lambda case: True, random.Random(seed))
+    run_search(hunt, lambda case: case["N"] == 31)
+    assert "N == 31" == (hunt.conclusion.text if hunt.conclusion else "")
 
 
 def test_a_rule_is_said_only_after_it_foresaw_fresh_cases() -> None:
-    """The first checks alone prove nothing: five cases are too few."""
+    """Rules that fit the first checks are only reported after enough right predictions."""
 
     def wrong(case: Mapping[str, int]) -> bool:
         return case["D"] % 8 != 0
 
-    found = search(wrong)
-    assert found.rules
-    assert found.conclusion is None
-    walked(found, wrong, MIN_PREDICTIONS - 1)
-    assert found.conclusion is None
+    hunt = search(wrong)
+    assert hunt.rules
+    assert hunt.conclusion is None
+    run_search(hunt, wrong, MIN_PREDICTIONS - 1)
+    assert hunt.conclusion is None
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_fails_by_chance_has_no_rule(seed: int) -> None:
-    """Whatever fits the first cases is refuted by fresh ones."""
+    """Fresh cases refute a rule that fits by chance."""
     draw = random.Random(seed)
-    found = search(lambda case: draw.random() < 0.5, seed=seed)
-    walked(found, lambda case: draw.random() < 0.5)
-    assert found.conclusion is None
+    hunt = search(lambda case: draw.random() < 0.5, seed=seed)
+    run_search(hunt, lambda case: draw.random() < 0.5)
+    assert hunt.conclusion is None

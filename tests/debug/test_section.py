@@ -38,7 +38,7 @@ def components(*parts: ComponentChecks) -> Finished:
 
 def small(note: str = "") -> Finished:
     """The end of the search for the smallest workload."""
-    one = Smallest(
+    smallest = Smallest(
         variant="cpu",
         check=make_check("B1 H1 S65 D1 float32", right=False),
         words="B=1 H=1 S=65 D=1 dtype=float32",
@@ -47,20 +47,20 @@ def small(note: str = "") -> Finished:
         minimal=not note,
         note=note,
     )
-    return step("smallest", DebugOutput(ok=True, message="found", smallest=(one,)))
+    return step("smallest", DebugOutput(ok=True, message="found", smallest=(smallest,)))
 
 
-def explained(**fields: Any) -> Finished:
+def explain(**fields: Any) -> Finished:
     """The end of the step that explains `cpu`."""
-    given = {"cause": "", "as_if": (), "rule": "", "held": 0, "where": "", "workload": "w", **fields}
-    explanation = Explanation(variant="cpu", **given)
+    terms = {"cause": "", "as_if": (), "rule": "", "held": 0, "where": "", "workload": "w", **fields}
+    explanation = Explanation(variant="cpu", **terms)
     return step("explain", DebugOutput(ok=True, message="found", explanations=(explanation,)))
 
 
 def lines(*finished: Finished) -> list[tuple[str, str]]:
-    """What is said of `cpu`."""
-    (found,) = make_diagnoses(HEAD, finished)
-    return list(found.lines)
+    """Lines of the diagnosis of `cpu`."""
+    (diagnosis,) = make_diagnoses(HEAD, finished)
+    return list(diagnosis.lines)
 
 
 def report(finished: Sequence[Finished]) -> str:
@@ -74,7 +74,7 @@ def test_everything_that_was_found_stands_at_the_top() -> None:
         verified(WRONG),
         components(component("first", True), component("second", False)),
         small(),
-        explained(cause="as if a were zero", rule="wrong where S > 64, right where S <= 64", held=12, where="all"),
+        explain(cause="as if a were zero", rule="wrong where S > 64, right where S <= 64", held=12, where="all"),
     )
     text = report(finished)
     top = text[: text.index("Next: ")]
@@ -91,7 +91,7 @@ def test_everything_that_was_found_stands_at_the_top() -> None:
 
 
 def test_a_fault_in_the_variants_own_words_comes_first() -> None:
-    """What the emulator says is better than what can be concluded."""
+    """The emulator's message comes before any conclusion."""
     fault = "error 9: split_k.cuh:88: read of shared memory nobody wrote on B1 H1 S64 D64 float32"
     check = make_check(right=False, status="refused", message=fault, worst=None, first=None)
     assert ("Fault", fault) == lines(verified(WRONG, check), small())[0]
@@ -102,10 +102,10 @@ SIGNATURE = Signature.model_validate(
 )
 
 
-def spans(**found: tuple[int, int, int, int]) -> dict[str, Span]:
+def spans(**numbers_by_name: tuple[int, int, int, int]) -> dict[str, Span]:
     """First, last, count and size by dimension."""
     names = ("first", "last", "count", "size")
-    return {name: Span(**dict(zip(names, numbers, strict=True))) for name, numbers in found.items()}
+    return {name: Span(**dict(zip(names, numbers, strict=True))) for name, numbers in numbers_by_name.items()}
 
 
 def wrong(**fields: Any) -> Check:
@@ -113,7 +113,7 @@ def wrong(**fields: Any) -> Check:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("numbers", "expected"),
     [
         ((64, 127, 64, 128), "query rows 64 to 127 of 128"),
         ((64, 64, 1, 128), "query rows 64 alone, of 128"),
@@ -121,6 +121,6 @@ def wrong(**fields: Any) -> Check:
         ((1, 127, 64, 128), "64 of 128 query rows between 1 and 127"),
     ],
 )
-def test_a_dimension_in_the_manifests_words(found: tuple[int, int, int, int], expected: str) -> None:
+def test_a_dimension_in_the_manifests_words(numbers: tuple[int, int, int, int], expected: str) -> None:
     """All of it, a range, a single index, or some of them."""
-    assert expected == describe_location(wrong(spans=spans(Sq=found)), SIGNATURE)
+    assert expected == describe_location(wrong(spans=spans(Sq=numbers)), SIGNATURE)

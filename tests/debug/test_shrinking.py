@@ -1,4 +1,4 @@
-"""The smallest failing workload: what is asked for, in which order, and what is never taken."""
+"""The search for the smallest failing workload: which workloads it tries, and its result."""
 
 import random
 from collections.abc import Callable, Generator
@@ -32,30 +32,30 @@ Fails = Callable[[Entry], bool]
 
 
 def shrunk(fails: Fails, start: Entry = START) -> tuple[Entry, list[Entry]]:
-    """What a search comes to, and everything that it asked for."""
-    best, asked = start, list[Entry]()
+    """The result of a search, and all workloads that it tried."""
+    best, tried = start, list[Entry]()
 
     def ask(entry: Entry) -> Generator[Tick, None, bool]:
         nonlocal best
-        asked.append(entry)
+        tried.append(entry)
         best = entry if fails(entry) else best
         yield Tick("asked")
         return fails(entry)
 
     run_to_end(shrink(start, SIGNATURE, ask))
-    return best, asked
+    return best, tried
 
 
 @pytest.mark.parametrize(
     ("fails", "expected"),
     [
-        (lambda one: True, {"B": 1, "D": 1, "Sq": 1, "Sk": 1}),
-        (lambda one: int(one["Sk"]) >= 65, {"B": 1, "D": 1, "Sq": 1, "Sk": 65}),
-        (lambda one: int(one["Sq"]) > 64 and int(one["B"]) == 2, {"B": 2, "D": 1, "Sq": 65, "Sk": 1}),
-        (lambda one: one.get("causal") is True, {"B": 1, "D": 1, "Sq": 1, "Sk": 1, "causal": True}),
-        (lambda one: one.get("values") == "sharp", {"B": 1, "D": 1, "Sq": 1, "Sk": 1, "values": "sharp"}),
-        (lambda one: int(one["D"]) % 8 == 0 and int(one["Sk"]) > 2, {"B": 1, "D": 8, "Sq": 1, "Sk": 3}),
-        (lambda one: one["Sq"] == one["Sk"] and int(one["Sq"]) > 9, {"B": 1, "D": 1, "Sq": 10, "Sk": 10}),
+        (lambda entry: True, {"B": 1, "D": 1, "Sq": 1, "Sk": 1}),
+        (lambda entry: int(entry["Sk"]) >= 65, {"B": 1, "D": 1, "Sq": 1, "Sk": 65}),
+        (lambda entry: int(entry["Sq"]) > 64 and int(entry["B"]) == 2, {"B": 2, "D": 1, "Sq": 65, "Sk": 1}),
+        (lambda entry: entry.get("causal") is True, {"B": 1, "D": 1, "Sq": 1, "Sk": 1, "causal": True}),
+        (lambda entry: entry.get("values") == "sharp", {"B": 1, "D": 1, "Sq": 1, "Sk": 1, "values": "sharp"}),
+        (lambda entry: int(entry["D"]) % 8 == 0 and int(entry["Sk"]) > 2, {"B": 1, "D": 8, "Sq": 1, "Sk": 3}),
+        (lambda entry: entry["Sq"] == entry["Sk"] and int(entry["Sq"]) > 9, {"B": 1, "D": 1, "Sq": 10, "Sk": 10}),
     ],
 )
 def test_everything_that_does_not_matter_goes(fails: Fails, expected: dict[str, Scalar]) -> None:
@@ -65,20 +65,20 @@ def test_everything_that_does_not_matter_goes(fails: Fails, expected: dict[str, 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_what_is_found_fails_and_is_minimal(seed: int) -> None:
-    """Whatever fails: never a workload that passes, none asked for that is larger, and one less passes."""
+    """For random failures: the result fails, no size can be smaller, and no tried workload is larger."""
     draw = random.Random(seed)
     least = {name: draw.choice([1, 1, 2, 3, 17, 64]) for name in ("Sq", "Sk", "D")} | {"B": draw.choice([1, 2])}
     flags = draw.sample(["causal", "scale", "values"], draw.randrange(4))
 
-    def fails(one: Entry) -> bool:
-        return all(int(one[n]) >= size for n, size in least.items()) and all(f in one for f in flags)
+    def fails(entry: Entry) -> bool:
+        return all(int(entry[n]) >= size for n, size in least.items()) and all(f in entry for f in flags)
 
-    best, asked = shrunk(fails)
+    best, tried = shrunk(fails)
     assert fails(best) or best is START
     assert least == {name: best[name] for name in least}
     assert set(flags) == set(best) & {"causal", "scale", "values"}
     largest = {"B": 2, "Sq": 96, "Sk": 96, "D": 64}
-    assert all(int(one[name]) <= size for one in asked for name, size in largest.items())
+    assert all(int(entry[name]) <= size for entry in tried for name, size in largest.items())
 
 
 @pytest.mark.slow

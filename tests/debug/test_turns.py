@@ -26,23 +26,23 @@ from tests.two_stage import open_two_stage, write_two_stage
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """A bench for the target in two stages."""
-    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as made:
-        yield made
+    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as opened:
+        yield opened
 
 
 def build_of(bench: Bench, name: str) -> str:
-    """The build of a variant as it is now."""
+    """The current build of a variant."""
     return make_builds(bench, name)[name].build_id
 
 
-def tried(build_id: str, **fields: Any) -> EarlierTry:
-    """An earlier try that came to nothing."""
+def earlier_try(build_id: str, **fields: Any) -> EarlierTry:
+    """An earlier reverted try."""
     base = {"session": "before", "variant": "odd", "ground": "", "hypothesis": "an index is off", "right": False}
     return EarlierTry.model_validate({**base, "build_id": build_id, "message": "3 elements wrong", **fields})
 
 
 def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> TurnOutput:
-    """What is said before a turn."""
+    """The message before a turn."""
     context = make_context(bench, "odd", verified_builds=tries, hypothesis=hypothesis)
     output = run_to_end(ACTIONS["debug.hypotheses"].run(context, ACTIONS["debug.hypotheses"].arguments())).output
     assert isinstance(output, TurnOutput)
@@ -50,8 +50,8 @@ def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> TurnOutput:
 
 
 def test_a_build_that_was_wrong_is_not_tried_again(bench: Bench) -> None:
-    """Whatever is thought of it now: it says which session, what came of it, and what was thought."""
-    output = turn(bench, tried(build_of(bench, "odd")), hypothesis="another idea")
+    """The message has its session, outcome and hypothesis; a new hypothesis does not help."""
+    output = turn(bench, earlier_try(build_of(bench, "odd")), hypothesis="another idea")
     expected = "odd as it is was already tried in before: 3 elements wrong, when it was thought: an index is off"
     assert (False, expected, ("odd",)) == (output.ok, output.message, output.repeated)
     assert output.hint is not None
@@ -59,23 +59,23 @@ def test_a_build_that_was_wrong_is_not_tried_again(bench: Bench) -> None:
 
 
 def test_a_change_needs_a_hypothesis(bench: Bench) -> None:
-    """Once something was found wrong; after it was mended none is asked for."""
-    without = turn(bench, tried("another build"))
+    """A hypothesis is required once a variant was wrong, until it is right again."""
+    without = turn(bench, earlier_try("another build"))
     assert not without.ok
     assert without.message.startswith("odd was wrong in before, and no hypothesis stands behind this change")
     assert "--hypothesis" in (without.hint or "")
-    assert turn(bench, tried("another build", right=True, message="")).ok
+    assert turn(bench, earlier_try("another build", right=True, message="")).ok
 
 
 def test_a_turn_with_a_hypothesis_goes_ahead(bench: Bench) -> None:
-    """With its number, and what the turns before it showed."""
-    output = turn(bench, tried("one"), tried("two", session="after"), hypothesis="the sign")
+    """The message has its number and the results of earlier turns."""
+    output = turn(bench, earlier_try("one"), earlier_try("two", session="after"), hypothesis="the sign")
     assert (True, "turn 3: the sign", "the sign") == (output.ok, output.message, output.hypothesis)
     assert "Tried in before: an index is off; it did not cure odd: 3 elements wrong." in output.learned
 
 
 def scope(bench: Bench, *names: str, **builds: str) -> TurnOutput:
-    """What is said of these variants, where those builds were good."""
+    """The message on these variants, if these builds were good."""
     good = {name: KnownGood(session="s", build_id=build, commit=None) for name, build in builds.items()}
     context = make_context(bench, *names, known_good=good)
     output = run_to_end(ACTIONS["debug.scope"].run(context, ACTIONS["debug.scope"].arguments())).output
@@ -85,7 +85,7 @@ def scope(bench: Bench, *names: str, **builds: str) -> TurnOutput:
 
 @pytest.mark.slow
 def test_several_changed_variants_need_a_simple_one_that_is_right(bench: Bench) -> None:
-    """The first in the manifest's order; it goes through the whole gate."""
+    """The first of the manifest's order has to be right first, by the whole gate."""
     output = scope(bench, "right", "odd", right="old", odd="old")
     assert (True, "right", True, 2) == (output.ok, output.simple, output.simple_right, output.count)
     assert "right, odd were changed; the simplest, right, is right" == output.message
@@ -129,20 +129,20 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
-    """On the screen, in the report and as JSON: the component, the boundary, and a command that shows it again."""
+    """Screen and report have the component, rule and smallest workload, and a command that repeats the failure."""
     done = loop("run", "session", "mine", "--target", str(folder), "--seed", "3")
     assert 1 == done.returncode
     assert "check-first failed: defensive-debugging answers" in done.stderr
-    told = done.stdout
-    assert "Component: sum_twice_reduce (the ranges together) is wrong: " in told
-    assert "Component: right by itself: sum_twice_partial" in told
-    assert "Rule: wrong where Sk >= 2, right where Sk < 2" in told
-    assert "Smallest workload: B1 Sq1 D1 Sk2 float32" in told
-    again = "loop kernels verify sum_twice --workloads 'B=1 Sq=1 D=1 Sk=2 dtype=float32' --target "
-    assert f"Again: {again}" in told
+    output = done.stdout
+    assert "Component: sum_twice_reduce (the ranges together) is wrong: " in output
+    assert "Component: right by itself: sum_twice_partial" in output
+    assert "Rule: wrong where Sk >= 2, right where Sk < 2" in output
+    assert "Smallest workload: B1 Sq1 D1 Sk2 float32" in output
+    command = "loop kernels verify sum_twice --workloads 'B=1 Sq=1 D=1 Sk=2 dtype=float32' --target "
+    assert f"Again: {command}" in output
     report = loop("report", "last", "--target", str(folder)).stdout
-    rule, then = report.index("wrong where Sk >= 2"), report.index("Next: ")
-    assert rule < then < report.index("Smallest workload") < report.index("<summary>Evidence")
+    rule, proposal = report.index("wrong where Sk >= 2"), report.index("Next: ")
+    assert rule < proposal < report.index("Smallest workload") < report.index("<summary>Evidence")
 
 
 @pytest.mark.soak
@@ -164,35 +164,35 @@ STEPS = ("kernel.verify", "debug.explain", "debug.components", "debug.smallest")
 
 
 def run(context: Context, action: str, **terms: Any) -> Output:
-    """What an action finds."""
+    """The output of an action."""
     done = ACTIONS[action]
     return run_to_end(done.run(context, done.arguments.model_validate(terms))).output
 
 
 def debugged(bench: Bench, *names: str, steps: Sequence[str] = STEPS, budget_s: float = 20.0) -> dict[str, Any]:
-    """What each step finds, each with those before it."""
+    """Step to its output; each step sees the steps before it."""
     context = make_context(bench, *names, checks=CHECKS, budget_s=budget_s)
-    done: list[Finished] = []
-    found: dict[str, Any] = {}
+    finished: list[Finished] = []
+    outputs: dict[str, Any] = {}
     for step in steps:
-        found[step] = run(replace(context, finished=tuple(done)), step)
-        done.append(make_finished(step, action=step, output=found[step]))
-    return found
+        outputs[step] = run(replace(context, finished=tuple(finished)), step)
+        finished.append(make_finished(step, action=step, output=outputs[step]))
+    return outputs
 
 
-def explained(found: dict[str, Any]) -> Explanation:
+def explanation_of(outputs: dict[str, Any]) -> Explanation:
     """Why the only variant is wrong."""
-    output: DebugOutput = found["debug.explain"]
+    output: DebugOutput = outputs["debug.explain"]
     (explanation,) = output.explanations
     return explanation
 
 
-def smallest(found: dict[str, Any]) -> str:
+def smallest(outputs: dict[str, Any]) -> str:
     """The smallest failing workload, as a command line gives it."""
-    output: DebugOutput = found["debug.smallest"]
-    (one,) = output.smallest
-    assert not one.check.passed, "what is found fails"
-    return one.words.removesuffix(" dtype=float32")
+    output: DebugOutput = outputs["debug.smallest"]
+    (result,) = output.smallest
+    assert not result.check.passed, "what is found fails"
+    return result.words.removesuffix(" dtype=float32")
 
 
 @pytest.mark.slow
@@ -206,9 +206,9 @@ def smallest(found: dict[str, Any]) -> str:
 )
 def test_the_smallest_workload_and_the_rule(name: str, expected: str, rule: str, bench: Bench) -> None:
     """The rule foresaw at least six fresh workloads; the smallest fails in a process of its own."""
-    found = debugged(bench, name)
-    explanation = explained(found)
-    assert expected == smallest(found)
+    outputs = debugged(bench, name)
+    explanation = explanation_of(outputs)
+    assert expected == smallest(outputs)
     assert explanation.rule.startswith(f"wrong where {rule}, right where ")
     assert explanation.held >= MIN_PREDICTIONS
 

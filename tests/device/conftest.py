@@ -21,14 +21,14 @@ def fake_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def fake(tmp_path: Path, fake_libraries: Path) -> Iterator[FakeMachine]:
     """A machine with one H200, driver 580 and nvcc 13.0, and this process is on it."""
-    made = FakeMachine(tmp_path / "machine", fake_libraries)
-    made.nvcc("13.0")
-    with made.here():
-        yield made
+    machine = FakeMachine(tmp_path / "machine", fake_libraries)
+    machine.nvcc("13.0")
+    with machine.here():
+        yield machine
 
 
 @pytest.fixture
 def bench(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
     """A bench on that GPU with kernels that are right, crash or hang."""
-    with fake_bench(fake, tmp_path / "target", "right", "crashes", "hangs") as made:
-        yield made
+    with fake_bench(fake, tmp_path / "target", "right", "crashes", "hangs") as opened:
+        yield opened

@@ -1,4 +1,4 @@
-"""A machine with GPUs that are none: a driver, NVML, nvidia-smi and nvcc made for tests, in one folder."""
+"""A machine with fake GPUs: a driver, NVML, nvidia-smi and nvcc for tests, in one folder."""
 
 import functools
 import os
@@ -58,7 +58,7 @@ class FakeGpu:
     """Bytes that others hold."""
 
     def uuid(self, slot: int) -> str:
-        """As nvidia-smi -L shows it, by the slot it is in."""
+        """The UUID that nvidia-smi -L shows for a GPU in this slot."""
         digits = self._digits(slot)
         return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
@@ -66,13 +66,13 @@ class FakeGpu:
         return f"{slot:02x}" * 16
 
     def line(self, slot: int) -> str:
-        """As it stands in gpus.txt."""
+        """The GPU's line of gpus.txt."""
         major, minor = self.capability.split(".")
         return f"{self.name}|{self._digits(slot)}|{major}|{minor}|{self.bytes}|{self.taken}\n"
 
 
 class FakeMachine:
-    """Libraries and programs in a folder; what they say can be changed at any time."""
+    """Libraries and programs in a folder; their answers can be changed at any time."""
 
     def __init__(self, folder: Path, built: Path) -> None:
         self.folder = folder
@@ -83,16 +83,16 @@ class FakeMachine:
         self.driver("580.65.06", 13000)
 
     def has(self, *gpus: FakeGpu) -> None:
-        """These GPUs, in the order of their slots; nobody uses them."""
+        """Put these GPUs into slots in this order; no process uses them."""
         (self.folder / "gpus.txt").write_text("".join(gpu.line(slot) for slot, gpu in enumerate(gpus)))
         self.load(*("0" for _ in gpus))
 
     def load(self, *lines: str) -> None:
-        """Who uses each GPU: `97 4242:10737418240` for 97 % busy, and process 4242 that holds 10 GiB."""
+        """Set the users of each GPU: `97 4242:10737418240` is 97 % busy, process 4242 holds 10 GiB."""
         (self.folder / "load.txt").write_text("".join(f"{line}\n" for line in lines))
 
     def driver(self, version: str, cuda: int, init: int = 0) -> None:
-        """A driver with that version that runs code up to a CUDA release (13000), and what `cuInit` says."""
+        """Install a driver: its version, the newest CUDA release that it runs, and the result of `cuInit`."""
         (self.folder / "cuda.txt").write_text(f"{cuda} {init}\n")
         self._program("nvidia-smi", SMI.format(driver=version, folder=self.folder))
 
@@ -107,26 +107,26 @@ class FakeMachine:
 
     @property
     def compiled(self) -> list[str]:
-        """Every compilation that was asked of the fake nvcc."""
+        """All compilations by the fake nvcc."""
         file = self.folder / "compiled.txt"
         return file.read_text().splitlines() if file.is_file() else []
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to be on this machine."""
+        """Environment variables that put a process on this machine."""
         return {"PATH": f"{self.folder}:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(self.folder)}
 
     def sensors(self, slot: int = 0) -> Sensors:
         """The sensors of a GPU, of this very folder."""
-        found = open_sensors(FakeGpu().uuid(slot), library=str(self.folder / "libnvidia-ml.so.1"))
-        assert found is not None
-        return found
+        opened = open_sensors(FakeGpu().uuid(slot), library=str(self.folder / "libnvidia-ml.so.1"))
+        assert opened is not None
+        return opened
 
     @contextmanager
-    def here(self, **more: str) -> Iterator[None]:
+    def here(self, **variables: str) -> Iterator[None]:
         """This process and its children are on this machine."""
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in {**self.environment, **more}.items():
+            for name, value in {**self.environment, **variables}.items():
                 patch.setenv(name, value)
             forget()
             try:
@@ -136,9 +136,9 @@ class FakeMachine:
 
 
 def forget() -> None:
-    """Let the next question about the machine be asked anew."""
-    for known in (gpus.detect_gpus, machine.machine):
-        known.cache_clear()
+    """Clear cached facts about the machine."""
+    for function in (gpus.detect_gpus, machine.machine):
+        function.cache_clear()
     gpus.start_driver_query.cache_clear()
     machine.VERSION_BY_PATH.clear()
 
@@ -161,18 +161,18 @@ WORKLOADS = {"some": [{"N": [2, 5], "M": 3}, {"N": 3, "M": 4}], "timed": [{"N": 
 def fake_target(folder: Path, *entries: str, **fields: Any) -> Target:
     """A project with variants of the fake kernels, one for the processor, and one in Python for either."""
     recipe = {"compiler": "nvcc", "flags": FLAGS}
-    made = {name: compiled(name, device="cuda", sources=["kernels.cu"], build=recipe) for name in entries}
-    others = {"host": compiled("right"), "torch": importable("double", device="any", dtypes=["float32"])}
-    given = {"dtypes": {"cpu": "float32", "cuda": "float32"}, "workloads": WORKLOADS}
-    found = write_target(folder, {**made, **others}, **{**given, **fields})
+    cuda_variants = {name: compiled(name, device="cuda", sources=["kernels.cu"], build=recipe) for name in entries}
+    further = {"host": compiled("right"), "torch": importable("double", device="any", dtypes=["float32"])}
+    base = {"dtypes": {"cpu": "float32", "cuda": "float32"}, "workloads": WORKLOADS}
+    target = write_target(folder, {**cuda_variants, **further}, **{**base, **fields})
     shutil.copy(SOURCES / "kernels.cu", folder)
-    return found
+    return target
 
 
 @contextmanager
-def fake_bench(made: FakeMachine, folder: Path, *entries: str, **fields: Any) -> Iterator[Bench]:
+def fake_bench(fake: FakeMachine, folder: Path, *entries: str, **fields: Any) -> Iterator[Bench]:
     """A bench on the first fake GPU, its sensors those of the fake machine."""
     target = fake_target(folder, *entries, **fields)
     with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1) as bench:
-        bench.sensors = made.sensors()
+        bench.sensors = fake.sensors()
         yield bench

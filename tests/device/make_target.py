@@ -50,7 +50,7 @@ def make_target(folder: Path) -> Target:
     variants["torch"] = importable("double", device="cuda", dtypes=["float32"])
     variants["torch_asserts"] = importable("double", device="cuda", dtypes=["float32"], module="asserting")
     variants["triton"] = importable("double", device="cuda", dtypes=["float32"], module="in_triton")
-    made = write_target(
+    target = write_target(
         folder,
         variants,
         dtypes={"cpu": "float32", "cuda": "float32"},
@@ -61,7 +61,7 @@ def make_target(folder: Path) -> Target:
     (folder / "asserting.py").write_text(ASSERTS)
     (folder / "in_triton.py").write_text(TRITON)
     shutil.copy(ROOT / "tests" / "device" / "scale.cu", folder)
-    return made
+    return target
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who else uses the GPU is said before and after a measurement. On a fake GPU."""
+"""Other users of the GPU are reported before and after a measurement. On a fake GPU."""
 
 import pytest
 
@@ -12,7 +12,7 @@ NOISY = "numbers will be noisy; end it, or take another GPU: CUDA_VISIBLE_DEVICE
 
 @pytest.fixture(autouse=True)
 def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The GPU is given a moment to rest, not two seconds."""
+    """Shorten the GPU's rest from two seconds."""
     monkeypatch.setattr("loop.timing.readiness.IDLE_WAIT_S", 0.3)
 
 
@@ -25,13 +25,13 @@ def test_another_process_is_named_with_its_memory(fake: FakeMachine, bench: Benc
 
 
 def test_a_gpu_that_computes_is_waited_for_then_told(fake: FakeMachine, bench: Bench) -> None:
-    """What it says of its load may be a second old and our own: only one that goes on counts."""
+    """One busy reading may be loop's own work, so it waits; only lasting load gives a warning."""
     fake.load("97")
     waiting = wait_for_idle_gpu(bench)
     assert "waiting for the GPU to rest, 97 % busy" == next(waiting).note
     fake.load("3")
     assert "" == run_to_end(waiting)
     fake.load("97")
-    said = run_to_end(wait_for_idle_gpu(bench))
-    assert f"somebody computes on it, 97 % of the time before anything was timed: {NOISY}" in said
+    warning = run_to_end(wait_for_idle_gpu(bench))
+    assert f"somebody computes on it, 97 % of the time before anything was timed: {NOISY}" in warning
     assert "" == describe_gpu_use(bench)

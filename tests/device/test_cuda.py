@@ -33,8 +33,8 @@ def device() -> Device:
 @pytest.fixture
 def stream(device: Device) -> Iterator[Stream]:
     """A stream of this test's own; all work is done at the end."""
-    made = Stream(device.driver)
-    yield made
+    own_stream = Stream(device.driver)
+    yield own_stream
     device.synchronise_all()
 
 
@@ -64,7 +64,7 @@ class Scale:
 
     @property
     def right(self) -> bool:
-        """Whether the output is there, and nothing beside it."""
+        """Whether the output is right, and no byte beside it was written."""
         wanted = array.array("f", [2.0] * (BYTES // 4)).tobytes()
         return self.y.read_tensor() == wanted and not self.y.stray_write_text and not self.x.stray_write_text
 
@@ -84,7 +84,7 @@ def scale(device: Device, library: ctypes.CDLL, stream: Stream) -> Callable[[str
 
 
 def test_a_graph_replays_the_calls(scale: Callable[[str], Scale], stream: Stream) -> None:
-    """As many kernels as calls, and the output is written anew by a replay."""
+    """A replay launches as many kernels as there were calls, and writes the output again."""
     call = scale("right")
     graph = cuda_graph.capture(stream, call.run, 25)
     assert (25, 25) == (graph.calls, graph.nodes)

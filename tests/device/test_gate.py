@@ -23,25 +23,25 @@ pytestmark = [pytest.mark.cuda, pytest.mark.nvcc]
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("gpu")
     target = make_target(folder)
-    with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1) as made:
-        yield made
+    with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1) as opened:
+        yield opened
 
 
-def some(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
+def shapes(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
     return expand_sets(bench.target, [name], "float32", 5)
 
 
 def side(bench: Bench, name: str) -> Side:
     """A variant, built."""
-    (made,) = make_sides(bench, name)
-    return made
+    (built,) = make_sides(bench, name)
+    return built
 
 
 @pytest.mark.parametrize("name", ["right", "synchronises", "torch"])
 def test_honest_variants_are_right(bench: Bench, name: str) -> None:
     """On every shape; strided inputs are handled or declined."""
-    (found,) = run_to_end(verify(bench, [Job(side(bench, name), some(bench))]))
-    assert [(None, True)] == [(found.first_failure, found.is_right)]
+    (verified,) = run_to_end(verify(bench, [Job(side(bench, name), shapes(bench))]))
+    assert [(None, True)] == [(verified.first_failure, verified.is_right)]
 
 
 @pytest.mark.parametrize(
@@ -50,38 +50,38 @@ def test_honest_variants_are_right(bench: Bench, name: str) -> None:
 )
 def test_dishonest_variants_are_not(bench: Bench, name: str, statuses: set[str]) -> None:
     """Work on another stream, no work at all, and a crash."""
-    (found,) = run_to_end(verify(bench, [Job(side(bench, name), some(bench), layouts=False, fail_fast=True)]))
-    assert found.first_failure is not None
-    print(name, found.first_failure.message)
-    assert found.first_failure.status in statuses
+    (verified,) = run_to_end(verify(bench, [Job(side(bench, name), shapes(bench), layouts=False, fail_fast=True)]))
+    assert verified.first_failure is not None
+    print(name, verified.first_failure.message)
+    assert verified.first_failure.status in statuses
 
 
 FAULT = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered; a kernel read or wrote memory"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("stumbles", f"the device was lost: cuStreamSynchronize: {FAULT}"),
         ("stumbles_aloud", f"the device was lost: error 700: cudaErrorIllegalAddress; {FAULT}"),
         ("torch_asserts", "device-side assert"),
     ],
 )
-def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name: str, said: str) -> None:
-    """What comes before it is right, the processes that come after it are healthy; so is the next variant."""
-    jobs = [Job(side(bench, one), some(bench), layouts=False) for one in (name, "right")]
-    found, right = run_to_end(verify(bench, jobs))
-    for check in found.checks:
+def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name: str, message: str) -> None:
+    """Earlier checks are right; later processes and the next variant find a healthy GPU."""
+    jobs = [Job(side(bench, variant), shapes(bench), layouts=False) for variant in (name, "right")]
+    verified, right = run_to_end(verify(bench, jobs))
+    for check in verified.checks:
         print(name, check.status, check.message)
-    assert ["right", "right", "crashed", "crashed"] == [check.status for check in found.checks]
-    assert all(said in check.message for check in found.checks[2:])
-    assert all("N64" in check.message for check in found.checks[2:])
+    assert ["right", "right", "crashed", "crashed"] == [check.status for check in verified.checks]
+    assert all(message in check.message for check in verified.checks[2:])
+    assert all("N64" in check.message for check in verified.checks[2:])
     assert right.is_right
 
 
 def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:
-    """A variant against itself, and against itself with every twentieth call made twice: nothing false is said."""
-    chosen, timed = side(bench, "right"), some(bench, "timed")
+    """A variant against itself is the same; with every twentieth call made twice it is slower."""
+    chosen, timed = side(bench, "right"), shapes(bench, "timed")
     contest = Contest(chosen, [null_rival(chosen, timed), slowed_rival(chosen, 0.05, timed)])
     terms = Terms(60, 60.0, 1)
     timings = run_to_end(schedule.measure(bench, contest.sides, timed, terms, contest.pending_sides))

@@ -1,4 +1,4 @@
-"""Candidates of a campaign that are compared in jobs, on every GPU that is here. Skipped where there is none."""
+"""Candidates of a campaign are compared in jobs on all GPUs. Skipped without a GPU."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def make_cuda_project(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_candidates_are_compared_side_by_side_on_the_gpus(tmp_path: Path) -> None:
-    """A job each, paired on one device under its lock; and the faster one is kept."""
+    """Each job compares one pair on one device under its lock; the faster candidate is kept."""
     folder, script = make_cuda_project(tmp_path / "project"), tmp_path / "propose.py"
     script.write_text(GAINS.replace("scale.c", "scale.cu"))
     words = ["--width", "2", "--max-candidates", "2", "--executor", "local", "--device", "cuda", "--json"]
@@ -65,18 +65,18 @@ def test_candidates_are_compared_side_by_side_on_the_gpus(tmp_path: Path) -> Non
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ}, check=False
     )
-    if out := os.environ.get("OUT"):  # What came of it, for whoever lent the GPU.
+    if out := os.environ.get("OUT"):  # Keep the results of a rented GPU.
         shutil.copytree(tmp_path / "sessions", Path(out) / "jobs-sessions", dirs_exist_ok=True)
         (Path(out) / "jobs.log").write_text(done.stderr)
     assert 0 == done.returncode, done.stderr
     changes = json.loads(done.stdout)["changes"]
-    assert {1: "conflict", 2: "edited"} == {one["number"]: one["ended"] for one in changes["proposals"]}
-    assert ["kept"] == [one["outcome"] for one in changes["judged"]]
+    assert {1: "conflict", 2: "edited"} == {row["number"]: row["ended"] for row in changes["proposals"]}
+    assert ["kept"] == [candidate["outcome"] for candidate in changes["judged"]]
     (session,) = (tmp_path / "sessions").iterdir()
     steps = [json.loads(line) for line in (session / "journal.jsonl").read_text().splitlines()]
-    brief = next(one for one in steps if one.get("step") == "brief" and one["event"] == "finished")["output"]
+    brief = next(line for line in steps if line.get("step") == "brief" and line["event"] == "finished")["output"]
     assert 2 == len(brief["jobs"])
-    assert all(one["uuid"].startswith("GPU-") for one in brief["jobs"])
-    first, second = sorted(brief["jobs"], key=lambda one: one["began"])
+    assert all(job["uuid"].startswith("GPU-") for job in brief["jobs"])
+    first, second = sorted(brief["jobs"], key=lambda job: job["began"])
     if first["uuid"] == second["uuid"]:
         assert first["began"] + first["seconds"] <= second["began"]

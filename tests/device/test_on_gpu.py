@@ -1,4 +1,4 @@
-"""What is said of a real GPU: which it is, who uses it, what has room, and whether the toolkit fits."""
+"""Facts of a real GPU: its identity, its users, free memory, and whether the toolkit fits."""
 
 import json
 import os
@@ -41,9 +41,9 @@ def first() -> Gpu:
 
 @pytest.fixture(scope="module")
 def sensors(first: Gpu) -> Sensors:
-    found = open_sensors(first.uuid)
-    assert found is not None, f"NVML does not know {first.uuid}"
-    return found
+    opened = open_sensors(first.uuid)
+    assert opened is not None, f"NVML does not know {first.uuid}"
+    return opened
 
 
 def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> None:
@@ -72,11 +72,11 @@ def another_process() -> Iterator[None]:
     """While it lasts a process that is not loop's holds 4 GiB of the GPU."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", HOLD], env=environment, text=True, **pipes) as other:
-        assert other.stdout is not None
-        assert "held" == other.stdout.readline().strip()
+    with subprocess.Popen([sys.executable, "-c", HOLD], env=environment, text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert "held" == process.stdout.readline().strip()
         yield
-        other.communicate("")
+        process.communicate("")
 
 
 @pytest.mark.nvcc

@@ -38,12 +38,12 @@ def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, sha
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
     workloads = expand_sets(bench.target, ["some"], "float32", 5)
     right, *wrong = bench.target.variants_on("cuda")
-    found = {
-        one.variant: one
-        for one in run_to_end(verify(bench, [Job(bench.make_side(v), workloads) for v in (right, *wrong)]))
+    verified = {
+        side.variant: side
+        for side in run_to_end(verify(bench, [Job(bench.make_side(v), workloads) for v in (right, *wrong)]))
     }
-    assert found[right].is_right, found[right].checks[0].message
-    assert not [one for one in wrong if found[one].is_right]
+    assert verified[right].is_right, verified[right].checks[0].message
+    assert not [key for key in wrong if verified[key].is_right]
     sides = [bench.make_side("baseline"), bench.make_side(right)]
     timings = run_to_end(measure(bench, sides, workloads, Terms(2, 10.0, 5)))
     assert timings.checked_outputs
@@ -69,8 +69,8 @@ def test_the_right_answer_is_worked_out_on_the_gpu_or_else_on_the_cpu(
     called = target.reference.model_copy(update={"python": f"{file.name}:reference"})
     bench = replace(shared, target=target.model_copy(update={"reference": called}), _nursery=shared.nursery)
     right = next(iter(bench.target.variants_on("cuda")))
-    (found,) = run_to_end(
+    (verified,) = run_to_end(
         verify(bench, [Job(bench.make_side(right), expand_sets(bench.target, ["some"], "float32", 5))])
     )
-    assert found.is_right, found.checks[0].message
+    assert verified.is_right, verified.checks[0].message
     assert set(places.read_text().split()) == {"cuda" if knows == "any device" else "cpu"}

@@ -30,7 +30,7 @@ def old_driver(fake: FakeMachine) -> FakeMachine:
 
 
 def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine, tmp_path: Path) -> None:
-    """The variant's build fails with what is needed; others go on, also those that are only looked at."""
+    """Such a variant's build fails with the requirement; other variants are built."""
     with fake_bench(old_driver, tmp_path / "target", "right") as bench, old_driver.here():
         context = make_context(bench, "right", "torch")
         output = run_to_end(kernel.build_variants(context, NoArguments())).output
@@ -45,7 +45,7 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
 
 
 def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) -> None:
-    """Its CUDA release is held against the driver like nvcc's."""
+    """Its CUDA release is compared with the driver, as nvcc's is."""
     output = TorchOutput(ok=True, message="", version="2.11.0+cu130", cuda_build="13.0")
     with old_driver.here():
         conflict, hint = environment.explain_torch_misfit(output, "2.4", "cuda")
@@ -57,16 +57,16 @@ def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("nvcc", "driver", "said", "mend"),
+    ("nvcc", "driver", "message", "remedy"),
     [
         ("13.0", ("535.129.03", 12020), NEWER, MEND),
         ("11.7", ("580.65.06", 13000), UNKNOWN, "install a CUDA toolkit that knows sm_90, older than 14.0"),
     ],
 )
 def test_every_command_says_so_first(
-    fake: FakeMachine, tmp_path: Path, nvcc: str, driver: tuple[str, int], said: str, mend: str
+    fake: FakeMachine, tmp_path: Path, nvcc: str, driver: tuple[str, int], message: str, remedy: str
 ) -> None:
-    """Exit 1 with the remedy, and nothing was compiled or run."""
+    """Exit 1 with the remedy; nothing was compiled or run."""
     fake.driver(*driver)
     fake.nvcc(nvcc, unknown="sm_90" if nvcc == "11.7" else "")
     fake_target(tmp_path / "target", "right")
@@ -74,13 +74,13 @@ def test_every_command_says_so_first(
     words = ("kernels", "measure", "right", "--target", str(tmp_path / "target"), "--device", "cuda", "--json")
     done = loop(*words, **fake.environment)
     (step,) = json.loads(done.stdout)["steps"]
-    assert (1, "build", "failed", f"right: {said}") == (
+    assert (1, "build", "failed", f"right: {message}") == (
         done.returncode,
         step["step"],
         step["status"],
         step["message"],
     )
-    assert mend in step["hint"]
+    assert remedy in step["hint"]
     assert [] == fake.compiled
 
 
@@ -100,12 +100,12 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
             return output.ok, output.message, output.hint
 
         lacks = "right: nvcc: no such compiler on the PATH"
-        where = "https://developer.nvidia.com/cuda-toolkit-archive"
-        assert (False, lacks, f"install a CUDA toolkit that knows sm_90, older than 14.0: {where}") == build()
+        url = "https://developer.nvidia.com/cuda-toolkit-archive"
+        assert (False, lacks, f"install a CUDA toolkit that knows sm_90, older than 14.0: {url}") == build()
         for release in ("12.4", "13.0"):
-            made = tmp_path / "usr" / f"cuda-{release}" / "bin" / "nvcc"
-            made.parent.mkdir(parents=True)
-            made.touch()
+            compiler = tmp_path / "usr" / f"cuda-{release}" / "bin" / "nvcc"
+            compiler.parent.mkdir(parents=True)
+            compiler.touch()
         newest = tmp_path / "usr" / "cuda-13.0" / "bin" / "nvcc"
         assert f"{newest} is there: put its folder on the PATH, or name it in target.yaml" == build()[2]
         extension = run_to_end(environment.extension(context, NoArguments())).output

@@ -1,4 +1,4 @@
-"""Which GPU of a machine everything runs on, its roofs, and what where there is none. Fakes."""
+"""The choice of a machine's GPU, its roofs, and messages without a GPU. Fakes."""
 
 from pathlib import Path
 
@@ -36,12 +36,12 @@ H200 = FakeGpu()
 def test_gpus_are_numbered_as_a_cuda_program_does(
     fake: FakeMachine, environment: dict[str, str], expected: tuple[str, ...]
 ) -> None:
-    """Fastest first, hidden ones left out; nvidia-smi shows the L4 first in any case. The first is what counts."""
+    """Fastest first, without hidden ones; the first one counts. nvidia-smi lists the L4 first in any case."""
     fake.has(L4, H200)
     with fake.here(**environment):
-        found = machine()
-        assert expected == found.gpus
-        assert {"NVIDIA L4": "8.9", "NVIDIA H200": "9.0"}[expected[0]] == found.capability
+        facts = machine()
+        assert expected == facts.gpus
+        assert {"NVIDIA L4": "8.9", "NVIDIA H200": "9.0"}[expected[0]] == facts.capability
         assert ("NVIDIA L4", "NVIDIA H200") == detect_gpus().smi_names
 
 
@@ -92,7 +92,7 @@ def test_no_gpu_has_a_reason(
 
 @pytest.mark.slow
 def test_a_command_for_a_gpu_without_one_exits_with_2(fake: FakeMachine, tmp_path: Path) -> None:
-    """Before anything is done, with what works instead: `auto` does it."""
+    """Nothing is done before; the hint names `auto`."""
     project = make_project(tmp_path / "project")
     loop("trust", str(project))
     hidden = {**fake.environment, "CUDA_VISIBLE_DEVICES": ""}
@@ -106,14 +106,14 @@ def test_a_command_for_a_gpu_without_one_exits_with_2(fake: FakeMachine, tmp_pat
 
 
 def claim(us: float, rows: int = 1, flops_per_s: float | None = None) -> Measurement:
-    """A call that gives 4 KiB for each of so many rows."""
+    """A call on `rows` rows of 4 KiB."""
     workload = make_workload("w", sizes={"N": rows, "M": 1024})
     return make_measurement(candidate_us=us, flops_per_s=flops_per_s).model_copy(update={"workload": workload})
 
 
 @pytest.mark.slow
 def test_an_empty_kernel_is_measured_in_a_graph(bench: Bench) -> None:
-    """What is quicker is impossible, from C and from Python; what is as quick is not."""
+    """A quicker time is impossible, from C and from Python; an equal one is possible."""
     floors = run_to_end(bench.measure_floors())
     empty_us = floors.call_s_by_way["kernel"] * 1e6
     assert 0 < empty_us < 1e3
@@ -125,12 +125,12 @@ def test_an_empty_kernel_is_measured_in_a_graph(bench: Bench) -> None:
 
 
 def test_bytes_and_operations_have_the_roof_of_the_gpu_at_hand(bench: Bench) -> None:
-    """A gigabyte in a microsecond; ten times what four multiprocessors do; and what they do."""
+    """A gigabyte in a microsecond and ten times the peak rate are impossible; the peak is possible."""
     assert run_to_end(explain_impossible_speed(bench, claim(1.0, 1 << 18), "command")).startswith(
         "faster than memory: 1.07e+03 MB"
     )
     most = 2048 * 4 * 1.98e9
-    said = run_to_end(explain_impossible_speed(bench, claim(10.0, 1, 10 * most), "command"))
-    assert said.startswith("faster than the device: ")
-    assert "4 multiprocessors of compute capability 9.0" in said
+    reason = run_to_end(explain_impossible_speed(bench, claim(10.0, 1, 10 * most), "command"))
+    assert reason.startswith("faster than the device: ")
+    assert "4 multiprocessors of compute capability 9.0" in reason
     assert "" == run_to_end(explain_impossible_speed(bench, claim(10.0, 1, most), "command"))

@@ -1,4 +1,4 @@
-"""What of the CUDA layer holds without a GPU: refusals, missing sensors, and a driver's errors."""
+"""The CUDA layer without a GPU: refusals, missing sensors, and a driver's errors."""
 
 import ctypes
 import re
@@ -20,7 +20,7 @@ from tests.device.fakes import GIB, FakeGpu, FakeMachine
 
 
 def test_a_machine_without_a_driver_is_told_so_and_has_no_sensors() -> None:
-    """The missing library is named; that is no finding about a variant, and the parent goes on."""
+    """The missing library is named; it is no verdict on a variant, and the parent continues."""
     with pytest.raises(NoDevice, match=r"no NVIDIA driver here: libnowhere\.so\.1 cannot be loaded"):
         cuda.load_driver("libnowhere.so.1")
     assert open_sensors("GPU-0", "libnowhere.so.1") is None
@@ -90,13 +90,13 @@ ERROR = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*CUDA_ERROR_\w+\s*=\s*(\d+)", re.D
 
 @pytest.mark.nvcc
 def test_errors_and_faults_are_those_of_the_header(tmp_path: Path) -> None:
-    """Every error with a hint exists; whatever the header says ends a process is a fault, and little else is."""
+    """Every error with a hint exists; errors that end a process by cuda.h are faults, and few others are."""
     (tmp_path / "check.cpp").write_text("#include <cuda.h>\n")
     compile_with_nvcc("-M", str(tmp_path / "check.cpp"), "-o", str(tmp_path / "check.d"))
     header = next(word for word in (tmp_path / "check.d").read_text().split() if word.endswith("/cuda.h"))
-    words = {int(number): " ".join(said.split()) for said, number in ERROR.findall(Path(header).read_text())}
+    words = {int(number): " ".join(text.split()) for text, number in ERROR.findall(Path(header).read_text())}
     assert HINTS.keys() <= words.keys() | {999}
-    ending = {number for number, said in words.items() if "terminated and relaunched" in said.replace(" * ", " ")}
+    ending = {number for number, text in words.items() if "terminated and relaunched" in text.replace(" * ", " ")}
     assert {700, 702, 714, 715, 716, 717, 718, 719} <= ending <= FAULTS
     assert {214, 220, 709, 710, 999} >= FAULTS - ending
 
@@ -111,11 +111,11 @@ try:
 except Refused as error:
     print(type(error).__name__, error)
 """
-"""In a process of its own: what is once loaded as the driver stays there."""
+"""Runs in a process of its own, because a loaded driver library stays loaded."""
 
 
-def said(fake: FakeMachine, does: str) -> str:
-    """What a process says that does something on a device."""
+def output_of(fake: FakeMachine, does: str) -> str:
+    """Output of a process that runs code on a device."""
     with fake.here(PYTHONPATH=str(ROOT)):
         done = subprocess.run(
             [sys.executable, "-c", OPEN, does], capture_output=True, text=True, check=False, timeout=60
@@ -145,13 +145,13 @@ def said(fake: FakeMachine, does: str) -> str:
 def test_an_error_says_where_what_and_what_to_do(fake: FakeMachine, does: str, expected: str) -> None:
     """A hint where one is known."""
     fake.has(FakeGpu(bytes=GIB))
-    assert expected == said(fake, does)
+    assert expected == output_of(fake, does)
 
 
 def test_a_driver_that_does_not_start_is_told_with_its_reason(fake: FakeMachine) -> None:
-    """And what mends it."""
+    """The message has the reason and the remedy."""
     fake.driver("580.65.06", 13000, init=803)
     expected = "the NVIDIA driver does not start: cuInit says CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803): "
-    found = said(fake, "")
-    assert expected in found
-    assert "reboot after an update" in found
+    message = output_of(fake, "")
+    assert expected in message
+    assert "reboot after an update" in message
