@@ -1,1 +1,1 @@
-"""What makes the reference from the program, and runs the commands of pages."""
+"""Generates the reference from the program, and runs the commands of pages."""

@@ -1,4 +1,4 @@
-"""`python -m tests.docs reference`: write the reference anew from the program."""
+"""`python -m tests.docs reference`: generate the reference from the program."""
 
 from tests.docs import reference
 

@@ -69,7 +69,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def cell(text: object) -> str:
-    """Plain text for a cell; what stands between backticks stays code."""
+    """Plain text as a cell; text between backticks stays code."""
     parts = re.split(r"(`[^`|]+`)", " ".join(str(text).split()))
     return "".join(part if re.fullmatch(r"`[^`|]+`", part) else _kept(part) for part in parts)
 
@@ -87,10 +87,10 @@ def _errors() -> Iterator[str]:
     yield "and `exit_code`. A code keeps its meaning; new ones may come."
     yield ""
     yield from table(
-        ("Exit code", "Means"), [(inline_code(int(one or 0)), cell(text)) for one, text in EXIT_CODES.items()]
+        ("Exit code", "Means"), [(inline_code(int(code or 0)), cell(text)) for code, text in EXIT_CODES.items()]
     )
     yield from table(
-        ("Error code", "Means"), [(inline_code(one), cell(text)) for one, text in ERROR_CODES.items()]
+        ("Error code", "Means"), [(inline_code(code), cell(text)) for code, text in ERROR_CODES.items()]
     )
 
 
@@ -121,9 +121,9 @@ def _model(schema: Mapping[str, Any], title: str) -> Iterator[str]:
 def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
     needed = set(schema.get("required", ()))
     rows = []
-    for name, one in schema.get("properties", {}).items():
-        default = "required" if name in needed else _written(one.get("default"))
-        rows.append((inline_code(name), cell(kind(one)), default, cell(one.get("description", ""))))
+    for name, prop in schema.get("properties", {}).items():
+        default = "required" if name in needed else _written(prop.get("default"))
+        rows.append((inline_code(name), cell(kind(prop)), default, cell(prop.get("description", ""))))
     yield from table(("Field", "Type", "Default", "Meaning"), rows)
 
 
@@ -137,8 +137,8 @@ def kind(schema: Mapping[str, Any]) -> str:
         return str(schema["$ref"]).rpartition("/")[2]
     for word in ("allOf", "anyOf", "oneOf"):
         if word in schema:
-            kinds = dict.fromkeys(kind(one) for one in schema[word])
-            return " or ".join(one for one in kinds if one != "null")
+            kinds = dict.fromkeys(kind(part) for part in schema[word])
+            return " or ".join(text for text in kinds if text != "null")
     if "const" in schema or "enum" in schema:
         values = [schema["const"]] if "const" in schema else schema["enum"]
         return " or ".join(f"`{value}`" for value in values if value != "")
@@ -174,20 +174,20 @@ def _actions() -> Iterator[str]:
     yield from _fields({"properties": common})
     yield from table(
         ("Action", "What it does"),
-        [(f"[`{name}`](#{name.replace('.', '')})", cell(one.summary)) for name, one in ACTIONS.items()],
+        [(f"[`{name}`](#{name.replace('.', '')})", cell(action.summary)) for name, action in ACTIONS.items()],
     )
-    for name, one in ACTIONS.items():
+    for name, action in ACTIONS.items():
         yield f"## {name}"
         yield ""
-        yield cell(" ".join((one.run.__doc__ or "").split()))
+        yield cell(" ".join((action.run.__doc__ or "").split()))
         yield ""
-        yield from _part("Arguments", one.arguments, set())
-        yield from _part("Output", one.output, set(common))
+        yield from _part("Arguments", action.arguments, set())
+        yield from _part("Output", action.output, set(common))
 
 
 def _part(title: str, model: type[Model], without: set[str]) -> Iterator[str]:
     schema = schema_of(model)
-    own = {name: one for name, one in schema.get("properties", {}).items() if name not in without}
-    if own:
+    properties = {name: prop for name, prop in schema.get("properties", {}).items() if name not in without}
+    if properties:
         yield from (f"{title}:", "")
-        yield from _fields({**schema, "properties": own})
+        yield from _fields({**schema, "properties": properties})

@@ -1,4 +1,4 @@
-"""Documents that are programs: files are written, commands run, and what they print is held against the text.
+"""Documents that are programs: writes their files, runs their commands, and compares output with the text.
 
 A block is fenced. Its first word is its language; a path after that is the file it is. `sh` is run from the folder
 that everything is written to; the `text` block after it is what it prints, where a line `...` stands for any lines
@@ -22,7 +22,7 @@ NAMES = (
     (re.compile(r"# (ms|µs|s|min #? ?s?|min)\b"), "# <time>"),
     (re.compile(r"[ \t]+"), " "),
 )
-"""What differs from run to run, and what stands for it."""
+"""Patterns of what differs from run to run, with their replacements."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,21 @@ class Block:
 
     language: str
     rest: str
-    """The file it is, or how a command ends."""
+    """The path of a file, or `exit=N` of a command."""
     body: str
     line: int
 
 
 def blocks(text: str) -> list[Block]:
-    found = []
-    for one in FENCE.finditer(text):
-        language, _, rest = one["info"].strip().partition(" ")
-        found.append(Block(language, rest.strip(), one["body"], text[: one.start()].count("\n") + 1))
-    return found
+    parsed = []
+    for fence in FENCE.finditer(text):
+        language, _, rest = fence["info"].strip().partition(" ")
+        parsed.append(Block(language, rest.strip(), fence["body"], text[: fence.start()].count("\n") + 1))
+    return parsed
 
 
 def masked(text: str) -> list[str]:
-    """Lines without what differs from run to run."""
+    """Lines in which values that differ from run to run are replaced."""
     shown = []
     for line in text.rstrip().splitlines():
         for pattern, instead in NAMES:
@@ -54,48 +54,48 @@ def masked(text: str) -> list[str]:
     return shown
 
 
-def agrees(printed: str, told: str) -> bool:
-    """Whether what was printed is what the document tells; `...` alone in a line is any lines."""
-    lines = ("(?:.*\n)*?" if line == "..." else re.escape(line) + "\n" for line in masked(told))
+def agrees(printed: str, expected: str) -> bool:
+    """Whether printed text matches a document's block; a line `...` matches any lines."""
+    lines = ("(?:.*\n)*?" if line == "..." else re.escape(line) + "\n" for line in masked(expected))
     return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in masked(printed))) is not None
 
 
 def write_files(text: str, folder: Path) -> list[Path]:
-    """The files that a document holds."""
-    made = []
-    for one in blocks(text):
-        if one.rest and one.language not in ("sh", "text"):
-            path = folder / one.rest
+    """Write the files of a document into a folder; return their paths."""
+    paths = []
+    for block in blocks(text):
+        if block.rest and block.language not in ("sh", "text"):
+            path = folder / block.rest
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(one.body)
-            made.append(path)
-    return made
+            path.write_text(block.body)
+            paths.append(path)
+    return paths
 
 
-TARGET_TAKEN = "target: the bundled one"  # Said on stderr outside of a target's folder; pages leave it out.
+TARGET_TAKEN = "target: the bundled one"  # A remark on stderr outside of a target's folder; pages leave it out.
 
 
-def run(text: str, folder: Path, **own: str) -> Iterator[tuple[Block, Block | None, int, str]]:
-    """Run each `sh` block: what it should print, its end, what it prints. `own`: its variables."""
+def run(text: str, folder: Path, **variables: str) -> Iterator[tuple[Block, Block | None, int, str]]:
+    """Run each `sh` block; yield it, its expected output, its exit code and its output."""
     write_files(text, folder)
-    every = blocks(text)
-    for place, one in enumerate(every):
-        if one.language == "sh" and one.rest != "elsewhere":
-            after = every[place + 1] if place + 1 < len(every) else None
-            code, printed = bash(one.body, folder, own)
-            yield one, after if after and after.language == "text" else None, code, printed
+    all_blocks = blocks(text)
+    for place, block in enumerate(all_blocks):
+        if block.language == "sh" and block.rest != "elsewhere":
+            following = all_blocks[place + 1] if place + 1 < len(all_blocks) else None
+            code, printed = bash(block.body, folder, variables)
+            yield block, following if following and following.language == "text" else None, code, printed
 
 
-def wrong(name: str, text: str, folder: Path, **own: str) -> Iterator[str]:
-    """Where a document called `name` says something else than what happens: its line, and what was printed."""
-    for block, expected, code, printed in run(text, folder, **own):
-        wanted = expected.rest.removeprefix("exit=") if expected and expected.rest else "0"
-        if wanted != str(code) or (expected and not agrees(printed, expected.body)):
+def wrong(name: str, text: str, folder: Path, **variables: str) -> Iterator[str]:
+    """Differences between a document and a run of its commands: line, exit code and output."""
+    for block, expected, code, printed in run(text, folder, **variables):
+        exit_code = expected.rest.removeprefix("exit=") if expected and expected.rest else "0"
+        if exit_code != str(code) or (expected and not agrees(printed, expected.body)):
             yield f"{name}:{block.line}: exit {code}\n{printed}"
 
 
-def bash(script: str, folder: Path, own: Mapping[str, str]) -> tuple[int, str]:
-    """How a script ended, and what it printed; `own`: variables that it sees."""
+def bash(script: str, folder: Path, variables: Mapping[str, str]) -> tuple[int, str]:
+    """Exit code and output of a script with these environment variables."""
     author = {
         "GIT_AUTHOR_NAME": "t",
         "GIT_COMMITTER_NAME": "t",
@@ -105,8 +105,8 @@ def bash(script: str, folder: Path, own: Mapping[str, str]) -> tuple[int, str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, **author, "GIT_COMMITTER_EMAIL": "t@e.org", "PATH": path}
     env.pop("LOOP_SESSIONS", None)
-    env |= own
-    done = subprocess.run(
+    env |= variables
+    child = subprocess.run(
         ["bash", "-uc", script],
         cwd=folder,
         env=env,
@@ -116,5 +116,5 @@ def bash(script: str, folder: Path, own: Mapping[str, str]) -> tuple[int, str]:
         check=False,
         timeout=600,
     )
-    lines = done.stdout.splitlines(keepends=True)
-    return done.returncode, "".join(line for line in lines if not line.startswith(TARGET_TAKEN))
+    lines = child.stdout.splitlines(keepends=True)
+    return child.returncode, "".join(line for line in lines if not line.startswith(TARGET_TAKEN))

@@ -1,4 +1,4 @@
-"""The worked workflow: YAML that needs no secret, pins what it uses, and calls what there is."""
+"""The example workflow: it needs no secret, pins its actions, and calls existing commands."""
 
 import os
 import re
@@ -37,34 +37,34 @@ def test_it_is_a_workflow_without_secrets() -> None:
 
 
 def test_its_commands_exist_with_their_options() -> None:
-    """As the program has them now."""
-    found = commands()
-    assert 5 == len(found)
-    for words in found:
+    """Each option of the workflow's commands exists."""
+    calls = commands()
+    assert 5 == len(calls)
+    for words in calls:
         command: Any = typer.main.get_command(app)
         rest = words[1:]
         while hasattr(command, "commands"):
             command, rest = command.get_command(None, rest[0]), rest[1:]
-        known = {name for option in command.params for name in option.opts}
-        assert set() == {word for word in rest if word.startswith("--")} - known
+        flags = {name for option in command.params for name in option.opts}
+        assert set() == {word for word in rest if word.startswith("--")} - flags
 
 
 def test_a_run_leaves_the_checkout_as_the_commit_has_it(tmp_path: Path) -> None:
-    """Else each session has changes that are not committed, and no commit to bisect from: the scripts, with a loop
-    of ours that prints what was asked of it."""
+    """The scripts of the workflow leave no uncommitted file, which would prevent a bisection. They run with a fake
+    `loop` that records `git status`."""
     fake = tmp_path / "bin" / "loop"
     fake.parent.mkdir()
     fake.write_text('#!/bin/sh\ngit status --porcelain >> "$SEEN"\necho "{}"\n')
     fake.with_name("jq").write_text("#!/bin/sh\ncat > /dev/null\ndate +%N\n")
-    for one in fake.parent.iterdir():
-        one.chmod(0o755)
-    checkout, seen = tmp_path / "checkout", tmp_path / "seen"
+    for program in fake.parent.iterdir():
+        program.chmod(0o755)
+    checkout, status_log = tmp_path / "checkout", tmp_path / "seen"
     subprocess.run(["git", "init", "-q", checkout], check=True)
-    env = {**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}", "SEEN": str(seen), "TARGET": "."}
+    env = {**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}", "SEEN": str(status_log), "TARGET": "."}
     env |= {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
     for step in (
         step for step in WORKFLOW["jobs"]["session"]["steps"] if step.get("name") in ("Session", "Summary")
     ):
         subprocess.run(["bash", "-e", "-c", step["run"]], cwd=checkout, env=env, check=True)
-    assert "" == seen.read_text()
+    assert "" == status_log.read_text()
     assert (checkout / ".loop" / "comment.md").is_file()

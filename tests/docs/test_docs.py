@@ -1,4 +1,4 @@
-"""Documents that cannot rot: help, examples, schemas and the README are held against the program."""
+"""Help, examples, schemas and the README are compared with the program."""
 
 import json
 import re
@@ -45,14 +45,14 @@ def test_a_command_explains_itself_and_its_options(words: tuple[str, ...]) -> No
     assert 110 >= len(summary)
     assert f"loop {' '.join(words)}" in text
     assert "Example" in text
-    options = [one for one in ALL[words].params if one.param_type_name == "option" and one.name != "help"]
+    options = [param for param in ALL[words].params if param.param_type_name == "option" and param.name != "help"]
     assert [] == [option.name for option in options if not option.help]
     rows = [line for line in COMMANDS.read_text().splitlines() if f"loop {words[0]}" in line]
     assert [] != [row for row in rows if re.search(rf"\b{words[-1]}\b", row)]
 
 
 def test_the_readme_begins_with_two_commands_and_is_short() -> None:
-    """The front door: what to type, what it looks like, where to read on."""
+    """It begins with two commands and is short."""
     text = (ROOT / "README.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     clone, session, activation = (line.partition("#") for line in blocks[0].splitlines())
@@ -69,14 +69,14 @@ def test_help_of_all_fits_one_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = CliRunner().invoke(app, ["--help"]).output.splitlines()
     assert 23 >= len(lines)
     assert 10 == len(FIRST) == len([line for line in lines if line.strip().startswith(FIRST)])
-    known = {command.partition(" ")[0] for command in (" ".join(words) for words in ALL)}
-    assert known <= set(" ".join(lines).replace(",", " ").split())
+    names = {command.partition(" ")[0] for command in (" ".join(words) for words in ALL)}
+    assert names <= set(" ".join(lines).replace(",", " ").split())
 
 
 def test_commands_and_options_are_few() -> None:
-    """Who adds one takes one away."""
+    """A new command or option replaces another one."""
     assert 45 >= len(DEFINED)
-    assert 20 >= max(len(one.parameters) for one in DEFINED if one.words == "run session")
+    assert 20 >= max(len(command.parameters) for command in DEFINED if command.words == "run session")
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ SHIPPED = [(kind, path) for kind, paths in DEFINITIONS.items() for path in paths
 
 @pytest.mark.parametrize(("kind", "path"), SHIPPED, ids=lambda value: getattr(value, "name", value))
 def test_bundled_definitions_satisfy_the_schema_they_point_at(kind: str, path: Any) -> None:
-    """What an editor checks agrees with what the program checks, and the comment leads to the schema."""
+    """Editor and program check the same, and the comment in each file names its schema."""
     schema = json.loads(schema_text(kind))
     jsonschema.Draft202012Validator.check_schema(schema)
     data = json.loads(json.dumps(yaml.safe_load(path.read_text()), default=str))
@@ -133,7 +133,7 @@ PAGES = reference.pages()
 
 
 def test_the_reference_is_written_as_a_folder_of_pages(tmp_path: Path) -> None:
-    """A page of an earlier run that nothing generates any more goes."""
+    """Pages of an earlier run that are no longer generated are removed."""
     folder = tmp_path / "reference"
     folder.mkdir()
     (folder / "old.md").write_text("")
@@ -142,14 +142,14 @@ def test_the_reference_is_written_as_a_folder_of_pages(tmp_path: Path) -> None:
 
 
 def test_every_action_is_explained() -> None:
-    """With what it takes and what it finds."""
+    """Each action has its arguments and its output."""
     text = PAGES["actions.md"]
     assert [] == [name for name in ACTIONS if f"\n## {name}\n" not in text]
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_tables_are_whole_and_links_lead_to_headings(name: str) -> None:
-    """Every row has as many cells as its head: nothing in a cell ends it. Headings are as GitHub names them."""
+    """Each row has as many cells as its head; headings have GitHub's anchors."""
     heads = 0
     for line in PAGES[name].splitlines():
         cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
@@ -157,5 +157,5 @@ def test_tables_are_whole_and_links_lead_to_headings(name: str) -> None:
         heads = cells
     text = PAGES[name]
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    known = {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
-    assert set() == set(re.findall(r"\]\(#([^)]+)\)", text)) - known
+    anchors = {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
+    assert set() == set(re.findall(r"\]\(#([^)]+)\)", text)) - anchors

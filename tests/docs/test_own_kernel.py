@@ -40,12 +40,12 @@ MISTAKES = {
     "eager": ("eager.py", "(x, factor)", "(x, 3)"),
     "program": ("program.c", "*= factor", "*= 3"),
 }
-"""Variant to its file, and what stands there instead of what."""
+"""Variant to its file, a right text in it, and a wrong replacement."""
 
 
 @pytest.mark.slow
 def test_each_kind_is_held_against_the_reference(folder: Path) -> None:
-    """A mistake in any of them is found: the page's target is no formality."""
+    """The gate finds a mistake in each kind of variant of the page's target."""
     for file, right, wrong in MISTAKES.values():
         path = folder / "my-scale" / file
         assert right in path.read_text()
@@ -54,7 +54,7 @@ def test_each_kind_is_held_against_the_reference(folder: Path) -> None:
     allow(folder)
     done = loop(folder, "kernels", "verify", *MISTAKES, "--workloads", "edges", "--json")
     assert 1 == done.returncode, done.stderr
-    (verified,) = [one["output"] for one in json.loads(done.stdout)["steps"] if one["step"] == "verify"]
+    (verified,) = [step["output"] for step in json.loads(done.stdout)["steps"] if step["step"] == "verify"]
     assert [*MISTAKES] == verified["wrong"]
 
 
@@ -83,7 +83,7 @@ def test_the_torch_extension_is_right(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_triton_kernel_is_python(folder: Path) -> None:
-    """Without a GPU only that can be said."""
+    """Without a GPU, only its syntax is checked."""
     path = folder / "my-scale" / "in_triton.py"
     names = compile(path.read_text(), str(path), "exec").co_names
     assert {"triton", "_scale", "scale"} <= set(names)
@@ -92,15 +92,15 @@ def test_the_triton_kernel_is_python(folder: Path) -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no Triton is installed")
 def test_the_triton_kernel_is_right(folder: Path) -> None:
-    """On a GPU, held against the reference."""
+    """On a GPU, it is compared with the reference."""
     allow(folder)
     done = loop(folder, "kernels", "verify", "triton", "--device", "cuda", "--workloads", "edges")
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
 def test_the_call_of_a_program_is_as_shown() -> None:
-    """The JSON of the page has the fields of a call, and of each tensor what a program is told."""
-    (shown,) = [json.loads(one.body) for one in shell.blocks(TEXT) if one.language == "json"]
-    told = describe_file(TensorFile("x", "x.bin", (3, 5), "float32"), Path("x.bin"))
+    """The page's JSON has the fields of a call, and the fields of each tensor."""
+    (shown,) = [json.loads(block.body) for block in shell.blocks(TEXT) if block.language == "json"]
+    described = describe_file(TensorFile("x", "x.bin", (3, 5), "float32"), Path("x.bin"))
     assert {*CALL_FIELDS, "inputs", "output"} == set(shown)
-    assert [set(told)] * 2 == [set(tensor) for tensor in (*shown["inputs"], shown["output"])]
+    assert [set(described)] * 2 == [set(tensor) for tensor in (*shown["inputs"], shown["output"])]

@@ -1,4 +1,4 @@
-"""The pages of docs/ do what they say; what commands print in a real terminal."""
+"""The commands of docs/ print what the pages show; output fits a real terminal."""
 
 import fcntl
 import os
@@ -53,7 +53,7 @@ def test_a_page_that_is_wrong_is_seen(tmp_path: Path) -> None:
 
 
 def test_numbers_and_names_may_differ_and_words_may_not() -> None:
-    """What the comparison of outputs is worth."""
+    """Masked numbers and names match; other words do not."""
     shown = "session 2026-11-21-221625-quick: x\n...\n  passed   build (0.44 s of 40 s): kept 9.6x\n"
     printed = "session 2027-01-02-030405-quick: x\na\nb\n  passed  build (2 min 05 s of 40 s): kept 12.1x\n"
     assert shell.agrees(printed, shown)
@@ -68,23 +68,23 @@ def test_the_keys_of_the_page_on_tasks_are_those_of_a_manifest() -> None:
     assert "signature.updates" in keys
     for key in keys:
         owner, _, name = key.rpartition(".")
-        known = [MODELS[owner]] if owner else [Target, Signature, Checker, Tolerance]
-        assert any(name in model.model_fields for model in known), key
+        models = [MODELS[owner]] if owner else [Target, Signature, Checker, Tolerance]
+        assert any(name in model.model_fields for model in models), key
 
 
 COMMANDS = "loop patterns list; loop cost rates; loop run session --dry-run; loop status"
 IGNORED = ("NO_COLOR", "CI", "COLUMNS", "LINES")
-"""What would change a terminal's looks: a terminal of its own size has none of them set."""
+"""Variables that change terminal output; the tests' terminal has none of them."""
 
 
-def printed(command: str, scratch: Path, columns: int, **own: str) -> str:
-    """What a command prints in a terminal, with colours, once everything has been printed."""
+def printed(command: str, scratch: Path, columns: int, **variables: str) -> str:
+    """Output of a command in a terminal of this width, with colours."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in IGNORED}
     env |= {f"LOOP_{name}": str(scratch / name.lower()) for name in ("SESSIONS", "CACHE", "STATE")}
     env |= {"TERM": "xterm-256color", "HOME": str(scratch), "LOOP_WATCH_PREEMPTION": "off"}
-    env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", **own}
+    env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", **variables}
     program = [shutil.which("bash") or "bash", "-c", command]
     running = subprocess.Popen(program, stdin=side, stdout=side, stderr=side, env=env, cwd=ROOT)
     os.close(side)
@@ -92,7 +92,7 @@ def printed(command: str, scratch: Path, columns: int, **own: str) -> str:
     while True:
         try:
             chunk = os.read(main, 65536)
-        except OSError:  # Linux says so when the last program that held the terminal has gone.
+        except OSError:  # Linux raises it when the last program has closed the terminal.
             break
         text += chunk
     running.wait()
@@ -104,7 +104,7 @@ def printed(command: str, scratch: Path, columns: int, **own: str) -> str:
 def test_lines_fit_the_terminal(tmp_path: Path) -> None:
     """80 columns, as a program that looks at its terminal prints them. `test_docs.py` does the same for help."""
     text = printed(COMMANDS, tmp_path, 80).replace("\r\n", "\n")
-    last = [line.split("\r")[-1] for line in text.split("\n")]  # What a carriage return went over is gone.
+    last = [line.split("\r")[-1] for line in text.split("\n")]  # A carriage return overwrites the line.
     plain = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in last]
     assert 30 < len(plain)
     assert [] == [line for line in plain if len(line) > 80]

@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md do what they say, in a copy of the repository."""
+"""The recipes of CONTRIBUTING.md work in a copy of the repository."""
 
 import shutil
 import subprocess
@@ -32,8 +32,8 @@ def changed(text: str, hunk: str) -> str:
     return text.replace(before, after)
 
 
-def follow(page: str, folder: Path, **own: str) -> list[str]:
-    """Do what a page says, block by block; where something else happens, its line and what was printed."""
+def follow(page: str, folder: Path, **variables: str) -> list[str]:
+    """Do what a page says, block by block; return the differences with line and output."""
     wrong, blocks = list[str](), shell.blocks(page)
     for place, block in enumerate(blocks):
         path = folder / block.rest
@@ -42,7 +42,7 @@ def follow(page: str, folder: Path, **own: str) -> list[str]:
                 path.write_text(changed(path.read_text(), hunk))
         elif block.language == "sh":
             expected = blocks[place + 1]
-            code, printed = shell.bash(block.body, folder, own)
+            code, printed = shell.bash(block.body, folder, variables)
             if code or not shell.agrees(printed, expected.body):
                 wrong.append(f"CONTRIBUTING.md:{block.line}: exit {code}\n{printed}")
         elif block.rest:
@@ -53,10 +53,10 @@ def follow(page: str, folder: Path, **own: str) -> list[str]:
 
 @pytest.mark.slow
 def test_every_recipe_works(tmp_path: Path) -> None:
-    """Files are written and changed as the page has them; its commands print what it says, and the floors hold."""
+    """Files are written and changed by the page; its commands print the page's output; the layers hold."""
     folder = copied(tmp_path / "loop")
-    own = {"PYTHONPATH": str(folder), "LOOP_SESSIONS": str(tmp_path / "sessions")}
-    found = follow(TEXT, folder, **own)
-    assert not found, "\n".join(found)
-    code, printed = shell.bash("python -m pytest -q -p no:cacheprovider tests/test_layers.py", folder, own)
+    variables = {"PYTHONPATH": str(folder), "LOOP_SESSIONS": str(tmp_path / "sessions")}
+    differences = follow(TEXT, folder, **variables)
+    assert not differences, "\n".join(differences)
+    code, printed = shell.bash("python -m pytest -q -p no:cacheprovider tests/test_layers.py", folder, variables)
     assert 0 == code, printed

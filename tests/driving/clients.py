@@ -15,7 +15,7 @@ SERVER = ["-P", "-c", "from loop.cli import main; main()", "mcp"]
 
 
 class Agent:
-    """What an agent sees: tools that answer in JSON."""
+    """The view of an agent: tools that answer in JSON."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -25,19 +25,19 @@ class Agent:
         self.notes.append(message or "")
 
     async def asked(self, tool: str, **arguments: Any) -> tuple[bool, dict[str, Any]]:
-        """Whether a call went well, and its structured answer."""
-        done = await self.client.call_tool(tool, arguments, progress_callback=self._note)
-        assert isinstance(done.structured_content, dict)
-        return not done.is_error, done.structured_content
+        """Whether a call succeeded, and its structured answer."""
+        result = await self.client.call_tool(tool, arguments, progress_callback=self._note)
+        assert isinstance(result.structured_content, dict)
+        return not result.is_error, result.structured_content
 
     async def answer(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The structured answer of a call that has to go well."""
-        well, told = await self.asked(tool, **arguments)
-        assert well, told
-        return told
+        """The structured answer of a call that has to succeed."""
+        ok, reply = await self.asked(tool, **arguments)
+        assert ok, reply
+        return reply
 
     async def ended(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """Start work and wait for its end, as often as it takes."""
+        """Start work, and call the tool for its state until it has ended."""
         job = await self.answer(tool, **arguments)
         while job["state"] == "running":
             job = await self.answer("job_wait", job=job["job"])
@@ -45,11 +45,11 @@ class Agent:
 
 
 def drive(story: Callable[[Agent], Awaitable[None]], folder: Path | None = None) -> None:
-    """Let an agent do what the story says: with a server in `folder`, or in this process."""
+    """Run the story of an agent, with a server in `folder`, or in this process."""
 
     async def run() -> None:
-        own = StdioServerParameters(command=sys.executable, args=SERVER, env=dict(os.environ), cwd=folder)
-        async with Client(own if folder else new_server()) as client:
+        server = StdioServerParameters(command=sys.executable, args=SERVER, env=dict(os.environ), cwd=folder)
+        async with Client(server if folder else new_server()) as client:
             await story(Agent(client))
 
     anyio.run(run)

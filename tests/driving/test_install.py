@@ -21,20 +21,20 @@ FIRST, SECOND = map(str, SKILL_PATHS)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A project of a user, with a page for agents of its own."""
-    made = tmp_path / "project"
-    made.mkdir()
-    (made / "AGENTS.md").write_text("# Ours\n\nRun the tests.\n")
-    return made
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "AGENTS.md").write_text("# Ours\n\nRun the tests.\n")
+    return project
 
 
 def install(folder: Path, *words: str) -> dict[str, str]:
-    """Run the command for programs; what becomes of each file."""
-    done = CliRunner().invoke(app, ["agents", "install", str(folder), "--json", *words])
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    told = json.loads(done.stdout)
-    assert ("--yes" in words) == told["written"]
-    return {file["file"]: file["change"] for file in told["files"]}
+    """Run the command, and return the change of each file."""
+    result = CliRunner().invoke(app, ["agents", "install", str(folder), "--json", *words])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    reply = json.loads(result.stdout)
+    assert ("--yes" in words) == reply["written"]
+    return {file["file"]: file["change"] for file in reply["files"]}
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -42,7 +42,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_nothing_is_written_unasked(folder: Path) -> None:
-    """Without `--yes`, and with nobody to ask, it only says what it would do."""
+    """Without `--yes` and without a terminal, it only lists what it would write."""
     before = content(folder)
     assert {FIRST: "made", SECOND: "made", "AGENTS.md": "updated"} == install(folder)
     done = CliRunner().invoke(app, ["agents", "install", str(folder)])
@@ -62,23 +62,23 @@ def test_twice_is_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "message"),
     [
         (SECOND, b"---\nname: loop\n---\nsomebody else's", "is not loop's"),
         ("AGENTS.md", f"{BEGIN}\nno end\n".encode(), "is gone"),
         ("AGENTS.md", b"\xff\xfe", "UTF-8"),
     ],
 )
-def test_what_it_does_not_understand_it_does_not_touch(folder: Path, file: str, text: bytes, said: str) -> None:
-    """Nothing is written at all, and the file is named."""
+def test_what_it_does_not_understand_it_does_not_touch(folder: Path, file: str, text: bytes, message: str) -> None:
+    """No file is written, and the message names the file."""
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
-    before = content(folder)
-    with pytest.raises(UsageError, match=said) as caught:
+    unchanged = content(folder)
+    with pytest.raises(UsageError, match=message) as caught:
         install(folder, "--yes")
     assert caught.value.hint
-    assert before == content(folder)
+    assert unchanged == content(folder)
 
 
 TEXT = skill_text()
@@ -90,7 +90,7 @@ def commands() -> Iterator[str]:
     for text in (TEXT, agents_section(Path("SKILL.md"))):
         for block in re.findall(r"^ *```sh\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
             yield from (line.strip().rpartition("&& ")[2] for line in block.splitlines())
-        yield from (one for one in re.findall(r"`(loop [^`]+)`", text) if "..." not in one)
+        yield from (command for command in re.findall(r"`(loop [^`]+)`", text) if "..." not in command)
 
 
 def test_it_is_valid() -> None:
@@ -101,7 +101,7 @@ def test_it_is_valid() -> None:
     assert "loop" == fields["name"]
     assert 0 < len(fields["description"]) <= 1024
     assert 0 < len(fields["compatibility"]) <= 500
-    assert all(isinstance(one, str) for one in fields["metadata"].values())
+    assert all(isinstance(value, str) for value in fields["metadata"].values())
     assert body.strip()
     assert 200 > len(TEXT.splitlines())
 
@@ -112,9 +112,9 @@ def test_every_command_can_be_typed(line: str) -> None:
     words = shlex.split(line)[1:]
     if words[0].isupper():
         return
-    known = max((one.words for one in ALL if words[: len(one.words.split())] == one.words.split()), key=len)
-    rest = words[len(known.split()) :]
+    name = max((row.words for row in ALL if words[: len(row.words.split())] == row.words.split()), key=len)
+    rest = words[len(name.split()) :]
     command = typer.main.get_command(app)
-    for word in known.split():
+    for word in name.split():
         command = command.get_command(None, word)  # type: ignore[attr-defined]
-    command.make_context(known, rest)
+    command.make_context(name, rest)

@@ -1,4 +1,4 @@
-"""Jobs: work that goes on without whoever began it, is found again, and ends when it is told."""
+"""Jobs: they outlive the client that began them, are found again, and end on request."""
 
 import json
 import subprocess
@@ -19,10 +19,10 @@ from tests.projects import add_commands, loop, make_project
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A trusted project whose plan `mine` takes its time."""
-    made = make_project(tmp_path / "project")
-    add_commands(made, "mine", ["sleep 120"])
-    assert 0 == loop("trust", str(made)).returncode
-    return made
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "mine", ["sleep 120"])
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
 
 
 def begin(project: Path) -> JobFolder:
@@ -46,7 +46,7 @@ def pid(job: JobFolder) -> int:
 
 @pytest.mark.slow
 def test_a_cancelled_session_ends_in_good_order(project: Path) -> None:
-    """It has a record, can be resumed, and nothing of it stays behind."""
+    """It has a record, can be resumed, and leaves no process."""
     job = begin(project)
     assert "running" == tools.read_state(job).state
     children = psutil.Process(pid(job)).children(recursive=True)
@@ -59,12 +59,12 @@ def test_a_cancelled_session_ends_in_good_order(project: Path) -> None:
         assert f"run_session with resume={done['session']} goes on" in done["next"]
 
     drive(story)
-    assert [] == [one for one in children if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert [] == [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.slow
 def test_a_job_outlives_its_server_and_another_finds_it(project: Path) -> None:
-    """The server is killed while a client waits; the job goes on, and its end is told to whoever asks next."""
+    """The server is killed while a client waits; another server reports the job's end."""
 
     async def starts(agent: Agent) -> None:
         job = await agent.answer("run_session", plan="mine", target=str(project), wait_s=0)
@@ -80,12 +80,12 @@ def test_a_job_outlives_its_server_and_another_finds_it(project: Path) -> None:
 
 @pytest.mark.slow
 def test_a_job_that_is_killed_with_its_keeper_is_lost_and_says_how_to_go_on(project: Path) -> None:
-    """Nothing is guessed of how it ended; the session is there."""
+    """Its state is `lost`, without an exit code; the session can be resumed."""
     job = begin(project)
     keeper = psutil.Process(pid(job))
     killed = [keeper, *keeper.children(recursive=True)]
-    for one in killed:
-        one.kill()
+    for process in killed:
+        process.kill()
     psutil.wait_procs(killed, timeout=10)
     status = tools.read_state(job)
     assert ("lost", None) == (status.state, status.exit_code)
@@ -94,7 +94,7 @@ def test_a_job_that_is_killed_with_its_keeper_is_lost_and_says_how_to_go_on(proj
 
 @pytest.fixture
 def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A runner that stands still before its first line, as on a busy machine, until the file is there."""
+    """A runner that waits before its first line until a file exists, as on a busy machine."""
     go, python = tmp_path / "go", tmp_path / "python"
     python.write_text(f"#!/bin/sh\nn=0\nwhile [ ! -e {go} ] && [ $n -lt 3000 ]; do sleep 0.02; n=$((n+1)); done\n")
     python.chmod(0o755)
@@ -103,11 +103,11 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_job_that_is_slow_to_start_runs_from_its_first_moment(slow_start: Path) -> None:
-    """It is never `lost` while its process lives, so that nobody begins the work twice; nor is it waited for."""
+    """It is `running`, never `lost`, while its process lives."""
     job = tools.begin_job(["status"], "status")
     assert ("running", None) == (tools.read_state(job).state, tools.read_state(job).exit_code)
     slow_start.touch()
-    assert "lost" == tools.wait_for_job(job, 50).state  # What stands for the runner ended without a word.
+    assert "lost" == tools.wait_for_job(job, 50).state  # The runner's stand-in ended without a message.
 
 
 WAITS = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "job_wait", "arguments": {}}}
@@ -122,12 +122,12 @@ BEGINS = (
 
 @pytest.mark.slow
 def test_the_server_ends_quietly_with_its_client(project: Path) -> None:
-    """In the middle of a call; the job that it waits for goes on."""
+    """The server ends in the middle of a call; its job continues."""
     job, pipe, last = begin(project), subprocess.PIPE, json.dumps(WAITS) + "\n"
     with subprocess.Popen(
         [sys.executable, *SERVER], stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=project
     ) as server:
-        server.stdin.write("".join(json.dumps(one) + "\n" for one in BEGINS) + last)
+        server.stdin.write("".join(json.dumps(message) + "\n" for message in BEGINS) + last)
         server.stdin.flush()
         assert "serverInfo" in server.stdout.readline()
         server.stdout.close()

@@ -20,7 +20,7 @@ WRONG = FAST.replace("i < n", "i < n - 1")
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
-    """A kernel in C++ that does its work forty times, under git; nobody has trusted it yet."""
+    """A kernel in C++ that does its work forty times, under git and not trusted."""
     folder = make_project(tmp_path / "project")
     (folder / "scale.c").unlink()
     (folder / "scale.cpp").write_text(SLOW)
@@ -31,7 +31,7 @@ def kernel(tmp_path: Path) -> Path:
 
 
 def asked_of(job: dict[str, Any]) -> dict[str, Any]:
-    """The brief of the change that a job waits for; its file holds what it held before the last edit."""
+    """The brief of the change that a job waits for; the file has its original text."""
     brief: dict[str, Any] = json.loads(Path(job["result"]["brief"]).read_text())
     assert ["scale.cpp"] == brief["files"]
     assert SLOW == (Path(brief["folder"]) / "scale.cpp").read_text()
@@ -41,13 +41,13 @@ def asked_of(job: dict[str, Any]) -> dict[str, Any]:
 @timed
 @pytest.mark.slow
 def test_one_change_is_taken_back_and_one_is_kept(kernel: Path) -> None:
-    """Trust is the person's; then brief, edit, check and verdict are the agent's; the checkout stays as it was."""
+    """A person trusts the target; the agent edits by the brief and gets verdicts; the checkout stays as it was."""
 
     async def story(agent: Agent) -> None:
-        well, told = await agent.asked("run_session", plan="improve", wait_s=50)
-        assert (False, "untrusted") == (well, told["error"]["code"])
-        assert f"loop trust {kernel}" in told["error"]["next"]
-        assert 0 == loop("trust", str(kernel)).returncode  # What the person types.
+        ok, reply = await agent.asked("run_session", plan="improve", wait_s=50)
+        assert (False, "untrusted") == (ok, reply["error"]["code"])
+        assert f"loop trust {kernel}" in reply["error"]["next"]
+        assert 0 == loop("trust", str(kernel)).returncode  # The person's command.
 
         assert {"ours"} == set((await agent.answer("kernels_list"))["variants"])
         job = await agent.ended("run_session", plan="improve")
@@ -69,7 +69,7 @@ def test_one_change_is_taken_back_and_one_is_kept(kernel: Path) -> None:
         done = await agent.ended("run_session", resume=session, decline=True)
         assert (0, "ended", "passed") == (done["exit_code"], done["state"], done["result"]["status"])
         judged = done["result"]["changes"]["judged"]
-        assert ["reverted", "kept"] == [one["outcome"] for one in judged]
+        assert ["reverted", "kept"] == [change["outcome"] for change in judged]
         assert 2 < judged[1]["gain"]
         assert any("profile-before-optimise" in note for note in agent.notes)
         assert SLOW == (kernel / "scale.cpp").read_text()

@@ -16,43 +16,44 @@ REMOVES = ("clean",)
 FOR_PERSONS = ("trust", "init", "agents install", "mcp")
 
 
-def listed(**where: Any) -> dict[str, Any]:
+def listed(**client_place: Any) -> dict[str, Any]:
     """The tools as a client lists them."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
 
     async def story(agent: Agent) -> None:
-        found.update({one.name: one for one in (await agent.client.list_tools()).tools})
+        by_name.update({listed_tool.name: listed_tool for listed_tool in (await agent.client.list_tools()).tools})
 
     drive(story)
-    return found
+    return by_name
 
 
 @pytest.mark.slow
 def test_every_tool_says_what_it_takes_and_does() -> None:
     """Schemas that are valid, a sentence for each argument, and hints that fit its kind."""
-    every = tools()
-    for name, one in listed().items():
-        jsonschema.Draft202012Validator.check_schema(one.input_schema)
-        assert "object" == one.input_schema["type"]
-        assert [] == [key for key, field in one.input_schema["properties"].items() if not field.get("description")]
-        assert (every[name].command.mcp == "reads") == one.annotations.read_only_hint, name
-        assert (name == "job_cancel") == one.annotations.destructive_hint
-        assert one.description.startswith(every[name].command.help.partition("\n")[0])
+    by_name = tools()
+    for name, tool in listed().items():
+        jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+        assert "object" == tool.input_schema["type"]
+        fields = tool.input_schema["properties"]
+        assert [] == [key for key, field in fields.items() if not field.get("description")]
+        assert (by_name[name].command.mcp == "reads") == tool.annotations.read_only_hint, name
+        assert (name == "job_cancel") == tool.annotations.destructive_hint
+        assert tool.description.startswith(by_name[name].command.help.partition("\n")[0])
 
 
 def test_what_a_person_decides_is_no_tool() -> None:
-    """Trust, what removes something, what writes into the user's folders, and programs that a call would name."""
-    commands = {one.command.words for one in tools().values()}
+    """Trust, removals, writes into the user's folders, and commands with programs as arguments are no tools."""
+    commands = {tool.command.words for tool in tools().values()}
     assert commands.isdisjoint({*REMOVES, *FOR_PERSONS})
-    taken = {name for one in tools().values() for name in one.parameters}
-    assert taken.isdisjoint({*HIDDEN, "yes"})
+    parameters = {name for tool in tools().values() for name in tool.parameters}
+    assert parameters.isdisjoint({*HIDDEN, "yes"})
     proposer = tools()["optimize"].arguments.model_json_schema()["properties"]["proposer"]
     assert ["person", "tuner"] == proposer["enum"]
 
 
 def test_arguments_become_the_words_of_the_command_line() -> None:
-    """Options by their flags, never as words of their own, so that no value is taken for an option."""
-    (command,) = [one for one in ALL if one.words == "kernels verify"]
+    """Values follow their flag with `=`, or `--`, so that no value is read as an option."""
+    (command,) = [item for item in ALL if item.words == "kernels verify"]
     tool = Tool(command)
     values = tool.check_arguments({"variants": ["--help", "b"], "workloads": ["-x"], "emulate": True, "wait_s": 1})
     words = ["kernels", "verify", "--workloads=-x", "--emulate", "--json", "--", "--help", "b"]
@@ -64,11 +65,11 @@ def test_a_tool_answers_what_the_command_prints(tmp_path: Path) -> None:
     folder = make_project(tmp_path / "project")
 
     async def story(agent: Agent) -> None:
-        told = await agent.answer("kernels_list", target=str(folder))
-        assert (1, ["ours"]) == (told["schema_version"], list(told["variants"]))
-        assert "scale" == told["variants"]["ours"]["entry"]
-        found = await agent.answer("patterns_list", words=["link", "error"])
-        assert found["patterns"]
+        reply = await agent.answer("kernels_list", target=str(folder))
+        assert (1, ["ours"]) == (reply["schema_version"], list(reply["variants"]))
+        assert "scale" == reply["variants"]["ours"]["entry"]
+        search = await agent.answer("patterns_list", words=["link", "error"])
+        assert search["patterns"]
         checked = await agent.answer("patterns_check", target=str(folder))
         assert checked["ok"]
 
@@ -94,7 +95,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.slow
 def test_each_wrong_use_is_answered_with_what_to_do(tmp_path: Path) -> None:
-    """A result with `is_error`, never an error of the protocol; and the server goes on."""
+    """The result has `is_error`, never a protocol error; the server continues."""
     project, broken = make_project(tmp_path / "project"), make_project(tmp_path / "broken")
     (broken / "target.yaml").write_text("format: 1\nname: [\n")
     missed: list[object] = []
@@ -102,10 +103,10 @@ def test_each_wrong_use_is_answered_with_what_to_do(tmp_path: Path) -> None:
     async def story(agent: Agent) -> None:
         for tool, arguments, code, hint in WRONG:
             text = json.dumps(arguments).replace("PROJECT", str(project)).replace("BROKEN", str(broken))
-            well, told = await agent.asked(tool, **json.loads(text))
-            error = told.get("error", {"code": "none", "message": "", "next": ""})
+            ok, reply = await agent.asked(tool, **json.loads(text))
+            error = reply.get("error", {"code": "none", "message": "", "next": ""})
             if (
-                well
+                ok
                 or code != error["code"]
                 or not error["message"]
                 or not error["next"]

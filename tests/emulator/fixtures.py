@@ -31,7 +31,7 @@ def compiled(source: Path, cache: Path, *flags: str) -> Path:
 
 
 class Fixtures:
-    """A library of kernels; a call returns the launch's fault, empty when there was none."""
+    """A library of kernels; a call returns the launch's fault, "" if there was none."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.library = path, ctypes.CDLL(str(path))
@@ -40,9 +40,9 @@ class Fixtures:
         """Launch a kernel; arrays are passed by their address."""
         function = getattr(self.library, name)
         function.restype = ctypes.c_char_p
-        said = function(*(_as_c(argument) for argument in arguments))
-        assert isinstance(said, bytes)
-        return said.decode()
+        text = function(*(_as_c(argument) for argument in arguments))
+        assert isinstance(text, bytes)
+        return text.decode()
 
     def fill(self, name: str, *arguments: Any) -> None:
         """Call a function of the host that fills an array."""
@@ -89,6 +89,6 @@ def threads(fault: str) -> list[int]:
 
 def seed_of(fault: str) -> str:
     """The seed at the end of a fault."""
-    found = re.search(r"\(seed (\d+)\)$", fault)
-    assert found is not None, fault
-    return found[1]
+    match = re.search(r"\(seed (\d+)\)$", fault)
+    assert match is not None, fault
+    return match[1]

@@ -18,6 +18,6 @@ def portable(build_cache: Path) -> Fixtures:
 
 @pytest.mark.slow
 def test_portable_fibers_find_the_same(portable: Fixtures) -> None:
-    """Where there is no switch of our own, `swapcontext` does it."""
+    """`swapcontext`, used where loop has no switch of its own, finds the same faults."""
     assert {""} == {portable.fault(name) for name in RIGHT}
     assert [] == [name for name in (*RACES, *IN_FLIGHT, *DEADLOCKS, *DIVERGED) if not portable.fault(name)]

@@ -1,4 +1,4 @@
-"""cp.async: its destination is nobody's between the issue and the wait."""
+"""cp.async: no thread may touch its destination between the issue and the wait."""
 
 import numpy
 import pytest
@@ -48,15 +48,15 @@ def test_before_its_wait_nobody_may_touch_a_destination(
 
 
 def test_a_wait_is_no_barrier(emulated: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread that reads what has landed races with the wait."""
-    lines = {line_of("copies.cu", f"wait_is_no_barrier: {what}") for what in ("waits", "reads")}
-    found = set()
+    """Another thread that reads copied data races with the wait."""
+    lines = {line_of("copies.cu", f"wait_is_no_barrier: {access}") for access in ("waits", "reads")}
+    named = set()
     for _ in each_seed(monkeypatch):
         fault = emulated.fault("wait_is_no_barrier")
         assert ": race: " in fault
         assert 2 == len(set(threads(fault)))
-        found |= places(fault)
-    assert lines < found
+        named |= places(fault)
+    assert lines < named
 
 
 @pytest.mark.parametrize("name", WRONG_PLACE)

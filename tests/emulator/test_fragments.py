@@ -70,11 +70,11 @@ def test_ldmatrix_hands_out_rows_as_the_manual_says(emulated: Fixtures, seed: in
     draw = numpy.random.RandomState(seed)
     rows = draw.randint(0, 1 << 16, (32, 8)).astype(numpy.uint16)
     addresses = (16 * draw.permutation(512)[:32]).astype(numpy.uint32)
-    found = numpy.zeros((32, 4), numpy.uint32)
-    assert "" == emulated.fault("ldmatrix", aligned(rows), addresses, found, int(transposed))
+    registers = numpy.zeros((32, 4), numpy.uint32)
+    assert "" == emulated.fault("ldmatrix", aligned(rows), addresses, registers, int(transposed))
     for q, matrix in enumerate(rows.reshape(4, 8, 8)):
         source = matrix.T if transposed else matrix
-        assert (packed(source[GROUP, 2 * IN_GROUP], source[GROUP, 2 * IN_GROUP + 1]) == found[:, q]).all()
+        assert (packed(source[GROUP, 2 * IN_GROUP], source[GROUP, 2 * IN_GROUP + 1]) == registers[:, q]).all()
 
 
 LAYOUTS = {
@@ -94,9 +94,9 @@ def test_rows_that_share_banks_are_counted(
 ) -> None:
     """Wavefronts beyond the four that an x4 needs; the same row for several lanes is read once."""
     addresses, expected = LAYOUTS[layout]
-    told = tmp_path / "launches"
-    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(told))
-    rows, found = aligned(numpy.zeros((32, 8), numpy.uint16)), numpy.zeros((32, 4), numpy.uint32)
-    assert "" == emulated.fault("ldmatrix", rows, addresses.astype(numpy.uint32), found, 0)
-    launch = json.loads(told.read_text())
+    launches = tmp_path / "launches"
+    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(launches))
+    rows, registers = aligned(numpy.zeros((32, 8), numpy.uint16)), numpy.zeros((32, 4), numpy.uint32)
+    assert "" == emulated.fault("ldmatrix", rows, addresses.astype(numpy.uint32), registers, 0)
+    launch = json.loads(launches.read_text())
     assert (1, expected) == (launch["ldmatrix"], launch["conflicts"])

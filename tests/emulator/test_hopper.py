@@ -1,4 +1,4 @@
-"""Hopper's instructions under the emulator: right where a kernel is right, and each missing line said in words."""
+"""Hopper's instructions under the emulator: right kernels pass, and each missing line is reported."""
 
 import re
 from pathlib import Path
@@ -52,25 +52,25 @@ def drawn(rows: int, columns: int, seed: int) -> Array:
 
 
 def product(hopper: Fixtures, faults: int, rounds: int = 3) -> tuple[str, Array, Array]:
-    """The fault of one launch, what it computed, and what is right."""
-    a, b, found = drawn(64, 64, 1), drawn(64, 64, 2), numpy.full((64, 64), numpy.nan, numpy.float32)
-    fault = hopper.fault("product", a, b, found, faults, rounds, 64, 64, 0)
-    return fault, found, rounds * a.astype(numpy.float32) @ b.astype(numpy.float32).T
+    """The fault of one launch, its output, and the right output."""
+    a, b, output = drawn(64, 64, 1), drawn(64, 64, 2), numpy.full((64, 64), numpy.nan, numpy.float32)
+    fault = hopper.fault("product", a, b, output, faults, rounds, 64, 64, 0)
+    return fault, output, rounds * a.astype(numpy.float32) @ b.astype(numpy.float32).T
 
 
 @pytest.mark.slow
 def test_a_pipeline_of_copies_and_products_is_right(hopper: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any order, and whenever copies land."""
     for seed in each_seed(monkeypatch, 20):
-        fault, found, right = product(hopper, 0, rounds=1 + seed % 4)
+        fault, output, right = product(hopper, 0, rounds=1 + seed % 4)
         assert "" == fault
-        assert (found == right).all()
+        assert (output == right).all()
 
 
-@pytest.mark.parametrize("what", FAULTS)
-def test_what_is_missing_is_said(hopper: Fixtures, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the order is, with the place in the source."""
-    bit, says = FAULTS[what]
+@pytest.mark.parametrize("mistake", FAULTS)
+def test_what_is_missing_is_said(hopper: Fixtures, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each missing line is reported in every schedule, with its place in the source."""
+    bit, says = FAULTS[mistake]
     for _ in each_seed(monkeypatch, 12):
         fault, _, _ = product(hopper, 1 << bit)
         assert re.search(says, fault), fault
@@ -83,20 +83,20 @@ def test_what_is_missing_is_said(hopper: Fixtures, what: str, monkeypatch: pytes
 def test_what_a_tensor_does_not_have_is_zero(hopper: Fixtures, rows: int, columns: int, first_row: int) -> None:
     """Rows and features beyond its end, and rows before its first."""
     a, b = drawn(rows, columns, 3), drawn(64, columns, 4)
-    found = numpy.full((64, 64), numpy.nan, numpy.float32)
-    assert "" == hopper.fault("product", a, b, found, 0, 1, rows, columns, first_row)
+    output = numpy.full((64, 64), numpy.nan, numpy.float32)
+    assert "" == hopper.fault("product", a, b, output, 0, 1, rows, columns, first_row)
     whole = numpy.zeros((64, columns), numpy.float32)
     for line in range(64):
         if 0 <= first_row + line < rows:
             whole[line] = a[first_row + line]
-    assert (found == whole @ b.astype(numpy.float32).T).all()
+    assert (output == whole @ b.astype(numpy.float32).T).all()
 
 
 def test_lines_of_the_right_operand_may_be_its_rows(hopper: Fixtures) -> None:
     """Turned around in shared memory; the left operand comes from registers."""
-    values, found = drawn(16, 64, 5), numpy.full((64, 64), numpy.nan, numpy.float32)
-    assert "" == hopper.fault("lines", values, found)
-    assert (found == numpy.tile(values, (4, 1))).all()
+    values, output = drawn(16, 64, 5), numpy.full((64, 64), numpy.nan, numpy.float32)
+    assert "" == hopper.fault("lines", values, output)
+    assert (output == numpy.tile(values, (4, 1))).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A launch: limits, seed, threads, nothing left for the next; the README's example."""
+"""Launches: limits, seeds, threads, no state left for the next one; the README's example."""
 
 import json
 import os
@@ -24,7 +24,7 @@ FAULTS = ("no_barrier", "unwritten", "half_a_warp_shuffles", "two_different_barr
 
 
 def shape_fault(emulated: Fixtures, grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> str:
-    """Launch a kernel that does nothing."""
+    """Launch an idle kernel of this shape; return the fault."""
     return emulated.fault("idle", numpy.array(grid, numpy.uint32), numpy.array(block, numpy.uint32), shared)
 
 
@@ -47,9 +47,9 @@ def test_a_fault_ends_its_launch_and_nothing_else(emulated: Fixtures, name: str)
 
 def test_the_seed_that_is_told_replays_the_fault(emulated: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
     """Word by word, though schedules differ."""
-    told = {emulated.fault("no_barrier_before_refill") for _ in range(30)}
-    assert 1 < len(told)
-    for fault in told:
+    faults = {emulated.fault("no_barrier_before_refill") for _ in range(30)}
+    assert 1 < len(faults)
+    for fault in faults:
         monkeypatch.setenv("LOOP_EMULATOR_SEED", seed_of(fault))
         assert fault == emulated.fault("no_barrier_before_refill")
 
@@ -58,44 +58,44 @@ def test_results_do_not_depend_on_schedule_or_cpu_threads(
     emulated: Fixtures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A right kernel computes the same bits in every order of its threads."""
-    given = numpy.random.RandomState(0).standard_normal((6, 64)).astype(numpy.float32)
-    found = set()
+    rows = numpy.random.RandomState(0).standard_normal((6, 64)).astype(numpy.float32)
+    outputs = set()
     for seed in each_seed(monkeypatch, 20):
         monkeypatch.setenv("LOOP_THREADS", str(seed % 3 + 1))
         output = numpy.zeros(6, numpy.float32)
-        assert "" == emulated.fault("sum", aligned(given), output, 6)
-        found.add(output.tobytes())
-    assert 1 == len(found)
-    numpy.testing.assert_allclose(2 * given.sum(1), numpy.frombuffer(found.pop(), numpy.float32), rtol=1e-4)
+        assert "" == emulated.fault("sum", aligned(rows), output, 6)
+        outputs.add(output.tobytes())
+    assert 1 == len(outputs)
+    numpy.testing.assert_allclose(2 * rows.sum(1), numpy.frombuffer(outputs.pop(), numpy.float32), rtol=1e-4)
 
 
 def test_launches_are_written_down(emulated: Fixtures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of JSON each: the kernel by its mangled name, grid, block, shared memory."""
-    told = tmp_path / "launches"
-    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(told))
+    log = tmp_path / "launches"
+    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(log))
     assert "" == shape_fault(emulated, (2, 3, 4), (8, 2, 1), 100)
     assert "" == emulated.fault("barrier")
-    idle, barrier = (json.loads(line) for line in told.read_text().splitlines())
+    idle, barrier = (json.loads(line) for line in log.read_text().splitlines())
     expected = {"kernel": "_Z11idle_kernelv", "grid": [2, 3, 4], "block": [8, 2, 1], "shared": 100}
     assert expected.items() <= idle.items()
     assert ("_Z14barrier_kernelv", 256) == (barrier["kernel"], barrier["shared"])
 
 
 def test_a_dry_launch_runs_nothing(emulated: Fixtures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and refused where it is impossible; memory is not touched."""
-    told = tmp_path / "launches"
-    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(told))
+    """It is recorded, or refused if impossible; no memory is touched."""
+    log = tmp_path / "launches"
+    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(log))
     monkeypatch.setenv("LOOP_EMULATOR_DRY", "1")
     assert "" == emulated.fault("no_barrier")
     assert "" == emulated.fault("sum", 0, 0, 5)
     assert "empty grid" in emulated.fault("sum", 0, 0, 0)
-    launches = [json.loads(line) for line in told.read_text().splitlines()]
+    launches = [json.loads(line) for line in log.read_text().splitlines()]
     assert [1, 5, 0] == [launch["grid"][0] for launch in launches]
 
 
 @pytest.mark.parametrize("name", ["recursion", "large_frame"])
 def test_a_stack_that_overflows_ends_its_process(emulated: Fixtures, name: str) -> None:
-    """At once, by a signal, and not by writing over another thread's stack: a worker is lost, nothing else."""
+    """A signal ends the process at once, before another thread's stack is overwritten."""
     code = f"import ctypes; ctypes.CDLL({str(emulated.path)!r}).{name}()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert -11 == done.returncode
@@ -110,13 +110,13 @@ def blocks(language: str) -> list[str]:
 
 
 def without_chance(text: str) -> str:
-    """The text without what differs from run to run: the seed, and the thread that came first."""
-    return re.sub(r"thread \d+|block \(\d+|byte \d+|seed \d+", lambda found: found[0].rstrip("0123456789"), text)
+    """Text in which seeds and thread numbers, which differ between runs, are removed."""
+    return re.sub(r"thread \d+|block \(\d+|byte \d+|seed \d+", lambda match: match[0].rstrip("0123456789"), text)
 
 
 @pytest.mark.slow
 def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
-    """Right with its barrier, told without it."""
+    """It passes with its barrier, and reports a fault without it."""
     (source,), (program,), (commands,), (printed,) = (blocks(name) for name in ("cpp", "python", "sh", "text"))
     (tmp_path / "reverse.cu").write_text(source)
     (tmp_path / "try.py").write_text(program)

@@ -1,4 +1,4 @@
-"""What threads do together: warps converge, blocks meet at barriers, and who does not come is named."""
+"""Synchronisation of threads: warps converge, blocks meet at barriers, and missing threads are named."""
 
 import itertools
 import re
@@ -36,7 +36,7 @@ def test_threads_that_come_together_go_on(emulated: Fixtures, name: str, monkeyp
 
 @pytest.mark.parametrize("name", DIVERGED)
 def test_a_warp_has_to_be_whole(emulated: Fixtures, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where half of it goes elsewhere one of either half is named; `.aligned` wants one instruction, all lanes."""
+    """If half of a warp diverges, a thread of each half is named; `.aligned` needs all lanes."""
     for _ in each_seed(monkeypatch):
         fault = emulated.fault(name)
         assert ": divergence: all lanes of the warp have to execute " in fault
@@ -45,7 +45,7 @@ def test_a_warp_has_to_be_whole(emulated: Fixtures, name: str, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["shuffles_from_a_lane_that_has_returned", "shuffles_from_a_lane_that_never_was"])
 def test_a_lane_that_is_gone_has_no_value(emulated: Fixtures, name: str) -> None:
-    """Others may shuffle among themselves; from it there is nothing to be had."""
+    """The remaining lanes may shuffle; a value of an exited lane is a fault."""
     assert re.search(r"shuffles a value from lane \d+, which is not there", emulated.fault(name))
 
 
@@ -53,7 +53,7 @@ def test_a_lane_that_is_gone_has_no_value(emulated: Fixtures, name: str) -> None
 def test_a_barrier_is_for_all_threads_and_one(
     emulated: Fixtures, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU may count arrivals and go on; the guide does not promise it."""
+    """CUDA's guide does not promise that a barrier without exited threads works, so it is a fault."""
     for _ in each_seed(monkeypatch):
         fault = emulated.fault(name)
         assert ": deadlock: waits in __syncthreads " in fault
@@ -75,7 +75,7 @@ def test_threads_and_blocks_know_where_they_are(
 ) -> None:
     """Along x, y and z; x runs fastest; the last warp may be partial."""
     shape = numpy.array([grid, block], numpy.uint32)
-    found = numpy.full((int(numpy.prod(shape)), 6), 99, numpy.uint32)
-    assert "" == emulated.fault("indices", shape[0], shape[1], found)
+    indices = numpy.full((int(numpy.prod(shape)), 6), 99, numpy.uint32)
+    assert "" == emulated.fault("indices", shape[0], shape[1], indices)
     expected = itertools.product(*(range(n) for n in (*reversed(grid), *reversed(block))))
-    assert [list(place) for place in expected] == found.tolist()
+    assert [list(place) for place in expected] == indices.tolist()

@@ -60,8 +60,8 @@ def tensors() -> tuple[Array, Array]:
 
 def fault_of(emulated: Fixtures, name: str, offset: int = 0) -> str:
     """Launch a kernel of memory.cu on exposed tensors."""
-    given, output = tensors()
-    return emulated.fault(name, given, given.nbytes, output, output.nbytes, offset)
+    values, output = tensors()
+    return emulated.fault(name, values, values.nbytes, output, output.nbytes, offset)
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -86,7 +86,7 @@ def test_what_lies_inside_may_be_touched(emulated: Fixtures, name: str, offset: 
 def test_two_that_meet_in_one_element_are_told(
     emulated: Fixtures, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two blocks always, whichever comes first; two threads of a block where no barrier lies between."""
+    """Two blocks always race; two threads of a block race without a barrier between them."""
     for _ in each_seed(monkeypatch):
         assert CLASHES[name] in fault_of(emulated, name)
 
@@ -99,9 +99,9 @@ def test_what_is_ordered_or_apart_passes(emulated: Fixtures, name: str, monkeypa
 
 def test_a_kernel_that_begins_early_may_touch_nothing_before_it_waits(emulated: Fixtures) -> None:
     """The kernel before may still read and write: no load, store or copy."""
-    given, output = tensors()
-    assert "" == emulated.fault("waits_first", given, given.nbytes, output, output.nbytes, 0)
-    assert (output[:8] == 2 * given[:8]).all()
+    values, output = tensors()
+    assert "" == emulated.fault("waits_first", values, values.nbytes, output, output.nbytes, 0)
+    assert (output[:8] == 2 * values[:8]).all()
     for name in ("reads_too_early", "writes_too_early", "copies_too_early"):
-        said = emulated.fault(name, given, given.nbytes, output, output.nbytes, 0)
-        assert "race: a kernel of launch_early touches global memory before wait_for_previous" in said
+        fault = emulated.fault(name, values, values.nbytes, output, output.nbytes, 0)
+        assert "race: a kernel of launch_early touches global memory before wait_for_previous" in fault

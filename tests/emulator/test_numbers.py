@@ -43,10 +43,10 @@ def by_torch(name: str, values: Array) -> Array:
 def test_every_pattern_is_the_number_it_stands_for(numbers: Fixtures, name: str) -> None:
     """Zeros with their signs, subnormals, infinities; NaN is NaN."""
     expected = torch.from_numpy(PATTERNS.view(numpy.int16)).view(TYPES[name]).float().numpy()
-    found = widened(numbers, name, PATTERNS)
-    assert (numpy.isnan(expected) == numpy.isnan(found)).all()
-    there = ~numpy.isnan(expected)
-    assert (expected[there].view(numpy.uint32) == found[there].view(numpy.uint32)).all()
+    floats = widened(numbers, name, PATTERNS)
+    assert (numpy.isnan(expected) == numpy.isnan(floats)).all()
+    is_number = ~numpy.isnan(expected)
+    assert (expected[is_number].view(numpy.uint32) == floats[is_number].view(numpy.uint32)).all()
 
 
 @pytest.mark.parametrize("name", TYPES)

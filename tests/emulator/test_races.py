@@ -1,4 +1,4 @@
-"""Shared memory between threads: in every schedule what is ordered passes, and what is not is found."""
+"""Shared memory between threads: in every schedule ordered accesses pass, and races are found."""
 
 import pytest
 
@@ -38,8 +38,8 @@ def test_what_a_barrier_orders_passes(emulated: Fixtures, name: str, monkeypatch
 def test_a_missing_barrier_is_found_at_once(
     emulated: Fixtures, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the first run, whatever the seed; both lines and both threads are named."""
-    lines = {line_of("races.cu", f"{name}: {what}") for what in ("reads", "writes")}
+    """The first run finds it with any seed, and names both lines and both threads."""
+    lines = {line_of("races.cu", f"{name}: {access}") for access in ("reads", "writes")}
     for _ in each_seed(monkeypatch):
         fault = emulated.fault(name)
         assert ": race: " in fault

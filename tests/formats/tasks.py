@@ -114,7 +114,7 @@ def sol(folder: Path, **changes: object) -> Path:
     task = folder / "double"
     task.mkdir()
     (task / "definition.json").write_text(json.dumps({**DEFINITION, **changes}, indent=2))
-    (task / "workload.jsonl").write_text("".join(json.dumps(one) + "\n" for one in WORKLOADS))
+    (task / "workload.jsonl").write_text("".join(json.dumps(workload) + "\n" for workload in WORKLOADS))
     return task
 
 
@@ -123,8 +123,8 @@ def trace(folder: Path) -> Path:
     files = {
         "definitions/elementwise/double_n.json": json.dumps(DEFINITION),
         "workloads/elementwise/double_n.jsonl": "".join(
-            json.dumps({"definition": "double_n", "workload": one, "solution": None, "evaluation": None}) + "\n"
-            for one in WORKLOADS
+            json.dumps({"definition": "double_n", "workload": case, "solution": None, "evaluation": None}) + "\n"
+            for case in WORKLOADS
         ),
         "solutions/mine.json": json.dumps(SOLUTION),
     }

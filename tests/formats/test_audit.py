@@ -1,4 +1,4 @@
-"""Our mistakes as answers to tasks of other formats: what they are, and who lets which of them pass."""
+"""Mistakes of loop's own as answers to tasks of other formats, and who accepts them."""
 
 import json
 from pathlib import Path
@@ -30,8 +30,8 @@ RULE = {
 
 
 def test_each_kind_of_mistake_once() -> None:
-    """Those that verification has to find; mistakes that these shapes do not allow are left out."""
-    makes = [one.make for one in choose_controls([[8, 16], [16]], [8, 16])]
+    """Each mistake that verification has to find occurs once; those that the shapes do not allow are left out."""
+    makes = [control.make for control in choose_controls([[8, 16], [16]], [8, 16])]
     assert len(set(makes)) == len(makes)
     assert {"none", "zeros", "mean", "stale", "by_address", "round_inputs", "other_type", "write_input"} <= {
         *makes
@@ -45,8 +45,8 @@ def test_a_mistake_in_a_function_of_any_structure() -> None:
     def honest(data: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         return data["places"] + 1, 2.0 * data["values"]
 
-    given = {"places": torch.arange(3), "values": torch.ones(3)}
-    whole, wrong = functions.erring_function(honest, {"make": "zeros", "tolerance": TOLERANCE})(given)
+    inputs = {"places": torch.arange(3), "values": torch.ones(3)}
+    whole, wrong = functions.erring_function(honest, {"make": "zeros", "tolerance": TOLERANCE})(inputs)
     assert ([1, 2, 3], [0.0, 0.0, 0.0]) == (whole.tolist(), wrong.tolist())
 
 
@@ -79,10 +79,10 @@ def test_who_lets_which_mistake_pass(tmp_path: Path) -> None:
     assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
     done = CliRunner().invoke(app, ["targets", "audit", str(task), "--device", "cpu", "--json"])
     assert 0 == done.exit_code, done.output
-    said = json.loads(done.stdout)
-    found = {one["control"]: (one["ours"], one["theirs"]) for one in said["controls"]}
-    assert "applied by loop: not its evaluator" in said["theirs"]
-    assert ("right", "right") == found["honest, by way of a control"]
-    assert ("wrong", "wrong") == found["zeros"]
-    assert ("wrong", "right") == found["writes to input0"]
-    assert {"never varies", "timing"} <= {one["kind"] for one in said["findings"]}
+    audit = json.loads(done.stdout)
+    verdicts = {control["control"]: (control["ours"], control["theirs"]) for control in audit["controls"]}
+    assert "applied by loop: not its evaluator" in audit["theirs"]
+    assert ("right", "right") == verdicts["honest, by way of a control"]
+    assert ("wrong", "wrong") == verdicts["zeros"]
+    assert ("wrong", "right") == verdicts["writes to input0"]
+    assert {"never varies", "timing"} <= {finding["kind"] for finding in audit["findings"]}

@@ -12,14 +12,14 @@ from tests.formats import tasks
 
 
 def complaint(path: Path, form: str | None = None) -> str:
-    """What is said of a task that cannot be read."""
+    """The complaint about a task that cannot be read."""
     with pytest.raises(DefinitionError) as caught:
         table.load_task(path, form)
     return caught.value.message
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         (
             "return [x]",
@@ -36,13 +36,13 @@ def complaint(path: Path, form: str | None = None) -> str:
         ("def forward", "def backward", "1_Scale.py:5:1: expected a Model with `forward`"),
     ],
 )
-def test_of_a_kernelbench_task(old: str, new: str, said: str, tmp_path: Path) -> None:
-    """The line is that of the mistake; what is missing altogether is said of the file."""
-    assert said in complaint(tasks.kernelbench(tmp_path, tasks.KERNELBENCH.replace(old, new, 1)))
+def test_of_a_kernelbench_task(old: str, new: str, expected: str, tmp_path: Path) -> None:
+    """The line is that of the mistake; for a missing part only the file is named."""
+    assert expected in complaint(tasks.kernelbench(tmp_path, tasks.KERNELBENCH.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         ("ranking_by: geom", "ranking: geom", "task.yml:14:1: ranking: expected"),
         ("lang: py", "lang: rust", "task.yml:6:7: lang: expected"),
@@ -56,13 +56,13 @@ def test_of_a_kernelbench_task(old: str, new: str, said: str, tmp_path: Path) ->
         ("lang: py", "lang: [py", "task.yml:7:12: expected YAML, got "),
     ],
 )
-def test_of_a_gpumode_manifest(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_of_a_gpumode_manifest(old: str, new: str, expected: str, tmp_path: Path) -> None:
     """Unknown keys, a newer version among them, and values that do not fit."""
-    assert said in complaint(tasks.gpumode(tmp_path, tasks.TASK_YML.replace(old, new, 1)))
+    assert expected in complaint(tasks.gpumode(tmp_path, tasks.TASK_YML.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"reference": "def run(x:\n"}, "reference: expected Python, got"),
         ({"reference": "def run(x, z):\n    return x\n"}, "reference: expected run(x), got run(x, z)"),
@@ -74,16 +74,16 @@ def test_of_a_gpumode_manifest(old: str, new: str, said: str, tmp_path: Path) ->
         ({"custom_inputs_entrypoint": "make"}, "custom_inputs_entrypoint: expected a function of the reference"),
     ],
 )
-def test_of_a_definition(changes: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_of_a_definition(changes: dict[str, object], expected: str, tmp_path: Path) -> None:
     """The definition's file is named, with the line of the value."""
     message = complaint(tasks.sol(tmp_path, **changes))
-    assert said in message
+    assert expected in message
     assert "definition.json:" in message
     assert "definition.json:1:1" not in message
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ("{", "workload.jsonl:2:2: expected JSON"),
         (
@@ -94,29 +94,29 @@ def test_of_a_definition(changes: dict[str, object], said: str, tmp_path: Path) 
         ('{"uuid": "c", "axes": {"N": 1}, "inputs": {"z": {"type": "random"}}}', "workload.jsonl:2:43: inputs"),
     ],
 )
-def test_of_a_workload(line: str, said: str, tmp_path: Path) -> None:
+def test_of_a_workload(line: str, expected: str, tmp_path: Path) -> None:
     """The line of the workload is counted from the beginning of the file, also of the first."""
     task = tasks.sol(tmp_path)
     first = (task / "workload.jsonl").read_text().splitlines()[0]
     (task / "workload.jsonl").write_text(f"{first}\n{line}\n")
-    assert said in complaint(task)
+    assert expected in complaint(task)
     (task / "workload.jsonl").write_text(f"{line}\n{first}\n")
-    assert said.replace(":2:", ":1:") in complaint(task)
+    assert expected.replace(":2:", ":1:") in complaint(task)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"spec": {**tasks.SOLUTION["spec"], "entry_point": "run"}}, "spec.entry_point"),  # type: ignore[dict-item]
         ({"sources": [{"path": "../main.py", "content": "x"}]}, "below the solution's own folder"),
         ({"sources": [{"path": "other.py", "content": "x"}]}, "one of its sources (other.py), got main.py::run"),
     ],
 )
-def test_of_a_solution(changes: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_of_a_solution(changes: dict[str, object], expected: str, tmp_path: Path) -> None:
     """Its entry has to be in its sources, and these below its folder."""
     path = tasks.trace(tmp_path)
     (tmp_path / "solutions/mine.json").write_text(json.dumps({**tasks.SOLUTION, **changes}))
-    assert said in complaint(path)
+    assert expected in complaint(path)
 
 
 MAKERS = {
@@ -129,7 +129,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_each_format_is_recognised(name: str, tmp_path: Path) -> None:
-    """A task of one format is no task of another."""
+    """A task of one format is not read as another's."""
     path = MAKERS[name](tmp_path)
     assert [name] == [*table.claiming_formats(path)]
     assert name == table.load_task(path).format
@@ -146,12 +146,12 @@ def test_gpumode_says_how_it_judges(tmp_path: Path) -> None:
 
 
 def test_a_checker_of_its_own_is_named(tmp_path: Path) -> None:
-    """Where the tolerance is no constant of the text, none is claimed."""
-    own = (
+    """If the tolerance is no constant of the source, none is stated."""
+    with_checker = (
         tasks.REFERENCE.split("check_implementation")[0]
         + "def check_implementation(data, output):\n    return ''\n"
     )
-    judging = table.load_task(tasks.gpumode(tmp_path, reference=own)).judging
+    judging = table.load_task(tasks.gpumode(tmp_path, reference=with_checker)).judging
     assert ("reference.check_implementation", None) == (judging.checker, judging.atol)
 
 
@@ -183,8 +183,8 @@ def task_of(**changes: object) -> ForeignTask:
     ],
 )
 def test_what_is_missing_stands_in_the_way(changes: dict[str, object], kind: str) -> None:
-    """Nothing of such a task runs, for that reason."""
-    assert [kind] == [one.kind for one in find_hindrances(task_of(**changes), 0)]
+    """The missing part is the only hindrance of such a task."""
+    assert [kind] == [hindrance.kind for hindrance in find_hindrances(task_of(**changes), 0)]
 
 
 def test_reading_runs_nothing(tmp_path: Path) -> None:

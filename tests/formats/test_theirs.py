@@ -1,4 +1,4 @@
-"""A format's own evaluator is asked in a process of its own, and its answer is kept as it is."""
+"""A format's own evaluator runs in its own process, and its result is stored unchanged."""
 
 import json
 from dataclasses import replace
@@ -57,7 +57,7 @@ class cuda:
     def is_available():
         return False
 """
-"""All of torch that the evaluator is asked with: importing the real one takes seconds."""
+"""A stand-in for torch, because importing the real one takes seconds."""
 DRIVEN = """from pydantic import BaseModel
 
 
@@ -84,25 +84,24 @@ def gpumode(tmp_path: Path) -> ForeignAnswer:
     return ForeignAnswer(table.load_task(task), answer, None)
 
 
-def ask(asked: ForeignAnswer) -> Verdict:
-    verdict: Verdict = run_to_end(run_evaluator(asked))
-    return verdict
+def ask(question: ForeignAnswer) -> Verdict:
+    return run_to_end(run_evaluator(question))
 
 
 @pytest.mark.parametrize(("text", "timed"), [("", "benchmark"), ("recheck = True\n", "leaderboard")])
 def test_gpumode_tests_then_times(gpumode: ForeignAnswer, text: str, timed: str) -> None:
-    """What both runs write is kept; what is timed is the ranked mode, where that checks what it times."""
+    """Results of both runs are stored; the ranked mode is timed if it checks what it times."""
     judge = gpumode.task.path.parent / "eval.py"
     judge.write_text(judge.read_text() + text)
     verdict = ask(replace(gpumode, task=table.load_task(gpumode.task.path)))
     assert "right" == verdict.status, verdict
     assert {"test": {"test.0.status", "test.1.status", "check"}, timed: {f"{timed}.0.status", "check"}} == {
-        mode: set(found) for mode, found in verdict.result.items()
+        mode: set(results) for mode, results in verdict.result.items()
     }
 
 
 def test_an_evaluator_that_breaks_off_says_nothing_of_the_answer(gpumode: ForeignAnswer) -> None:
-    """Its own checker raised: that is no verdict."""
+    """If its own checker raises, there is no verdict."""
     files = {path.name: path for path in gpumode.task.files}
     files["reference.py"].write_text(
         REFERENCE.replace("return [2 * one", "raise KeyError('table')\n    return [2 * one")
@@ -124,7 +123,7 @@ def test_an_evaluator_that_breaks_off_says_nothing_of_the_answer(gpumode: Foreig
     ],
 )
 def test_an_answer_that_ends_or_edits_its_judge(line: str, status: str, why: str, gpumode: ForeignAnswer) -> None:
-    """A verdict is never a guess: without a result there is none, and with edited files it does not count."""
+    """Without a result, or with edited files, there is no verdict."""
     gpumode.answer.write_text(f"{line}\n{RIGHT}")
     verdict = ask(gpumode)
     assert status == verdict.status
@@ -132,7 +131,7 @@ def test_an_answer_that_ends_or_edits_its_judge(line: str, status: str, why: str
 
 
 def test_kernelbench_is_asked_in_its_own_words(tmp_path: Path) -> None:
-    """Its result is kept verbatim; the speed-up is the one that it timed."""
+    """Its result is stored verbatim; the speed-up is the one that it measured."""
     source = tmp_path / "checkout/src/kernelbench"
     source.mkdir(parents=True)
     (source / "__init__.py").write_text("")
@@ -188,13 +187,13 @@ def traced(folder: Path, dialect: str) -> ForeignAnswer:
 
 @pytest.mark.parametrize("dialect", ["sol-execbench", "flashinfer-trace"])
 def test_traces_of_every_workload_count(dialect: str, tmp_path: Path) -> None:
-    """Right where all passed; their speed-up is a geometric mean; nothing is written beside the task."""
-    asked = traced(tmp_path, dialect)
-    before = sorted(path for path in asked.task.path.parent.rglob("*"))
-    verdict = ask(asked)
+    """An answer is right if all workloads pass; the speed-up is their geometric mean."""
+    question = traced(tmp_path, dialect)
+    files = sorted(path for path in question.task.path.parent.rglob("*"))
+    verdict = ask(question)
     assert ("right", 2) == (verdict.status, len(verdict.result)), verdict
     assert 2.0 == pytest.approx(verdict.speedup)
-    asked.answer.write_text(json.dumps(tasks.SOLUTION).replace("x + x", "x"))
-    verdict = ask(asked)
+    question.answer.write_text(json.dumps(tasks.SOLUTION).replace("x + x", "x"))
+    verdict = ask(question)
     assert ("wrong", "2 of 2 workloads: INCORRECT_NUMERICAL") == (verdict.status, verdict.why)
-    assert before == sorted(path for path in asked.task.path.parent.rglob("*"))
+    assert files == sorted(path for path in question.task.path.parent.rglob("*"))

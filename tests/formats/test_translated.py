@@ -25,7 +25,7 @@ from tests.formats.test_mistakes import task_of
 
 
 def read(folder: Path) -> Target:
-    """The target that was made, checked as any."""
+    """The translated target, read as any other."""
     return targets.read_target(find_project(folder, folder)).value
 
 
@@ -50,7 +50,7 @@ def test_kernelbench(tmp_path: Path, answer: Path) -> None:
 
 
 def test_nothing_of_theirs_is_touched(tmp_path: Path, answer: Path) -> None:
-    """The folders of task and answer hold what they held, and the target is not among them."""
+    """The folders of task and answer are unchanged, and the target is elsewhere."""
     task = tasks.kernelbench(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     folder, _ = write_as_target(task, [str(answer)])
@@ -59,7 +59,7 @@ def test_nothing_of_theirs_is_touched(tmp_path: Path, answer: Path) -> None:
 
 
 def test_a_changed_task_has_to_be_allowed_again(tmp_path: Path, answer: Path) -> None:
-    """A changed answer has not: it is what is worked on."""
+    """A changed task has to be trusted again; a changed answer has not."""
     task = tasks.kernelbench(tmp_path)
 
     def allowed() -> bool:
@@ -92,7 +92,7 @@ PASSED = tasks.REFERENCE.replace(
 
 
 def add_utils(task: Path) -> None:
-    """What the reference imports besides torch."""
+    """Write the module that the reference imports besides torch."""
     (task / "utils.py").write_text("def make_match_reference(*given, **more):\n    return None\n")
     manifest = (task / "task.yml").read_text()
     (task / "task.yml").write_text(
@@ -113,7 +113,7 @@ def loaded(path: Path, *names: str) -> list[Any]:
 
 
 def test_gpumode(tmp_path: Path) -> None:
-    """Cases are workloads without their seeds; an output among the inputs is made anew for each call."""
+    """Cases become workloads without their seeds; an output among the inputs is new for each call."""
     task = tasks.gpumode(tmp_path, reference=PASSED)
     add_utils(task)
     answer = tmp_path / "submission.py"
@@ -144,13 +144,13 @@ def test_a_solution(passed: bool, tmp_path: Path) -> None:
     assert {"task": ({"N": 3, "M": 4}, {"N": 5, "M": 4})} == target.workloads
     inputs, expected = loaded(folder / "entry.py", "inputs", "expected")
     (run,) = loaded(folder / f"{names[0]}_answer.py", "run")
-    given = inputs(N=3, M=4, device="cpu")
-    assert (3, 4) == given["x"].shape
-    assert torch.equal(expected(**given), run(**given))
+    values = inputs(N=3, M=4, device="cpu")
+    assert (3, 4) == values["x"].shape
+    assert torch.equal(expected(**values), run(**values))
 
 
 def test_inputs_of_a_definitions_own(tmp_path: Path) -> None:
-    """A generator of SOL-ExecBench is given axes and scalars as one dict."""
+    """A generator of SOL-ExecBench gets axes and scalars as one dict."""
     generate = "def make(axes, device):\n    return {'x': torch.ones(axes['N'], 4)}\n"
     reference = f"import torch\n\n{generate}\ndef run(x):\n    return x\n"
     task = tasks.sol(tmp_path, reference=reference, custom_inputs_entrypoint="make")
@@ -168,7 +168,7 @@ def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) ->
 
 
 def test_a_changed_answer_is_other_ground(tmp_path: Path, answer: Path) -> None:
-    """A session that is resumed uses no step again: links count by what they lead to."""
+    """A resumed session repeats its steps, because links are hashed by their content."""
     chosen = find_project(write_as_target(tasks.kernelbench(tmp_path), [str(answer)])[0], tmp_path)
     before = targets.sources_hash(chosen)
     answer.write_text(tasks.ANSWER + "# faster\n")
@@ -183,20 +183,20 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
 
 def solution(folder: Path, content: str = RETURNS, **spec: Any) -> Path:
     """A solution's file, by default one that returns its output."""
-    more = {
+    base = {
         "language": "cpp",
         "binding": "torch",
         "entry_point": "main.cpp::run",
         "destination_passing_style": False,
     }
     sources = [{"path": "main.cpp", "content": content}, {"path": "more.cpp", "content": "// nothing\n"}]
-    described = {**tasks.SOLUTION, "spec": {**tasks.SOLUTION["spec"], **more, **spec}, "sources": sources}  # type: ignore[dict-item]
+    described = {**tasks.SOLUTION, "spec": {**tasks.SOLUTION["spec"], **base, **spec}, "sources": sources}  # type: ignore[dict-item]
     path = folder / "compiled.json"
     path.write_text(json.dumps(described))
     return path
 
 
-def made(folder: Path, **spec: Any) -> tuple[CAbiVariant, str]:
+def built(folder: Path, **spec: Any) -> tuple[CAbiVariant, str]:
     """The variant, and the translation unit that calls it."""
     target, _ = write_as_target(tasks.trace(folder), [str(solution(folder, **spec))])
     variant = read(target).variants["compiled"]
@@ -206,7 +206,7 @@ def made(folder: Path, **spec: Any) -> tuple[CAbiVariant, str]:
 
 def test_it_is_built_with_its_other_sources(tmp_path: Path) -> None:
     """Against the headers and libraries of torch."""
-    variant, unit = made(tmp_path)
+    variant, unit = built(tmp_path)
     assert ("cpu", "g++") == (variant.device, variant.build.compiler)
     assert ("answers/compiled/loop_unit.cpp", "answers/compiled/more.cpp") == variant.sources
     assert {"-ltorch", "-Ianswers/compiled"} < set(variant.build.flags)
@@ -216,7 +216,7 @@ def test_it_is_built_with_its_other_sources(tmp_path: Path) -> None:
 
 def test_cuda_runs_on_the_stream_that_it_is_given(tmp_path: Path) -> None:
     """Built by nvcc for the GPU at hand."""
-    variant, unit = made(tmp_path, language="cuda")
+    variant, unit = built(tmp_path, language="cuda")
     assert ("cuda", "nvcc") == (variant.device, variant.build.compiler)
     assert "-arch={arch}" in variant.build.flags
     assert "CUDAStreamGuard" in unit
@@ -241,7 +241,7 @@ def test_it_is_judged(content: str, code: int, tmp_path: Path) -> None:
 
 
 def task(**changes: object) -> ForeignTask:
-    """A task whose rule differs from ours in every way that is known."""
+    """A task whose rule differs from loop's in every known way."""
     timing = {"method": "m", "cold_cache": False, "fresh_inputs": False, "checked": False, "score": "s"}
     judging = {"either": True, "atol": 0.01, "rtol": 0.01, "checker": "reference.check"}
     return task_of(timing=timing, judging=judging, **changes)
@@ -276,16 +276,16 @@ def test_two_verdicts_agree_only_where_there_are_two(ours: str, theirs: str, sam
     ],
 )
 def test_what_they_let_pass_is_explained(ours: GateVerdict, words: tuple[str, ...]) -> None:
-    """By what we found, then by each rule that is looser than ours and by what is odd about the task."""
-    found = explain_disagreement(task(hints=("task.yml:9: an odd value",)), ours, Verdict(status="right"))
-    assert len(found) >= len(words)
-    for word, cause in zip(words, found, strict=False):
+    """Causes are ordered: loop's finding, looser rules of the evaluator, oddities of the task."""
+    causes = explain_disagreement(task(hints=("task.yml:9: an odd value",)), ours, Verdict(status="right"))
+    assert len(causes) >= len(words)
+    for word, cause in zip(words, causes, strict=False):
         assert word in cause
 
 
 def test_what_only_they_reject_is_explained() -> None:
-    """By their reference's own type, casts before the call, and a rule that is narrower than ours."""
-    found = explain_disagreement(task(dtypes=("int64",)), GateVerdict("right"), Verdict(status="wrong"))
-    assert any("its own type" in cause for cause in found)
-    assert any("cast whole numbers" in cause for cause in found)
-    assert any("the larger of atol and rtol" in cause for cause in found)
+    """Causes are the reference's own type, casts before the call, and a narrower rule."""
+    causes = explain_disagreement(task(dtypes=("int64",)), GateVerdict("right"), Verdict(status="wrong"))
+    assert any("its own type" in cause for cause in causes)
+    assert any("cast whole numbers" in cause for cause in causes)
+    assert any("the larger of atol and rtol" in cause for cause in causes)

@@ -15,24 +15,24 @@ from tests.formats.test_translated import GPUMODE_ANSWER, PASSED, add_utils
 pytestmark = pytest.mark.slow
 
 
-def judged(task: Path, *answers: Path, more: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
+def judge(task: Path, *answers: Path, options: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
     """Exit code of `loop targets judge`, and the verdicts by answer."""
-    folder, _ = write_as_target(task, [str(one) for one in answers])
+    folder, _ = write_as_target(task, [str(answer) for answer in answers])
     assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
     words = ["targets", "judge", str(task), *map(str, answers), "--evaluator", str(task.parent), "--json"]
-    done = CliRunner().invoke(app, [*words, "--device", "cpu", *more])
+    done = CliRunner().invoke(app, [*words, "--device", "cpu", *options])
     assert done.stdout, done.output
-    return done.exit_code, {one["answer"]: one for one in json.loads(done.stdout)["verdicts"]}
+    return done.exit_code, {verdict["answer"]: verdict for verdict in json.loads(done.stdout)["verdicts"]}
 
 
 def test_kernelbench(tmp_path: Path) -> None:
-    """A right answer is right, a wrong one wrong; without a GPU theirs is not available."""
+    """A right answer is right, a wrong one wrong; without a GPU the evaluator's verdict is not available."""
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(tasks.ANSWER)
     wrong.write_text(tasks.ANSWER.replace("min=0", "min=0.1"))
-    code, found = judged(tasks.kernelbench(tmp_path), right, wrong)
-    assert (1, "right", "wrong") == (code, found["right"]["ours"], found["wrong"]["ours"])
-    assert "not available" == found["right"]["theirs"]["status"]
+    code, verdicts = judge(tasks.kernelbench(tmp_path), right, wrong)
+    assert (1, "right", "wrong") == (code, verdicts["right"]["ours"], verdicts["wrong"]["ours"])
+    assert "not available" == verdicts["right"]["theirs"]["status"]
 
 
 SLOW = """import torch
@@ -72,9 +72,9 @@ def test_an_answer_that_keeps_what_it_gave_to_values_has_no_speed(tmp_path: Path
     task, answer = tmp_path / "1_Slow.py", tmp_path / "remembers.py"
     task.write_text(SLOW)
     answer.write_text(REMEMBERS)
-    _, found = judged(task, answer, more=("--measure", "--threads", "1"))
-    assert "it remembers results" in found["remembers"]["ours_why"]
-    assert found["remembers"]["ratio"] is None
+    _, verdicts = judge(task, answer, options=("--measure", "--threads", "1"))
+    assert "it remembers results" in verdicts["remembers"]["ours_why"]
+    assert verdicts["remembers"]["ratio"] is None
 
 
 def test_an_answer_that_edits_its_task_while_it_is_judged_makes_nothing_right(tmp_path: Path) -> None:
@@ -82,14 +82,14 @@ def test_an_answer_that_edits_its_task_while_it_is_judged_makes_nothing_right(tm
     task, answer, wrong = tasks.kernelbench(tmp_path), tmp_path / "edits.py", tmp_path / "wrong.py"
     answer.write_text(f"{tasks.ANSWER}\nopen({str(task)!r}, 'a').write('# edited')\n")
     wrong.write_text(tasks.ANSWER.replace("min=0", "min=0.1"))
-    code, found = judged(task, answer, wrong)
-    assert (1, {"edits", "wrong"}) == (code, set(found))
-    assert not {"right"} & {verdict["ours"] for verdict in found.values()}
-    assert all("task.py while it was judged" in verdict["ours_why"] for verdict in found.values()), found
+    code, verdicts = judge(task, answer, wrong)
+    assert (1, {"edits", "wrong"}) == (code, set(verdicts))
+    assert not {"right"} & {verdict["ours"] for verdict in verdicts.values()}
+    assert all("task.py while it was judged" in verdict["ours_why"] for verdict in verdicts.values()), verdicts
 
 
 def test_a_reference_that_draws_random_numbers_judges_nothing(tmp_path: Path) -> None:
-    """Though each of its calls is made with the same ones: an answer may draw them otherwise."""
+    """Even with the same draws in each call, an answer could draw differently, so nothing is judged."""
     task, answer = tmp_path / "drop.py", tmp_path / "answer.py"
     task.write_text(SLOW.replace("torch.softmax(x, dim=1)", "nn.functional.dropout(x, 0.1, training=True)"))
     answer.write_text(task.read_text().replace("class Model(", "class ModelNew("))
@@ -107,5 +107,5 @@ def test_gpumode(tmp_path: Path) -> None:
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(GPUMODE_ANSWER)
     wrong.write_text(GPUMODE_ANSWER.replace("x + x", "x"))
-    code, found = judged(task, right, wrong)
-    assert (1, "right", "wrong") == (code, found["right"]["ours"], found["wrong"]["ours"])
+    code, verdicts = judge(task, right, wrong)
+    assert (1, "right", "wrong") == (code, verdicts["right"]["ours"], verdicts["wrong"]["ours"])

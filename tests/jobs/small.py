@@ -27,11 +27,11 @@ if what == "stubborn":
     time.sleep(60)
 sys.exit(1 if what == "fail" else 2 if what == "wrong" else 0)
 """
-"""What stands for `loop`: it starts a hundred times as quickly."""
+"""A small program in loop's place that starts a hundred times as quickly."""
 
 
 def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
-    """Makes jobs of one word in a folder; and what runs them in the place of `loop`."""
+    """A function that makes jobs of one word in a folder, and the program that runs them in loop's place."""
     source, command = folder / "source", folder / "loop.py"
     source.mkdir()
     (source / "a.txt").write_text("a")
@@ -48,6 +48,6 @@ def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes jobs of one word whose command is small."""
-    made, command = maker(tmp_path)
+    make_job, command = maker(tmp_path)
     monkeypatch.setattr(executor, "COMMAND_DYING_WITH_PARENT", command)
-    return made
+    return make_job

@@ -9,6 +9,6 @@ COMMAND = "LOOP_SMALL_COMMAND"
 
 
 def run_small(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
-    """Runs what stands for `loop`."""
+    """Run the small program in loop's place."""
     executor.COMMAND_DYING_WITH_PARENT = tuple(shlex.split(os.environ[COMMAND]))
     return ray.run_on_node(version, id_, packed, gpu=gpu)

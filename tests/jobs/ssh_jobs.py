@@ -10,7 +10,7 @@ from loop.model.record import State
 
 HOST = Host(name="l4", ssh="there", gpus=(0, 1), usd_per_hour=0.7)
 QUICK = ("patterns", "schema", "pattern")  # A command that prints a page and ends.
-LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')  # One that goes on until it is ended.
+LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')  # A job that runs until it is ended.
 
 
 def opened(*hosts: Host) -> Executor:
@@ -32,5 +32,5 @@ def wait(executor: Executor, job: JobFolder, done: Callable[[State], bool]) -> S
 
 
 def ended(state: State) -> bool:
-    """Whether nothing more comes of it."""
+    """Whether the job is over."""
     return state not in ("queued", "running")

@@ -58,7 +58,7 @@ class Server:
         self.stop()
 
     def called(self, name: str) -> str:
-        """What the client's configuration says of it under a name."""
+        """The client's configuration of this host under a name."""
         return (
             f"Host {name}\n  HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
             f"  IdentityFile {self.folder}/user\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.folder}/known\n"
@@ -114,7 +114,7 @@ class Server:
         raise RuntimeError((self.folder / "log").read_text())
 
     def cut(self) -> int:
-        """End every connection, as a network does; how many there were. What runs detached goes on."""
+        """Close every connection, as a network failure does; return their count. Detached processes continue."""
         if self.process is None:
             return 0
         children = psutil.Process(self.process.pid).children()
@@ -133,5 +133,5 @@ class Server:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

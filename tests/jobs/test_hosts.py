@@ -27,18 +27,18 @@ def write(folder: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def hosts_file(tmp_path: Path) -> Path:
     """The user's own file."""
     return write(tmp_path / ".config" / "loop", TEXT)
 
 
-def test_hosts_are_named(own: Path) -> None:
+def test_hosts_are_named(hosts_file: Path) -> None:
     """By name; with the address and port that ssh is called with, and the price."""
-    found = ssh.read_hosts()
-    assert ("me@34.1.2.3", "2222") == (found["l4"].ssh_address, found["l4"].port)
-    assert ("h100", "") == (found["h100"].ssh_address, found["h100"].port)
-    assert (0.7, 3) == (found["l4"].usd_per_hour, found["h100"].usd_per_hour)
-    assert found["l4"] == ssh.find_host("l4")
+    hosts = ssh.read_hosts()
+    assert ("me@34.1.2.3", "2222") == (hosts["l4"].ssh_address, hosts["l4"].port)
+    assert ("h100", "") == (hosts["h100"].ssh_address, hosts["h100"].port)
+    assert (0.7, 3) == (hosts["l4"].usd_per_hour, hosts["h100"].usd_per_hour)
+    assert hosts["l4"] == ssh.find_host("l4")
     with pytest.raises(UsageError) as wrong:
         ssh.find_host("h10")
     assert "did you mean 'h100'?" == wrong.value.hint
@@ -54,7 +54,7 @@ def test_hosts_are_named(own: Path) -> None:
     ],
 )
 def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place: str, says: str) -> None:
-    """With file, line and column, and the word that was meant."""
+    """The message has file, line, column and the nearest right word."""
     path = write(tmp_path / ".config" / "loop", f"format: 1\n{text}\n")
     with pytest.raises(DefinitionError) as wrong:
         ssh.read_hosts()
@@ -62,12 +62,12 @@ def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place
     assert says in wrong.value.message
 
 
-def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_others_can_change_is_refused(hosts_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names commands that run as its user."""
     monkeypatch.setattr(ssh, "explain_foreign_access", lambda path: f"everybody can write {path}")
     with pytest.raises(UsageError) as wrong:
         ssh.read_hosts()
-    assert f"chmod go-w {own}" == wrong.value.hint
+    assert f"chmod go-w {hosts_file}" == wrong.value.hint
 
 
 FIT = {
@@ -77,33 +77,33 @@ FIT = {
 
 
 def connection(**fields: object) -> Connection:
-    """A machine that nobody talks to."""
+    """A connection that is never opened."""
     return Connection(Host.model_validate({"name": "l4", "ssh": "me@there", **fields}))
 
 
 def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
-    """By all that it is made of, but for its kernels: those are sent with the checkout."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.write_text("1")
-    two.write_text("2")
+    """By a hash of all its files but the kernels, which are sent with the checkout."""
+    first, second = tmp_path / "one", tmp_path / "two"
+    first.write_text("1")
+    second.write_text("2")
     names = ("loop/a.py", "kernels/attention/x.h", "kernels/include/y.h")
-    files = dict.fromkeys(names, one)
-    same = ssh.hash_package(files)
-    assert same == ssh.hash_package({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
-    assert same == ssh.hash_package({**files, "kernels/attention/x.h": two})
+    files = dict.fromkeys(names, first)
+    digest = ssh.hash_package(files)
+    assert digest == ssh.hash_package({f"loop/_data/{n}" if n[0] == "k" else n: first for n in names})
+    assert digest == ssh.hash_package({**files, "kernels/attention/x.h": second})
     for name in ("loop/a.py", "kernels/include/y.h"):
-        assert same != ssh.hash_package({**files, name: two})
+        assert digest != ssh.hash_package({**files, name: second})
 
 
 def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second setup downloads none, as long as the environment is that of the interpreter that is named."""
+    """A second setup installs no torch, unless the host's `python` is another interpreter."""
 
     def run(self: Connection, script: str, **_: object) -> bytes:
         return subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, check=True).stdout
 
     ours = tmp_path / ssh.PYTHON
     ours.parent.mkdir(parents=True)
-    ours.symlink_to("/bin/echo")  # It prints what it is given, so it "has" a torch.
+    ours.symlink_to("/bin/echo")  # It prints its arguments, so it "has" a torch.
     monkeypatch.setattr(Connection, "run_script", run)
     assert "" == ssh.ask_facts(connection(python="/no/python"))["torch"]
     (tmp_path / ssh.MADE_BY).write_text("/no/python")
@@ -122,7 +122,7 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
     ],
 )
 def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
-    """With what mends it; `loop` runs all the same."""
+    """The message names the remedy; `loop` runs all the same."""
     (line,) = ssh.list_lacks(connection(gpus=[0]), {**FIT, **facts})
     assert says in line
 

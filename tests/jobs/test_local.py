@@ -22,32 +22,32 @@ __all__ = ["make"]
 def slots(gpus: int, processors: int) -> list[LocalSlot]:
     """Slots of a machine with so many GPUs."""
     places = [Where(host="h", device="L4", uuid=f"GPU-{n}") for n in range(gpus)]
-    made = [LocalSlot(place) for place in places]
-    return [*made, *(LocalSlot(Where(host="h", uuid="x86")) for _ in range(processors))]
+    gpu_slots = [LocalSlot(place) for place in places]
+    return [*gpu_slots, *(LocalSlot(Where(host="h", uuid="x86")) for _ in range(processors))]
 
 
-def done(jobs: list[JobFolder], gpus: int, processors: int) -> None:
-    """All of them done by an executor with so many slots."""
+def run_jobs(jobs: list[JobFolder], gpus: int, processors: int) -> None:
+    """Run these jobs with an executor of this many slots."""
     with contextlib.closing(Executor(slots(gpus, processors))) as runner:
         run_to_end(executor.run_all(runner, jobs))
 
 
-def overlaps(one: JobFolder, other: JobFolder) -> bool:
+def overlaps(first_job: JobFolder, second_job: JobFolder) -> bool:
     """Whether two jobs ran at the same time."""
-    first, second = sorted((job.device for job in (one, other)), key=lambda where: where.began)
+    first, second = sorted((job.device for job in (first_job, second_job)), key=lambda where: where.began)
     return second.began < first.began + first.seconds
 
 
 def test_jobs_run_side_by_side_one_a_gpu(make: Make) -> None:
-    """Each sees its own GPU only, and says which one it had."""
+    """Each job sees only its own GPU, and reports it."""
     jobs = [make(f"nap {n}", needs_gpu=True) for n in range(4)]
-    done(jobs, 2, 0)
-    seen = [job.read_answer()["gpu"] for job in jobs]
-    assert ["GPU-0", "GPU-0", "GPU-1", "GPU-1"] == sorted(seen)
-    assert seen == [job.device.uuid for job in jobs]
-    for gpu in set(seen):
-        same = [job for job, one in zip(jobs, seen, strict=True) if one == gpu]
-        assert not overlaps(*same)
+    run_jobs(jobs, 2, 0)
+    uuids = [job.read_answer()["gpu"] for job in jobs]
+    assert ["GPU-0", "GPU-0", "GPU-1", "GPU-1"] == sorted(uuids)
+    assert uuids == [job.device.uuid for job in jobs]
+    for gpu in set(uuids):
+        of_gpu = [job for job, uuid in zip(jobs, uuids, strict=True) if uuid == gpu]
+        assert not overlaps(*of_gpu)
 
 
 def test_two_executors_share_a_gpu(make: Make) -> None:
@@ -66,44 +66,44 @@ def test_two_executors_share_a_gpu(make: Make) -> None:
 def test_a_job_that_has_to_be_alone_runs_alone(make: Make) -> None:
     """Others wait for it, and it for them: calls from the host nearly double in time beside others."""
     jobs = [make("nap 0"), make("nap 1", alone=True), make("nap 2"), make("nap 3")]
-    done(jobs, 0, 3)
-    assert not [one.id for one in jobs if one is not jobs[1] and overlaps(one, jobs[1])]
+    run_jobs(jobs, 0, 3)
+    assert not [job.id for job in jobs if job is not jobs[1] and overlaps(job, jobs[1])]
     assert overlaps(jobs[2], jobs[3])
 
 
 def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make) -> None:
-    """Then it is given up, and the others are done all the same. The next process does not begin it, either."""
+    """It is given up after three tries; other jobs complete; the next process does not retry it."""
     jobs = [make("die"), make("go")]
-    done(jobs, 0, 1)
+    run_jobs(jobs, 0, 1)
     assert ["failed", "done"] == [job.state for job in jobs]
     assert (MOST_TRIES, 1) == (jobs[0].tries, jobs[1].tries)
-    done(jobs, 0, 1)
+    run_jobs(jobs, 0, 1)
     assert ("failed", 125) == (jobs[0].state, jobs[0].exit_code)
 
 
 def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next_head(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is missing may be there by then: the refusals do not count as runs that failed."""
+    """Refusals do not count as failed runs, because the missing tool may be installed later."""
     job = make("go", programs=("no-such-compiler",))
-    done([job], 0, 1)
+    run_jobs([job], 0, 1)
     with pytest.raises(WorkFailed, match="no machine could do it: no no-such-compiler on "):
         job.read_answer()
     monkeypatch.setattr("loop.jobs.executor.shutil.which", str)
-    done([job], 0, 1)
+    run_jobs([job], 0, 1)
     assert ("done", 1) == (job.state, job.tries)
 
 
 def test_a_gpu_that_loses_job_after_job_is_set_aside(make: Make) -> None:
     """The other one does the work, so that a broken GPU costs retries and no result."""
     jobs = [make(f"dies-on GPU-0 {n}", needs_gpu=True) for n in range(4)]
-    done(jobs, 2, 0)
+    run_jobs(jobs, 2, 0)
     assert {"done"} == {job.state for job in jobs}
     assert {"GPU-1"} == {job.device.uuid for job in jobs}
 
 
 def test_a_job_that_still_runs_is_waited_for(make: Make) -> None:
-    """Where the next head finds it: what it made so far is not removed under it, and it is not begun twice."""
+    """The next head waits for it; its files stay, and it is not started twice."""
     job = make("once running")
     first, second = (Executor(slots(0, 1)) for _ in range(2))
     first.submit(job)
@@ -121,7 +121,7 @@ def test_a_job_that_still_runs_is_waited_for(make: Make) -> None:
 
 
 def test_closing_ends_what_runs(make: Make) -> None:
-    """Ctrl-C leaves no process behind, and what waited is not begun."""
+    """Ctrl-C ends running jobs, and waiting ones are not started."""
     jobs = [make("sleep"), make("go")]
     runner = Executor(slots(0, 1))
     working = executor.run_all(runner, jobs)
@@ -140,20 +140,20 @@ def test_a_slot_outlives_what_its_jobs_run_into(make: Make, monkeypatch: pytest.
     def full(*_: object) -> int:
         raise OSError("No space left on device")
 
-    def run(job: JobFolder, *more: Any) -> int:
+    def run(job: JobFolder, *arguments: Any) -> int:
         if job == jobs[0]:
             raise RuntimeError("no more threads")
-        return runs(job, *more)
+        return runs(job, *arguments)
 
     monkeypatch.setattr(local, "run_job", run)
     monkeypatch.setattr(JobFolder, "refuse", full)
-    done(jobs, 0, 1)
+    run_jobs(jobs, 0, 1)
     assert [None, 0] == [job.exit_code for job in jobs]
 
 
 @pytest.mark.slow
 def test_what_is_timed_stays_within_one_group(make: Make) -> None:
-    """Of the group that is named; what another did is done again, and refused where there is no other device."""
+    """A result from another group of devices is repeated, or refused without a device of the group."""
     two = slots(2, 0)
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]

@@ -36,21 +36,21 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(on_ray, "run_on_node", run_small)
-    seen = {COMMAND: f"{sys.executable} -S -P {tmp_path / 'loop.py'}", **on_ray.task_variables()}
-    monkeypatch.setattr(on_ray, "task_variables", lambda: seen)
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    variables = {COMMAND: f"{sys.executable} -S -P {tmp_path / 'loop.py'}", **on_ray.task_variables()}
+    monkeypatch.setattr(on_ray, "task_variables", lambda: variables)
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     for _ in range(4):
-        made.add_node(num_cpus=1)
-    monkeypatch.setenv("RAY_ADDRESS", made.address)
-    yield made
+        nodes.add_node(num_cpus=1)
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+    yield nodes
     import ray
 
     ray.shutdown()
-    made.shutdown()
+    nodes.shutdown()
 
 
 def work(jobs: list[JobFolder], cluster: Any, kills: int) -> None:
-    """All of them done while nodes die, and others come."""
+    """Run all jobs while nodes die and new ones join."""
     runner, begun = executor.Executor(executor.load_executor("ray").slots(4)), time.monotonic()
     chosen = random.Random(7)
     try:
@@ -119,17 +119,17 @@ class Mixed:
 
     def remote(self, function: Any) -> Any:
         """A task of which only the options are noted."""
-        task = SimpleNamespace(remote=lambda *arguments, **more: "task")
+        task = SimpleNamespace(remote=lambda *arguments, **fields: "task")
         return SimpleNamespace(options=lambda **options: self.options.update(options) or task)
 
     def wait(self, tasks: list[str], **_: Any) -> tuple[list[str], list[str]]:
-        """None has ended."""
+        """Report that no task has ended."""
         self.resources = {"CPU": 3.0}
         return [], tasks
 
 
 def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GPUs of the commoner kind are used; where no node is left, another has so long to come."""
+    """GPUs of the commoner kind are used; without nodes, a new one has a limited time to join."""
     monkeypatch.setattr(on_ray, "NO_NODE_LIMIT_S", -1.0)
     slot = on_ray.RaySlot(cluster := Mixed())
     with pytest.raises(WorkFailed, match="no node of the Ray cluster is left"):
@@ -141,7 +141,7 @@ def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.Mon
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
-    """Its command is told to end; the others go on."""
+    """Its command is told to end; other jobs continue."""
     jobs, runner = [make("sleep"), make("nap 1")], executor.Executor(executor.load_executor("ray").slots(2))
     try:
         for job in jobs:
@@ -165,7 +165,7 @@ needs_slurm = pytest.mark.skipif(
 
 
 def runs(command: tuple[str, ...]) -> tuple[str, ...]:
-    """What a task runs before its job's folder, where a small command stands for `loop`."""
+    """The setup of a task in which a small program replaces `loop`."""
     code = "import sys; from pathlib import Path; from loop.jobs import executor; "
     code += f"executor.COMMAND_DYING_WITH_PARENT = {command!r}; "
     return sys.executable, "-c", f"{code}executor.run_job(executor.JobFolder(Path(sys.argv[1])))"
@@ -192,7 +192,7 @@ def all_done(jobs: list[JobFolder]) -> None:
 @needs_slurm
 @pytest.mark.slow
 def test_jobs_of_a_cluster(make: Make, slurm_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten of them; one that hangs ends at its limit; one that kills what runs it is begun three times."""
+    """Of ten jobs, a hanging one ends at its limit; one that kills its runner is started three times."""
     monkeypatch.setattr(slurm, "EXIT_CODE_WAIT_S", 1.0)
     jobs = [make(f"nap {number}") for number in range(10)]
     all_done(jobs)

@@ -35,11 +35,11 @@ def test_the_users_own_configuration_does_not_take_the_master_away(
     machine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many keep connections open, and some have a command of their own run."""
-    own = tmp_path / "config"
-    own.write_text(
+    config = tmp_path / "config"
+    config.write_text(
         f"{machine.client.read_text()}  ControlMaster auto\n  ControlPersist 10m\n  RemoteCommand true\n"
     )
-    monkeypatch.setenv("LOOP_SSH", f"ssh -F {own}")
+    monkeypatch.setenv("LOOP_SSH", f"ssh -F {config}")
     with Connection(Host(name="l4", ssh="there")) as connection:
         assert b"ours\n" == connection.run_script("echo ours")
         assert connection._master is not None
@@ -47,7 +47,7 @@ def test_the_users_own_configuration_does_not_take_the_master_away(
 
 
 def test_a_cut_connection_is_made_anew(there: Connection, machine: Server) -> None:
-    """The call after a cut succeeds, if not at once; a network that is cut while a script runs is told as such."""
+    """A call after a cut succeeds, perhaps after retries; a cut during a script is reported as a cut."""
     there.run_script("true")
     assert machine.cut()
     end = time.monotonic() + 20
@@ -60,7 +60,7 @@ def test_a_cut_connection_is_made_anew(there: Connection, machine: Server) -> No
 
 @pytest.mark.parametrize("change", ["changed", "unknown", "refused", "nowhere"])
 def test_what_a_person_has_to_mend_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    """A key that changed, one that is not known, a password prompt, a name that is none: each with its command."""
+    """A changed or unknown key, a password prompt and an unknown name each have a command as remedy."""
     says = {
         "changed": ("its host key has changed", "ssh-keygen"),
         "unknown": ("its host key is not known here", "accept it: ssh there true"),
@@ -85,7 +85,7 @@ def test_what_a_person_has_to_mend_is_said(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_path: Path) -> None:
-    """Plain files of the names that are asked for; no links, and nothing larger than the limit."""
+    """Only plain files with requested names are copied; no links, and none above the size limit."""
     root = tmp_path / "root"
     (root / "in").mkdir(parents=True)
     (root / "in" / "a b.txt").write_text("ours")
@@ -96,7 +96,7 @@ def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_pa
         (root / name).write_text("ours")
     there.send(root, ["in/a b.txt", "#1", ";2"], "place")
     assert ["#1", ";2", "in/a b.txt"] == sorted(
-        str(one.relative_to(place)) for one in place.rglob("*") if one.is_file()
+        str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()
     )
     (place / "in" / "link").symlink_to("/etc/passwd")
     (place / "in" / "large").write_bytes(bytes(5000))
@@ -104,12 +104,12 @@ def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_pa
     back = tmp_path / "back"
     back.mkdir()
     there.fetch("place", back, max_bytes=1000, included=["in"])
-    assert ["in", "in/a b.txt"] == sorted(str(one.relative_to(back)) for one in back.rglob("*"))
+    assert ["in", "in/a b.txt"] == sorted(str(path.relative_to(back)) for path in back.rglob("*"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machine: Server, tmp_path: Path) -> None:
-    """Not a cut connection, and no bug: it says whose disk, and what frees some."""
+    """The message names the host's full disk and a remedy; it is neither a cut nor a bug."""
     place = machine.home / "small"
     place.mkdir(exist_ok=True)
     if os.system(f"mount -t tmpfs -o size=64k none {place} 2>/dev/null"):
@@ -120,7 +120,7 @@ def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machin
             there.send(tmp_path, ["large"], "small")
         assert not isinstance(failed.value, Unreachable)
     finally:
-        os.system(f"umount -l {place}")  # At once: what wrote there may still be ending.
+        os.system(f"umount -l {place}")  # Lazily: a writer there may still be ending.
 
 
 def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A job's folder: one `loop` command that any machine can run, and what its files say of it."""
+"""A job's folder: one `loop` command that any machine can run, with its state in files."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ __all__ = ["make"]
     [("go", 0, "done"), ("fail", 1, "done"), ("wrong", 2, "failed"), ("die", -9, "failed")],
 )
 def test_a_job_ends_as_its_command_does(make: Make, word: str, code: int, state: str) -> None:
-    """A gate that failed is an answer; a wrong command and a crash are none."""
+    """A failed gate is a result; wrong usage and a crash are not."""
     job = make(word)
     assert "queued" == job.state
     assert code == executor.run_job(job)
@@ -46,7 +46,7 @@ def started(job: JobFolder) -> threading.Thread:
 
 
 def test_a_job_ends_when_it_is_cancelled(make: Make) -> None:
-    """By a file, so that whoever shares the folder can."""
+    """A file cancels it, so anybody who shares the folder can."""
     job = make("sleep")
     thread = started(job)
     assert "running" == job.state
@@ -56,7 +56,7 @@ def test_a_job_ends_when_it_is_cancelled(make: Make) -> None:
 
 
 def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that ignores that it is told to."""
+    """A job that ignores the request to end is killed."""
     monkeypatch.setattr(executor, "COMMAND_END_LIMIT_S", 0.1)
     job = make("stubborn", ttl_s=0.2)
     assert 124 == executor.run_job(job)
@@ -65,7 +65,7 @@ def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_a_job_whose_runner_is_killed_is_lost_and_its_command_ends(make: Make, tmp_path: Path) -> None:
-    """Nobody says how it ended. It is begun three times; after that it is not begun again."""
+    """A lost job has no exit code; it is started three times at most."""
     job = make("sleep")
     runs = "executor.COMMAND_DYING_WITH_PARENT = tuple(sys.argv[2:]); "
     runs += "executor.run_job(executor.JobFolder(Path(sys.argv[1])))"
@@ -95,7 +95,7 @@ def test_a_source_that_differs_is_refused_before_it_runs(make: Make) -> None:
 
 @pytest.mark.parametrize(("age_s", "state"), [(1.0, "running"), (3600.0, "lost")])
 def test_a_runner_of_another_machine_is_known_by_its_heartbeat(make: Make, age_s: float, state: str) -> None:
-    """Its process number says nothing here."""
+    """Process numbers of another machine mean nothing here, so its heartbeat counts."""
     job = make("go")
     (job.path / "pid").write_text("1-1 another-system pid:[1]")
     (job.path / "heartbeat").write_text("7")
@@ -116,7 +116,7 @@ def test_a_runner_of_another_machine_is_known_by_its_heartbeat(make: Make, age_s
 def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
     monkeypatch: pytest.MonkeyPatch, name: str, says: str
 ) -> None:
-    """Also where a command would come to have no job for it."""
+    """It is refused even if the command would have no job for it."""
     monkeypatch.setattr("shutil.which", lambda program: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     with pytest.raises(UsageError, match=says):
@@ -133,7 +133,7 @@ def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
 
 
 def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
-    """Its result is what it was, for whoever submits the same work."""
+    """A second submission of the same work gets the stored result."""
     job = make("go")
     executor.run_job(job)
     (job.path / "src" / "a.txt").write_text("b")
@@ -142,7 +142,7 @@ def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
 
 
 def test_a_full_disk_is_said_before_a_job_begins(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what is left; the exit code is that of a machine that failed."""
+    """The message has the free bytes; the exit code is that of a machine's failure."""
     monkeypatch.setattr(executor, "MIN_FREE_BYTES", 1 << 62)
     job = make("go")
     assert 75 == executor.run_job(job)

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is o
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A machine with this `loop`."""
-    with Server(tmp_path_factory.mktemp("machine")) as made:
-        made.install()
-        yield made
+    with Server(tmp_path_factory.mktemp("machine")) as host:
+        host.install()
+        yield host
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> No
 
 
 def test_another_loop_there_is_refused(machine: Server) -> None:
-    """Before anything is sent; so is none."""
+    """Another version there, or none, is refused before anything is sent."""
     digest = machine.home / ssh.DIGEST
     for text, says in (("0" * 32, "l4 has another loop"), ("", "l4 has no loop")):
         digest.write_text(text)
@@ -103,7 +103,7 @@ def test_another_loop_there_is_refused(machine: Server) -> None:
 
 
 def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path: Path) -> None:
-    """Whoever sent that job, and whenever it began."""
+    """It is not replaced while any job runs there, whoever sent it."""
     job = JobFolder(machine.home / ssh.LOOP_FOLDER / "jobs" / "at-work")
     job.path.mkdir(parents=True)
     (job.path / "tree").write_text("shared")
@@ -122,7 +122,7 @@ def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path:
 def test_two_machines_share_the_jobs_and_one_is_lost(
     machine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its jobs run on the other; what was begun there is ended with the executor, where it answers again."""
+    """The other machine runs its jobs. Closing the executor ends the jobs that it had begun, once it answers."""
     monkeypatch.setattr(ssh, "AWAY_LIMIT_S", 2.0)
     with Server(tmp_path / "second") as second:
         second.install()
@@ -151,17 +151,17 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
 
 
 def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, tmp_path: Path) -> None:
-    """What cannot be put in place fails; what can replaces all that was there."""
+    """If files cannot be put in place, the call fails; otherwise they replace all older ones."""
     trees = machine.home / ssh.LOOP_FOLDER / "trees"
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
-    with Connection(HOST) as there:
-        there.send_tree("code", tmp_path, ["a"])
-        there.send_tree("code", tmp_path, ["b"])
+    with Connection(HOST) as connection:
+        connection.send_tree("code", tmp_path, ["a"])
+        connection.send_tree("code", tmp_path, ["b"])
         assert ["b"] == [path.name for path in (trees / "code").iterdir()]
-        run = there.run_script
-        there.run_script = lambda script, **more: run(f"mv() {{ false; }}\n{script}", **more)  # type: ignore[method-assign]
+        run = connection.run_script
+        connection.run_script = lambda script, **options: run(f"mv() {{ false; }}\n{script}", **options)  # type: ignore[method-assign]
         with pytest.raises(WorkFailed):
-            there.send_tree("code", tmp_path, ["a"])
+            connection.send_tree("code", tmp_path, ["a"])
         with pytest.raises(WorkFailed):
-            there.send_tree("no/such", tmp_path, ["a"])
+            connection.send_tree("no/such", tmp_path, ["a"])

@@ -21,23 +21,23 @@ from tests.projects import make_project
 
 
 class Fails:
-    """A machine that does not do what it is asked for."""
+    """A machine on which these calls fail."""
 
     def __init__(self, **wrong: LoopError) -> None:
         self.wrong = wrong
 
     def __enter__(self) -> None:
-        """Nothing is opened."""
+        """Open nothing."""
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is closed."""
+        """Close nothing."""
 
     def __getattr__(self, word: str) -> Callable[..., Any]:
-        def asked(*given: Any, **_options: Any) -> Any:
+        def asked(*arguments: Any, **_options: Any) -> Any:
             if word in self.wrong:
                 raise self.wrong[word]
             if word == "fetch_results":
-                (given[0].path / "rc").write_text("0")
+                (arguments[0].path / "rc").write_text("0")
             return PollResult("done", 0, b"", b"", False) if word == "poll" else None
 
         return asked
@@ -61,7 +61,7 @@ def executor_of(*machines: Fails) -> Executor:
 
 @pytest.mark.parametrize("word", ["submit", "poll"])
 def test_machines_that_stay_away_end_the_work(word: str) -> None:
-    """Also where they went away while a job was on its way; nobody waits without a limit."""
+    """Waiting has a limit, also if machines disappear while a job is sent."""
     gone = dict.fromkeys((word, "remove"), Unreachable("l4 does not answer", ""))
     with (
         contextlib.closing(executor_of(Fails(**gone))) as executor,
@@ -71,7 +71,7 @@ def test_machines_that_stay_away_end_the_work(word: str) -> None:
 
 
 def test_a_machine_that_a_person_has_to_mend_is_set_aside() -> None:
-    """The others go on; where there is none, its own words are told."""
+    """Others continue; if all are set aside, the machine's own message is shown."""
     full = Fails(submit=MachineFailure("the disk of l4 is full", ""))
     jobs = [make("one"), make("two")]
     with contextlib.closing(executor_of(full, Fails())) as executor:
@@ -94,7 +94,7 @@ def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
 def test_one_of_several_that_cannot_take_a_job_is_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It does not answer, or its disk is full: the others do all. Where there is none that is the error."""
+    """A machine that is unreachable or full is left out; if all are, its error is raised."""
 
     def ready(there: Connection) -> tuple[str, int]:
         if there.name == "off":
@@ -112,7 +112,7 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 
 
 def test_a_job_is_brought_back_once_a_cut_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not begun again: nothing of it is lost."""
+    """It is not started again, and its results are complete."""
     cut = Fails(fetch_results=Unreachable("l4 does not answer", ""))
     executor, job = executor_of(cut), make("away")
     monkeypatch.setattr(ssh, "AWAY_LIMIT_S", 60.0)

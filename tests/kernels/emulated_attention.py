@@ -25,13 +25,13 @@ ALIGNED = ("decode", "warp_specialized")
 """Variants that want every row at a multiple of 16 bytes, however few features it has."""
 CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}
 SLACK = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-"""atol and rtol: about twice what rounding the weights to the element type costs."""
+"""atol and rtol: about twice the error of rounding the weights to the element type."""
 LAST = 3
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of attention: q, k, v and where the output goes, as views with whatever strides they have."""
+    """One call of attention: q, k, v and the output, as views with any strides."""
 
     q: Tensor
     k: Tensor
@@ -43,7 +43,7 @@ class Call:
     flipped: frozenset[str] = frozenset()
     """Tensors that are described from their last row to their first: with a negative stride."""
     described: dict[str, Any] = field(default_factory=dict)
-    """What a descriptor says instead, as `k.dtype` or `o.sizes.1`."""
+    """Changed fields of descriptors, such as `k.dtype` or `o.sizes.1`."""
 
     def with_(self, **changes: Any) -> "Call":
         """The same with changes."""
@@ -57,8 +57,8 @@ class Call:
         scores = q @ k.transpose(-1, -2) * scale
         if self.causal:
             shift = k.shape[2] - q.shape[2] if self.alignment else 0
-            seen = torch.ones(scores.shape[2:], dtype=torch.bool).tril(shift)
-            scores = scores.masked_fill(~seen, -math.inf)
+            visible = torch.ones(scores.shape[2:], dtype=torch.bool).tril(shift)
+            scores = scores.masked_fill(~visible, -math.inf)
         top = scores.amax(-1, keepdim=True) if k.shape[2] else scores.new_zeros(*scores.shape[:3], 1)
         weights = (scores - top.where(top != -math.inf, 0.0)).exp()
         total = weights.sum(-1, keepdim=True)
@@ -69,19 +69,19 @@ class Call:
 def tensor_of(call: Call, name: str) -> LoopTensor:
     """The descriptor of one of a call's tensors."""
     tensor: Tensor = getattr(call, name)
-    made = LoopTensor(tensor.data_ptr(), CODES[tensor.dtype], tensor.dim())
+    descriptor = LoopTensor(tensor.data_ptr(), CODES[tensor.dtype], tensor.dim())
     for axis in range(tensor.dim()):
-        made.sizes[axis], made.strides[axis] = tensor.shape[axis], tensor.stride(axis)
+        descriptor.sizes[axis], descriptor.strides[axis] = tensor.shape[axis], tensor.stride(axis)
     if name in call.flipped:
-        made.data += (tensor.shape[2] - 1) * tensor.stride(2) * tensor.element_size()
-        made.strides[2] = -tensor.stride(2)
+        descriptor.data += (tensor.shape[2] - 1) * tensor.stride(2) * tensor.element_size()
+        descriptor.strides[2] = -tensor.stride(2)
     for place, value in call.described.items():
-        owner, what, *index = place.split(".")
+        owner, field, *index = place.split(".")
         if owner == name and index:
-            getattr(made, what)[int(index[0])] = value
+            getattr(descriptor, field)[int(index[0])] = value
         elif owner == name:
-            setattr(made, what, value)
-    return made
+            setattr(descriptor, field, value)
+    return descriptor
 
 
 class Kernels:
@@ -92,20 +92,20 @@ class Kernels:
         library.loop_error.restype = ctypes.c_char_p
 
     def run(self, variant: str, call: Call) -> str:
-        """Call a variant; the sentence of its error, empty when there was none."""
+        """Call a variant; the text of its error, "" if there was none."""
         return self.enter(f"attention_{variant}", [tensor_of(call, n) for n in "qkv"], tensor_of(call, "o"), call)
 
     def enter(self, entry: str, inputs: Iterable[LoopTensor], output: LoopTensor, call: Call) -> str:
         """The same for any entry and any tensors."""
         tensors = list(inputs)
         numbers = (ctypes.c_double * 3)(call.causal, call.alignment, call.scale)
-        given = (LoopTensor * len(tensors))(*tensors)
-        error = getattr(self.library, entry)(given, (LoopTensor * 1)(output), numbers, None)
+        descriptors = (LoopTensor * len(tensors))(*tensors)
+        error = getattr(self.library, entry)(descriptors, (LoopTensor * 1)(output), numbers, None)
         return self.sentence(error) if error else ""
 
     def sentence(self, error: int) -> str:
-        said: bytes = self.library.loop_error(error)
-        return said.decode()
+        text: bytes = self.library.loop_error(error)
+        return text.decode()
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> Tensor:
@@ -132,9 +132,9 @@ def make_call(
 
 def far_off(call: Call) -> str:
     """How the output differs from float64; empty when it does not."""
-    expected, found = call.exact(), call.o.double()
+    expected, output = call.exact(), call.o.double()
     slack = SLACK[call.o.dtype]
-    right = (found - expected).abs() <= slack + slack * expected.abs()
-    right |= (found == expected) | (found.isnan() & expected.isnan())
-    worst = (found - expected).abs().nan_to_num(math.inf).max().item() if found.numel() else 0.0
+    right = (output - expected).abs() <= slack + slack * expected.abs()
+    right |= (output == expected) | (output.isnan() & expected.isnan())
+    worst = (output - expected).abs().nan_to_num(math.inf).max().item() if output.numel() else 0.0
     return "" if right.all() else f"{int((~right).sum())} of {right.numel()} elements, by up to {worst:.3g}"

@@ -29,21 +29,21 @@ SMALL = 1 << 14  # Scores that a test works out in float64.
 Function = Callable[..., Tensor]
 
 
-def named() -> dict[str, Function]:
-    """As if what, and the function."""
-    return {as_if: getattr(faults, one.python.partition(":")[2]) for as_if, one in TARGET.faults.items()}
+def fault_functions() -> dict[str, Function]:
+    """`as_if` of each fault, and its function."""
+    return {as_if: getattr(faults, function.python.partition(":")[2]) for as_if, function in TARGET.faults.items()}
 
 
 @cache
 def cases() -> tuple[tuple[Workload, tuple[Tensor, ...], Tensor], ...]:
     """Every workload of the target that is small enough, its inputs in float64, and the right answer."""
-    made = []
+    chosen = []
     for workload in expand_sets(TARGET, TARGET.workloads, "float32"):
         sizes = workload.sizes
         if sizes["B"] * sizes["Hq"] * sizes["Sq"] * sizes["Sk"] <= SMALL:
             inputs = tuple(_inputs(workload))
-            made.append((workload, inputs, eager(*inputs, **workload.attributes)))
-    return tuple(made)
+            chosen.append((workload, inputs, eager(*inputs, **workload.attributes)))
+    return tuple(chosen)
 
 
 def _inputs(workload: Workload) -> Iterator[Tensor]:
@@ -54,9 +54,9 @@ def _inputs(workload: Workload) -> Iterator[Tensor]:
         yield flat[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape).double()
 
 
-def same(one: Tensor, other: Tensor) -> bool:
+def same(left: Tensor, right: Tensor) -> bool:
     """In float64, NaN where NaN is."""
-    return one.shape == other.shape and torch.allclose(one, other, 1e-9, 1e-9, equal_nan=True)
+    return left.shape == right.shape and torch.allclose(left, right, 1e-9, 1e-9, equal_nan=True)
 
 
 @pytest.mark.slow
@@ -67,9 +67,9 @@ def test_nothing_is_wrong_where_no_mistake_is_made() -> None:
         assert same(divided(*attend(q, k, v, **workload.attributes), v), right), workload.name
         whole = faults.tile_by_tile(q, k, v, **workload.attributes, tile=1 << 20)
         assert same(whole, right), workload.name
-    kinds = {(one.attributes["causal"], one.attributes["alignment"]) for one, *_ in cases()}
+    kinds = {(workload.attributes["causal"], workload.attributes["alignment"]) for workload, *_ in cases()}
     assert 3 <= len(kinds)
-    assert any(not one.sizes["Sk"] for one, *_ in cases())
+    assert any(not workload.sizes["Sk"] for workload, *_ in cases())
     assert any(right.isnan().any() for *_, right in cases())
 
 
@@ -77,7 +77,7 @@ def test_nothing_is_wrong_where_no_mistake_is_made() -> None:
 @pytest.mark.parametrize("as_if", TARGET.faults)
 def test_each_fault_has_the_right_shape_and_another_answer(as_if: str) -> None:
     """On all workloads, also those without keys or queries; on some of them it shows."""
-    function, shows = named()[as_if], 0
+    function, shows = fault_functions()[as_if], 0
     for workload, inputs, right in cases():
         wrong = function(*inputs, **workload.attributes)
         assert (right.shape, torch.float64) == (wrong.shape, wrong.dtype), workload.name
@@ -87,23 +87,23 @@ def test_each_fault_has_the_right_shape_and_another_answer(as_if: str) -> None:
 
 
 def _meets_nan(inputs: tuple[Tensor, ...]) -> bool:
-    return any(bool(one.isnan().any()) for one in inputs)
+    return any(bool(tensor.isnan().any()) for tensor in inputs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "causal"), [("float32", True), ("float16", False)])
 def test_each_is_named_among_those_of_any_kernel(dtype: str, causal: bool) -> None:
-    """Where it shows: and nothing that gives another answer."""
+    """On workloads that show it, it is named, and no suspect with another answer."""
     attributes = {**SMALL_TARGETS["attention"].attributes, "causal": causal}
     case = Case(replace(SMALL_TARGETS["attention"], attributes=attributes), dtype, values=None, Sq=70, Sk=130)
-    inputs = [one.double() for one in case.inputs]
-    own: list[Suspect] = [(as_if, partial(one, *inputs, **attributes)) for as_if, one in named().items()]
-    answers = {as_if: ask() for as_if, ask in [*own, *case.suspects()]}
-    for as_if, _ in own:
+    inputs = [tensor.double() for tensor in case.inputs]
+    extra: list[Suspect] = [(as_if, partial(f, *inputs, **attributes)) for as_if, f in fault_functions().items()]
+    answers = {as_if: ask() for as_if, ask in [*extra, *case.suspects()]}
+    for as_if, _ in extra:
         if not torch.allclose(answers[as_if], case.right, 1e-2, 1e-2):
-            found = case.named(case.rounded(answers[as_if]), own=own) or []
-            assert as_if in found
-            assert not [one for one in found if not torch.allclose(answers[one], answers[as_if], 2e-2, 2e-2)]
+            names = case.named(case.rounded(answers[as_if]), own=extra) or []
+            assert as_if in names
+            assert not [name for name in names if not torch.allclose(answers[name], answers[as_if], 2e-2, 2e-2)]
 
 
 @pytest.mark.skipif(not RECORDED.exists(), reason="nothing was recorded")
@@ -130,7 +130,7 @@ int main(int count, char **) {
 
 @pytest.mark.slow
 def test_a_second_translation_unit_links_with_it(tmp_path: Path) -> None:
-    """It declares the instances and compiles none of them; without the file they would be undefined."""
+    """It declares the instances without compiling them; without that file they are undefined."""
     cuda = shipped("kernels/attention") / "cuda"
     (tmp_path / "user.cu").write_text(USER)
     tuned = read_file(cuda.parent / "target.yaml", Target).value.tuning_macros("sm_89")

@@ -19,7 +19,7 @@ from loop.model.target import BuildRecipe
 
 CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 TOLERANCES = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}
-"""As in target.yaml, absolute and relative; of float32 what a right kernel keeps to."""
+"""Absolute and relative tolerances of target.yaml; float32 has the tighter error of a right kernel."""
 PORTABLE = ("-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden")
 
 
@@ -33,8 +33,8 @@ def kernel(request: pytest.FixtureRequest, build_cache: Path, tmp_path_factory: 
         recipe = BuildRecipe(compiler="g++", flags=(*PORTABLE, *target.tuning_macros("cpu")))
         variant = variant.model_copy(update={"build": recipe})
     options = {"cache": build_cache / "builds", "include": include_folder(), "limit_s": 120.0}
-    made = run_to_end(build.build("cpu", variant, bundled.target, **options))
-    library = ctypes.CDLL(made.library)
+    output = run_to_end(build.build("cpu", variant, bundled.target, **options))
+    library = ctypes.CDLL(output.library)
     library.loop_error.restype = ctypes.c_char_p
     return library
 
@@ -45,7 +45,7 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 
 
 def describe(tensor: Tensor) -> LoopTensor:
-    """A LoopTensor of a tensor with whatever strides it has."""
+    """The LoopTensor of a tensor with any strides."""
     described = LoopTensor(tensor.data_ptr(), CODES[tensor.dtype], tensor.dim())
     for axis in range(tensor.dim()):
         described.sizes[axis], described.strides[axis] = tensor.shape[axis], tensor.stride(axis)
@@ -54,9 +54,9 @@ def describe(tensor: Tensor) -> LoopTensor:
 
 def call(kernel: Any, inputs: list[LoopTensor], o: Tensor, *numbers: float) -> int:
     """The entry's error; `numbers` are causal, alignment and scale."""
-    given, outputs = (LoopTensor * 3)(*inputs), (LoopTensor * 1)(describe(o))
+    tensors, outputs = (LoopTensor * 3)(*inputs), (LoopTensor * 1)(describe(o))
     attributes = (ctypes.c_double * 3)(*(*numbers, *(0.0, 0.0, math.nan)[len(numbers) :]))
-    return int(kernel.attention_cpu(given, outputs, attributes, None))
+    return int(kernel.attention_cpu(tensors, outputs, attributes, None))
 
 
 def attend(kernel: Any, q: Tensor, k: Tensor, v: Tensor, *numbers: float) -> Tensor:
@@ -70,11 +70,11 @@ def exact(q: Tensor, k: Tensor, v: Tensor, causal: float = 0, right: float = 0, 
     """The same in float64; rows that see no key are zero."""
     scale = q.shape[-1] ** -0.5 if math.isnan(scale) else scale
     scores = scale * q.double() @ k.double().mT
-    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+    visible = torch.ones(scores.shape[-2:], dtype=torch.bool)
     if causal:
-        seen = seen.tril(seen.shape[1] - seen.shape[0] if right else 0)
-    weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
-    return weights.masked_fill(~seen.any(-1, keepdim=True), 0.0) @ v.double()
+        visible = visible.tril(visible.shape[1] - visible.shape[0] if right else 0)
+    weights = scores.masked_fill(~visible, -math.inf).softmax(-1)
+    return weights.masked_fill(~visible.any(-1, keepdim=True), 0.0) @ v.double()
 
 
 def draw(dtype: torch.dtype, queries: int, keys: int, size: int, heads: int = 2) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,10 +85,10 @@ def draw(dtype: torch.dtype, queries: int, keys: int, size: int, heads: int = 2)
     return q, k, v
 
 
-def assert_right(found: Tensor, right: Tensor, slack: float = 1.0) -> None:
+def assert_right(output: Tensor, right: Tensor, slack: float = 1.0) -> None:
     """To the tolerance of its type, times `slack`."""
-    most = slack * TOLERANCES[found.dtype]
-    assert not (found.double() - right).abs().gt(most + most * right.abs()).any()
+    most = slack * TOLERANCES[output.dtype]
+    assert not (output.double() - right).abs().gt(most + most * right.abs()).any()
 
 
 @pytest.mark.slow
@@ -103,13 +103,13 @@ def test_sizes_need_not_fill_tiles(kernel: Any, dtype: torch.dtype, numbers: tup
 
 @pytest.mark.parametrize("scale", [0.0, -0.3, 2.0, 1e-3])
 def test_scores_are_scaled_after_the_product(kernel: Any, dtype: torch.dtype, scale: float) -> None:
-    """By a negative number and by nothing too; a mask stays one."""
+    """A negative scale and zero are right; masked keys stay masked."""
     q, k, v = draw(dtype, 70, 90, 64)
     assert_right(attend(kernel, q, k, v, 1.0, 0.0, scale), exact(q, k, v, 1.0, 0.0, scale), 4)
 
 
 def test_large_logits_are_not_rounded_again(kernel: Any, dtype: torch.dtype) -> None:
-    """Of standard deviation 20; and maxima that grow from tile to tile: what was summed up before decays."""
+    """Logits of standard deviation 20, and maxima that grow from tile to tile, are right."""
     q, k, v = draw(dtype, 97, 97, 64)
     assert_right(attend(kernel, 20 * q, k, v), exact(20 * q, k, v), 20)
     q, k, v = draw(dtype, 40, 700, 64)
@@ -135,21 +135,21 @@ def test_a_nan_key_reaches_only_rows_that_see_it(kernel: Any, dtype: torch.dtype
     q, k, v = draw(dtype, 60, 60, 64)
     clean = attend(kernel, q, k, v, 1.0)
     k[:, :, 40] = math.nan
-    found = attend(kernel, q, k, v, 1.0)
-    assert torch.equal(clean[:, :, :40], found[:, :, :40])
-    assert found[:, :, 40:].isnan().all()
+    output = attend(kernel, q, k, v, 1.0)
+    assert torch.equal(clean[:, :, :40], output[:, :, :40])
+    assert output[:, :, 40:].isnan().all()
 
 
 def test_rows_that_see_no_key_are_zero(kernel: Any, dtype: torch.dtype) -> None:
     """bottom_right with more queries than keys masks the first rows completely."""
     q, k, v = draw(dtype, 60, 30, 64)
-    found = attend(kernel, q, k, v, 1.0, 1.0)
-    assert (found[:, :, :30] == 0).all()
-    assert not found.isnan().any()
+    output = attend(kernel, q, k, v, 1.0, 1.0)
+    assert (output[:, :, :30] == 0).all()
+    assert not output.isnan().any()
 
 
 def test_a_call_leaves_nothing_behind(kernel: Any, dtype: torch.dtype) -> None:
-    """PyTorch's products may use the same units; a call gives the same bits, whatever stood in its memory."""
+    """A call gives the same bits after PyTorch used the same units, whatever memory held before."""
     a, b = torch.randn(64, 96).bfloat16(), torch.randn(96, 80).bfloat16()
     before, (q, k, v) = a @ b, draw(dtype, 50, 77, 40)
     first = attend(kernel, q, k, v, 1.0)
@@ -158,15 +158,15 @@ def test_a_call_leaves_nothing_behind(kernel: Any, dtype: torch.dtype) -> None:
     assert torch.equal(before, a @ b)
 
 
-@pytest.mark.parametrize("where", ["q", "k", "v"])
-def test_infinity_is_what_it_is_in_float64(kernel: Any, dtype: torch.dtype, where: str) -> None:
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_infinity_is_what_it_is_in_float64(kernel: Any, dtype: torch.dtype, name: str) -> None:
     """A key of minus infinity has no weight; other infinities reach the rows that see them."""
-    given = dict(zip("qkv", draw(dtype, 40, 50, 64), strict=True))
-    q, k, v = given.values()
-    q[..., 3], given[where][:, :, 20, 3] = q[..., 3].abs() + 0.1, -math.inf
-    found, right = attend(kernel, q, k, v), exact(q, k, v)
-    assert torch.equal(found.isnan(), right.isnan())
-    assert_right(found.nan_to_num(), right.to(dtype).nan_to_num().double(), 4)
+    tensors = dict(zip("qkv", draw(dtype, 40, 50, 64), strict=True))
+    q, k, v = tensors.values()
+    q[..., 3], tensors[name][:, :, 20, 3] = q[..., 3].abs() + 0.1, -math.inf
+    output, right = attend(kernel, q, k, v), exact(q, k, v)
+    assert torch.equal(output.isnan(), right.isnan())
+    assert_right(output.nan_to_num(), right.to(dtype).nan_to_num().double(), 4)
 
 
 def shifted(tensor: Tensor) -> LoopTensor:

@@ -47,7 +47,7 @@ def computes_rightly(kernels: Kernels, call: Call) -> None:
     """Assert that every variant that is for such rows takes a call, and agrees with float64."""
     features = call.q.shape[3]
     for variant in (
-        one for one in VARIANTS if features <= WIDEST[one] and (one not in ALIGNED or features % 8 == 0)
+        name for name in VARIANTS if features <= WIDEST[name] and (name not in ALIGNED or features % 8 == 0)
     ):
         call.o.fill_(7.0)
         assert (variant, "", "") == (variant, kernels.run(variant, call), far_off(call))
@@ -69,7 +69,7 @@ def shifted(tensor: Tensor, elements: int) -> Tensor:
 
 
 def all_inputs(change: Callable[[Tensor], Tensor]) -> Callable[[Call], Call]:
-    """q, k and v changed alike."""
+    """q, k and v with the same change."""
     return lambda call: call.with_(q=change(call.q), k=change(call.k), v=change(call.v))
 
 
@@ -114,7 +114,7 @@ ONLY_SCALAR: dict[str, Callable[[Call], Call]] = {
 @pytest.mark.parametrize("layout", EVERYWHERE)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outer_strides_are_free(kernels: Kernels, variant: str, layout: str) -> None:
-    """Transposed, broadcast, with gaps, backwards: nothing is copied, everything is right."""
+    """Transposed, broadcast, padded and reversed tensors are right without a copy."""
     call = EVERYWHERE[layout](make_call())
     if variant == "warp_specialized" and layout in NO_TENSOR_MAP:
         assert kernels.run(variant, call).startswith("strides that a tensor map cannot hold")
@@ -126,15 +126,15 @@ def test_outer_strides_are_free(kernels: Kernels, variant: str, layout: str) -> 
 
 @pytest.mark.parametrize("layout", ONLY_SCALAR)
 def test_rows_off_16_bytes_are_for_fa1_and_auto(kernels: Kernels, layout: str) -> None:
-    """The others say so, and who takes them."""
+    """Other variants refuse them, and name those that take them."""
     for variant in VARIANTS:
         call = ONLY_SCALAR[layout](make_call())
-        said = kernels.run(variant, call)
+        message = kernels.run(variant, call)
         if variant in NARROW:
-            assert said.startswith("rows do not begin at multiples of 16 bytes")
+            assert message.startswith("rows do not begin at multiples of 16 bytes")
             assert (call.o == 7.0).all()
         else:
-            assert ("", "") == (said, far_off(call))
+            assert ("", "") == (message, far_off(call))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -146,7 +146,7 @@ def test_any_number_of_features_up_to_its_width(kernels: Kernels, depth: int, dt
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 5), (0, 0), (5, 0)])
 def test_nothing_to_compute_is_no_error(kernels: Kernels, queries: int, keys: int) -> None:
-    """No queries: nothing is written. No keys: zeros."""
+    """Without queries nothing is written; without keys the output is zero."""
     for variant in VARIANTS:
         for causal in (0.0, 1.0):
             call = make_call(queries, keys, causal=causal, alignment=causal)
@@ -191,10 +191,10 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_wrong_tensors_are_refused(kernels: Kernels, what: str) -> None:
-    """With a sentence of their own; the output is as it was."""
-    described, sentence = WRONG[what]
+@pytest.mark.parametrize("mistake", WRONG)
+def test_wrong_tensors_are_refused(kernels: Kernels, mistake: str) -> None:
+    """Each error has its own text, and the output stays unchanged."""
+    described, sentence = WRONG[mistake]
     call = make_call().with_(described=described)
     for variant in VARIANTS:
         assert sentence in kernels.run(variant, call)
@@ -224,7 +224,7 @@ def test_wrong_attributes_are_refused(kernels: Kernels, fields: dict[str, float]
 @pytest.mark.parametrize("scale", [0.0, -3.0, 1e-40, 40.0])
 @pytest.mark.parametrize("causal", [0.0, 1.0])
 def test_any_finite_scale(kernels: Kernels, causal: float, scale: float) -> None:
-    """Zero weighs all keys alike, below zero the least logit wins; masked keys stay masked."""
+    """Scale zero weighs all keys alike; a negative one prefers small logits; masked keys stay masked."""
     computes_rightly(kernels, make_call(35, 70, batches=1, scale=scale, causal=causal))
 
 
@@ -239,7 +239,7 @@ def test_a_causal_mask_has_two_alignments(kernels: Kernels, queries: int, keys: 
 
 
 def grouped(call: Call, group: int) -> Call:
-    """What is expected of a call whose heads of queries share heads of keys."""
+    """The expected output of a call whose query heads share key heads."""
     return call.with_(k=call.k.repeat_interleave(group, 1), v=call.v.repeat_interleave(group, 1))
 
 
@@ -262,7 +262,7 @@ def test_heads_of_queries_share_heads_of_keys(
 def test_keys_are_cut_into_ranges_where_there_are_many(
     kernels: Kernels, queries: int, keys: int, depth: int
 ) -> None:
-    """By `decode`, and by `auto`: of each range the rows see all keys, some, or none."""
+    """`decode` and `auto` are right if rows see all, some or no keys of a range."""
     for causal, alignment in ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0)):
         call = make_call(queries, keys, depth, batches=1, causal=causal, alignment=alignment)
         for variant in ("decode", "auto"):
@@ -300,13 +300,13 @@ def test_huge_finite_values_do_not_overflow(kernels: Kernels, variant: str, dtyp
 def test_two_calls_give_the_same_bits(kernels: Kernels, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any order of threads, on any number of CPU threads; and on the same inputs at another place."""
     call = make_call(40, 100, batches=1, causal=1.0, alignment=1.0)
-    found = set()
+    outputs = set()
     for seed in each_seed(monkeypatch, 4):
         monkeypatch.setenv("LOOP_THREADS", str(1 + seed % 2))
-        again = call.with_(k=call.k.clone(), o=torch.full_like(call.o, float(seed)))
-        assert "" == kernels.run(variant, again)
-        found.add(again.o.numpy().tobytes())
-    assert 1 == len(found)
+        repeated = call.with_(k=call.k.clone(), o=torch.full_like(call.o, float(seed)))
+        assert "" == kernels.run(variant, repeated)
+        outputs.add(repeated.o.numpy().tobytes())
+    assert 1 == len(outputs)
 
 
 def test_the_passes_of_split_k_make_one_whole(kernels: Kernels) -> None:

@@ -25,8 +25,8 @@ def flags(*macros: str) -> tuple[str, ...]:
     """An emulated build with the tiles of Hopper, but for these macros."""
     tuned = read_file(ATTENTION / "target.yaml", Target).value.tuning_macros("sm_90")
     names = [macro.partition("=")[0] for macro in macros]
-    kept = [flag for flag in tuned if flag.removeprefix("-D").partition("=")[0] not in names]
-    return ("-march=native", *kept, *(f"-D{macro}" for macro in macros), f"-I{ATTENTION}", "-w")
+    unchanged = [flag for flag in tuned if flag.removeprefix("-D").partition("=")[0] not in names]
+    return ("-march=native", *unchanged, *(f"-D{macro}" for macro in macros), f"-I{ATTENTION}", "-w")
 
 
 class Groups(Kernels):
@@ -39,7 +39,7 @@ class Groups(Kernels):
         self.depths = DEPTHS[kernel]
 
     def off(self, call: Call) -> str:
-        """The error of a call, or how its output differs from float64; empty where it is right."""
+        """The error of a call, or how its output differs from float64; "" if it is right."""
         call.o.fill_(7.0)
         return self.run("warp_specialized", call) or far_off(call)
 
@@ -73,7 +73,7 @@ def test_heads_of_queries_share_keys_of_a_section(kernels: Groups, causal: float
 
 
 def test_a_group_passes_over_tiles_that_it_does_not_see(kernels: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All tiles, the last or none of them, while other groups compute: in any order of warps and copies."""
+    """A group skips tiles that its mask hides while others compute, in any order of warps and copies."""
     shapes = (200, 130), (320, 384), (130, 194), (448, 380)
     for seed in each_seed(monkeypatch, 6):
         for queries, keys in shapes:
@@ -83,26 +83,26 @@ def test_a_group_passes_over_tiles_that_it_does_not_see(kernels: Groups, monkeyp
 
 @pytest.fixture(scope="module")
 def schedules(build_cache: Path) -> Fixtures:
-    """Who takes which piece, for the multiprocessors of an H100."""
+    """The schedule of pieces for the multiprocessors of an H100."""
     return Fixtures(compiled(Path(__file__).with_name("pieces.cu"), build_cache, *flags()))
 
 
 def takers(schedules: Fixtures, blocks: int, tiles: int, heads: int, batches: int, section: int) -> Array:
-    """[heads of all batches, row tiles]: the block that took a piece, from 1 on; 0 nobody did, -1 twice."""
-    found = numpy.zeros((heads * batches, tiles), numpy.int32)
-    assert "" == schedules.fault("take_pieces", blocks, tiles, heads, batches, section, found)
-    return found
+    """Block that took each piece, [heads of all batches, row tiles]: from 1 on; 0 for none, -1 for two."""
+    blocks_by_piece = numpy.zeros((heads * batches, tiles), numpy.int32)
+    assert "" == schedules.fault("take_pieces", blocks, tiles, heads, batches, section, blocks_by_piece)
+    return blocks_by_piece
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3, 5, 8, 13, 132])
 def test_every_piece_is_taken_once(schedules: Fixtures, blocks: int) -> None:
-    """By one block alone; whatever sections there are, the last one narrower, and no block where it has none."""
+    """Exactly one block takes each piece, for all section sizes, also if the last section is narrower."""
     for tiles in (1, 2, 3, 7, 16):
         for heads, batches in ((1, 1), (2, 3), (5, 1), (4, 4), (37, 1)):
             for section in (0, 1, 2, 3, 5, 7, heads * batches):
-                found = takers(schedules, blocks, tiles, heads, batches, section)
-                assert (found > 0).all(), (tiles, heads, batches, section)
-                assert found.max() <= blocks
+                taken_by = takers(schedules, blocks, tiles, heads, batches, section)
+                assert (taken_by > 0).all(), (tiles, heads, batches, section)
+                assert taken_by.max() <= blocks
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_every_row_is_taken_once(schedules: Fixtures, groups: int, causal: int, 
         (4000, 8, 2),
     ):
         tiles = (queries - 1) // 64 + 1
-        found = numpy.zeros((heads * batches, tiles), numpy.int32)
-        assert "" == schedules.fault("take_rows", queries, heads, batches, groups, causal, folded, found)
-        assert (found > 0).all(), (queries, heads, batches)
-        most = numpy.bincount(found.ravel()).max()
-        assert causal or most <= -(-found.size // 132 // groups) * groups, (queries, heads, batches)
+        taken_by = numpy.zeros((heads * batches, tiles), numpy.int32)
+        assert "" == schedules.fault("take_rows", queries, heads, batches, groups, causal, folded, taken_by)
+        assert (taken_by > 0).all(), (queries, heads, batches)
+        most = numpy.bincount(taken_by.ravel()).max()
+        assert causal or most <= -(-taken_by.size // 132 // groups) * groups, (queries, heads, batches)

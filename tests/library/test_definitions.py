@@ -16,7 +16,7 @@ from tests.projects import TARGET, add_commands, make_project
 
 
 def complaint(text: str, folder: Path) -> str:
-    """What is said of a target.yaml."""
+    """The complaint about a target.yaml."""
     make_project(folder)
     (folder / "target.yaml").write_text(text)
     with pytest.raises(DefinitionError) as caught:
@@ -49,7 +49,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (", M: [5, 17]", "", "workloads.small.0: expected a size for M, got nothing"),
         (
@@ -89,10 +89,10 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_in_a_target_are_found_where_they_stand(tmp_path: Path, old: str, new: str, said: str) -> None:
-    """With line, column, what was expected, and the nearest right word."""
+def test_mistakes_in_a_target_are_found_where_they_stand(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """The complaint has line, column, expected value and the nearest right word."""
     assert old in TARGET
-    assert said in complaint(TARGET.replace(old, new, 1), tmp_path / "p")
+    assert message in complaint(TARGET.replace(old, new, 1), tmp_path / "p")
 
 
 def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ components:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "text"),
     [
         ("of: ours", "of: theirs", "components.part.of: expected a compiled variant (ours), got 'theirs'"),
         (
@@ -127,14 +127,14 @@ components:
         ),
     ],
 )
-def test_mistakes_in_a_component_are_found_where_they_stand(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_mistakes_in_a_component_are_found_where_they_stand(old: str, new: str, text: str, tmp_path: Path) -> None:
     """Against its own signature, not the target's."""
     assert old in COMPONENT
-    assert said in complaint(TARGET + COMPONENT.replace(old, new, 1), tmp_path / "p")
+    assert text in complaint(TARGET + COMPONENT.replace(old, new, 1), tmp_path / "p")
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "text"),
     [
         ("values: {sharp: {y: {scale: 2.0}}}", "values.sharp.y: expected one of x, got 'y'"),
         ("values: {hole: {x: {nan_along: K}}}", "nan_along: expected a dimension of x (N M), got 'K'"),
@@ -145,9 +145,9 @@ def test_mistakes_in_a_component_are_found_where_they_stand(old: str, new: str, 
         ("memory: 8 * K", "memory: expected a known name, got 'K'"),
     ],
 )
-def test_kinds_of_values_name_inputs_and_dimensions_that_there_are(line: str, said: str, tmp_path: Path) -> None:
+def test_kinds_of_values_name_inputs_and_dimensions_that_there_are(line: str, text: str, tmp_path: Path) -> None:
     """A misspelt input would silently get unit normals."""
-    assert said in complaint(f"{TARGET}\n{line}\n", tmp_path / "p")
+    assert text in complaint(f"{TARGET}\n{line}\n", tmp_path / "p")
 
 
 CARD = """format: 1
@@ -171,7 +171,7 @@ def card(folder: Path, text: str) -> RateCard:
 
 
 @pytest.mark.parametrize(
-    ("price", "said"),
+    ("price", "message"),
     [
         ("0", "expected greater than 0"),
         ("700.0", "expected less than 500"),
@@ -180,52 +180,52 @@ def card(folder: Path, text: str) -> RateCard:
         ("free", "expected a valid number, got 'free'"),
     ],
 )
-def test_a_price_that_is_none_is_refused_where_it_stands(tmp_path: Path, price: str, said: str) -> None:
-    """With file, line and column: catalogues write 0, 700 or nothing for "not offered"."""
+def test_a_price_that_is_none_is_refused_where_it_stands(tmp_path: Path, price: str, message: str) -> None:
+    """The complaint has file, line and column; catalogues write 0 or 700 for "not offered"."""
     with pytest.raises(DefinitionError) as caught:
         card(tmp_path / "p", CARD.replace("PRICE", price))
     assert "rates.yaml:6:47: rates.1.usd_per_hour: " in caught.value.message
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_an_own_card_goes_before_the_shipped_one(tmp_path: Path) -> None:
-    """What it sets counts, what it does not set is still there, and it may name any of both."""
+    """Its values override the shipped card's; other values stay, and it may name entries of both."""
     text = CARD.replace("PRICE", "1.5").replace("gpu: mine", "gpu: aws/us-east-1/g5.xlarge")
-    found = card(tmp_path / "p", text + MACHINE.replace("PRICES", "on_demand: 0.5"))
+    merged = card(tmp_path / "p", text + MACHINE.replace("PRICES", "on_demand: 0.5"))
     prices = {
         name: rate.usd_per_hour
         for name in ("mine", "gcp/us-central1/g2-standard-4")
-        if (rate := found.find_rate(name))
+        if (rate := merged.find_rate(name))
     }
     assert {"mine": 1.5, "gcp/us-central1/g2-standard-4": 0.5} == prices
-    chosen = found.find_rate(found.gpu)
+    chosen = merged.find_rate(merged.gpu)
     assert chosen is not None
     assert ("NVIDIA A10G", 1.006) == (chosen.gpu, chosen.usd_per_hour)
-    assert None is found.find_rate("gcp/us-central1/g2-standard-4/spot")
+    assert None is merged.find_rate("gcp/us-central1/g2-standard-4/spot")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("gpu: engineer", "2:6: gpu: expected a rate of gpu, got 'engineer', a rate of engineer"),
         ("waiting: history-l4", "2:10: waiting: expected a rate of engineer or ai, got 'history-l4'"),
         ("ai: history-l4", "2:5: ai: expected a rate of ai"),
     ],
 )
-def test_nobody_is_charged_at_the_rate_of_something_else(tmp_path: Path, text: str, said: str) -> None:
+def test_nobody_is_charged_at_the_rate_of_something_else(tmp_path: Path, text: str, message: str) -> None:
     """A GPU at an engineer's hour would be charged as a second engineer."""
     with pytest.raises(DefinitionError) as caught:
         card(tmp_path / "p", f"format: 1\n{text}\n")
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 DAY = datetime.date(2026, 11, 23)
 
 
 def send(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
-    """As if this command had been sent here."""
-    told = hosted.Sender.model_validate({"name": "l4", "as_of": DAY, **fields})
-    monkeypatch.setenv(hosted.SENDER_VARIABLE, told.model_dump_json())
+    """Set the environment of a command that another machine sent here."""
+    sender = hosted.Sender.model_validate({"name": "l4", "as_of": DAY, **fields})
+    monkeypatch.setenv(hosted.SENDER_VARIABLE, sender.model_dump_json())
 
 
 def hosted_card(folder: Path) -> RateCard:
@@ -234,14 +234,14 @@ def hosted_card(folder: Path) -> RateCard:
 
 
 def test_the_hosts_price_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every hour of the machine, on its processor too."""
+    """Every hour counts, also on the processor, by the terms of the machine; without terms, the dearer price."""
     send(monkeypatch, usd_per_hour=0.7)
-    (made,) = make_bill(SessionUse(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
-    assert ("host/l4", pytest.approx(0.7)) == (made.rate, made.usd)
+    (charge,) = make_bill(SessionUse(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
+    assert ("host/l4", pytest.approx(0.7)) == (charge.rate, charge.usd)
 
 
 def test_a_command_that_was_typed_here_has_the_card_alone(tmp_path: Path) -> None:
-    """And nobody is charged for a processor of one's own."""
+    """Only the card's rates count; a processor of the user's own is free."""
     assert hosted.read_sender() is None
     assert () == make_bill(SessionUse(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
 
@@ -261,8 +261,8 @@ def test_what_the_sender_allowed_is_allowed(tmp_path: Path, monkeypatch: pytest.
 def test_every_line_of_evidence_names_a_session_of_the_history(tmp_path: Path) -> None:
     """One with rows, or one that its reports mention."""
     (history,) = read_histories()
-    known = {*(row.id for row in history.sessions), *history.mentioned}
+    sessions = {*(row.id for row in history.sessions), *history.mentioned}
     patterns = definitions.patterns(find_project(None, tmp_path))
-    named = {(name, one.session) for name, read in patterns.items() for one in read.value.evidence}
-    assert set() == {(name, session) for name, session in named if session not in known}
-    assert {"N+7E", "N+7F", "October 13"} == {session for _, session in named} & set(history.mentioned)
+    cited = {(name, evidence.session) for name, read in patterns.items() for evidence in read.value.evidence}
+    assert set() == {(name, session) for name, session in cited if session not in sessions}
+    assert {"N+7E", "N+7F", "October 13"} == {session for _, session in cited} & set(history.mentioned)

@@ -1,4 +1,4 @@
-"""What of a target does not fit together, manifests of format 1, best values written into one."""
+"""Contradictions in a target, manifests of format 1, and best values written into a manifest."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.tasks import write_task
 
 
 def complaint(folder: Path, **fields: Any) -> str:
-    """What is said of an example with these fields in place of its own."""
+    """The complaint about an example with these fields."""
     write_task(folder, "embedding")
     path = folder / "target.yaml"
     manifest = {**json.loads(path.read_text()), **fields}
@@ -69,35 +69,35 @@ SIGNATURE = {"inputs": {"ids": "N", "table": "V D"}, "outputs": {"rows": "N D"}}
 def test_what_does_not_fit_together_is_said_at_its_line(
     fields: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    """Inputs that nobody makes, values that nobody takes, words that mean nothing."""
-    said = complaint(tmp_path, **fields)
-    assert expected in said
-    assert "target.yaml:" in said
+    """Inputs that no generator makes, unused values and unknown words are refused at their line."""
+    message = complaint(tmp_path, **fields)
+    assert expected in message
+    assert "target.yaml:" in message
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
-    """A target of a user's own."""
+def folder(tmp_path: Path) -> Path:
+    """The folder of a target of a user."""
     return write_own(tmp_path / "softmax", "softmax")
 
 
-def test_an_edit_of_a_source_is_other_ground(own: Path) -> None:
+def test_an_edit_of_a_source_is_other_ground(folder: Path) -> None:
     """And so is one of the manifest, or a new pattern."""
-    before = sources_hash(find_project(own, own))
-    (own / "patterns").mkdir()
-    (own / "patterns" / "mine.yaml").write_text("format: 1\n")
-    with_pattern = sources_hash(find_project(own, own))
-    (own / "softmax.cpp").write_text((own / "softmax.cpp").read_text() + "\n// edited\n")
-    assert 3 == len({before, with_pattern, sources_hash(find_project(own, own))})
+    first = sources_hash(find_project(folder, folder))
+    (folder / "patterns").mkdir()
+    (folder / "patterns" / "mine.yaml").write_text("format: 1\n")
+    with_pattern = sources_hash(find_project(folder, folder))
+    (folder / "softmax.cpp").write_text((folder / "softmax.cpp").read_text() + "\n// edited\n")
+    assert 3 == len({first, with_pattern, sources_hash(find_project(folder, folder))})
 
 
-def test_each_file_of_a_target_is_recorded(own: Path) -> None:
-    """So that a comparison of two sessions can name what differs."""
-    before = session_hashes(find_project(own, own))
-    (own / "softmax.cpp").write_text((own / "softmax.cpp").read_text() + "\n// edited\n")
-    after = session_hashes(find_project(own, own))
-    assert ["softmax.cpp"] == [name for name, digest in after["files"].items() if digest != before["files"][name]]
-    assert (True, False) == (before["harness"] == after["harness"], before["ground"] == after["ground"])
+def test_each_file_of_a_target_is_recorded(folder: Path) -> None:
+    """Changed files can be named when sessions are compared."""
+    first = session_hashes(find_project(folder, folder))
+    (folder / "softmax.cpp").write_text((folder / "softmax.cpp").read_text() + "\n// edited\n")
+    second = session_hashes(find_project(folder, folder))
+    assert ["softmax.cpp"] == [name for name, digest in second["files"].items() if digest != first["files"][name]]
+    assert (True, False) == (first["harness"] == second["harness"], first["ground"] == second["ground"])
 
 
 OLD: dict[str, Any] = {
@@ -163,16 +163,16 @@ variants: {}
 )
 def test_values_are_replaced_in_their_place(name: str, device: str) -> None:
     """Read back they are the new ones; everything else is the same, comments outside of `best` too."""
-    made = write_best(MANIFEST, name, device, {"rows": 64, "held": False})
+    text = write_best(MANIFEST, name, device, {"rows": 64, "held": False})
     expected = yaml.safe_load(MANIFEST)
     expected["tuning"][name]["best"][device] = {"rows": 64, "held": False}
-    assert expected == yaml.safe_load(made)
-    assert {"# before", "# a comment", "# the end"} <= {*made.replace("tile:  ", "\n").splitlines()}
+    assert expected == yaml.safe_load(text)
+    assert {"# before", "# a comment", "# the end"} <= {*text.replace("tile:  ", "\n").splitlines()}
 
 
 def test_what_cannot_be_written_without_harm_is_refused() -> None:
-    """Another part of the manifest points there: nothing is written, and the values are said."""
+    """If another part of the manifest refers to the values, nothing is written, and they are shown."""
     manifest = "tuning:\n  tile:\n    best: {sm_90: &a {rows: 1}}\nelsewhere: *a\n"
-    with pytest.raises(LoopError, match=r"tuning\.tile\.best\.sm_90 could not be put in") as told:
+    with pytest.raises(LoopError, match=r"tuning\.tile\.best\.sm_90 could not be put in") as caught:
         write_best(manifest, "tile", "sm_90", {"rows": 2})
-    assert "write them in by hand: {rows: 2}" == told.value.hint
+    assert "write them in by hand: {rows: 2}" == caught.value.hint

@@ -20,7 +20,7 @@ def make_project(folder: Path) -> Project:
     """A user's project with a pattern and a template of its own."""
     write_target(folder, {"right": compiled()})
     for name, text in ((PATTERN, own_pattern("make all")), (TEMPLATE, "")):
-        written(name, text)(folder)
+        write_file(name, text)(folder)
     return find_project(folder, folder)
 
 
@@ -37,7 +37,7 @@ def own_pattern(run: str) -> str:
     return json.dumps(make_pattern("own").model_dump(mode="json") | {"steps": [step]})
 
 
-def written(name: str, text: str = "# edited\n") -> Change:
+def write_file(name: str, text: str = "# edited\n") -> Change:
     """Write a file of the project."""
 
     def change(folder: Path) -> None:
@@ -74,10 +74,10 @@ def test_what_is_allowed_is_what_was_shown(tmp_path: Path) -> None:
 
 def test_a_project_is_refused_until_it_is_granted(tmp_path: Path) -> None:
     """Once allowed, it stays so for other projects' sake, too."""
-    one, two = make_granted(tmp_path / "one"), make_project(tmp_path / "two")
-    assert (True, False) == (is_trusted(one), is_trusted(two))
+    granted, other = make_granted(tmp_path / "one"), make_project(tmp_path / "two")
+    assert (True, False) == (is_trusted(granted), is_trusted(other))
     make_granted(tmp_path / "two")
-    assert (True, True) == (is_trusted(one), is_trusted(two))
+    assert (True, True) == (is_trusted(granted), is_trusted(other))
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_a_project_is_refused_until_it_is_granted(tmp_path: Path) -> None:
         placed("variants.right.sources", ["other.cpp"]),
         placed("variants.more", {"kind": "command", "device": "cpu", "run": ["sh", "x.sh"]}),
         placed("reference.python", "other:double"),
-        written(PATTERN, own_pattern("make more")),
-        written(TEMPLATE),
+        write_file(PATTERN, own_pattern("make more")),
+        write_file(TEMPLATE),
         lambda folder: (folder / PATTERN).unlink(),
         lambda folder: (folder / TEMPLATE).rename(folder / "templates/other"),
     ],
 )
 def test_what_runs_is_asked_about_again(change: Change, tmp_path: Path) -> None:
-    """Edited, removed or renamed; the error says that it changed."""
+    """Edited, removed and renamed definitions need trust again; the error says that they changed."""
     chosen = make_granted(tmp_path / "one")
     change(chosen.target)
     assert not is_trusted(chosen)
@@ -109,13 +109,13 @@ def test_what_runs_is_asked_about_again(change: Change, tmp_path: Path) -> None:
         placed("workloads.some", [{"N": 7, "M": 1}]),
         placed("flops", "2 * N"),
         placed("variants.right.takes", "N % 8 == 0"),
-        written("scale.cpp"),
-        written("tiny_functions.py"),
-        written("sessions/s/record.json"),
+        write_file("scale.cpp"),
+        write_file("tiny_functions.py"),
+        write_file("sessions/s/record.json"),
     ],
 )
 def test_data_and_kernels_are_not_asked_about(change: Change, tmp_path: Path) -> None:
-    """Editing kernels is what the user is here for; nor does a comment run, or another order of keys."""
+    """Edits of kernels and comments, and another order of keys, need no new trust."""
     chosen = make_granted(tmp_path / "one")
     change(chosen.target)
     assert is_trusted(chosen)
@@ -123,7 +123,7 @@ def test_data_and_kernels_are_not_asked_about(change: Change, tmp_path: Path) ->
 
 @pytest.mark.parametrize("text", ["", "garbage", "[]", '{"a": ', "\x00"])
 def test_a_damaged_memory_trusts_nothing(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """That is said; and it can be written anew."""
+    """It is reported, nothing is trusted, and new grants can be stored."""
     chosen = make_granted(tmp_path / "one")
     (state_folder() / "trusted.json").write_text(text)
     PRINTED_REMARKS.clear()
@@ -152,7 +152,7 @@ def test_everything_that_would_run_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_source_of_a_job_is_trusted_and_not_what_it_made(tmp_path: Path) -> None:
-    """It was allowed when it was submitted; what it made comes from another machine, perhaps."""
+    """The job's source was trusted when it was submitted; files that the job made may be foreign."""
     job = state_folder() / JOBS / "job"
     assert is_trusted(make_project(job / "src"))
     assert is_trusted(make_project(job / "src" / "today"))
