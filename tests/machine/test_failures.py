@@ -1,4 +1,4 @@
-"""The machine: what it reaches, who else is on it, its failures and what to do about them."""
+"""The machine: its peak rates, other users, its failures and their remedies."""
 
 import errno
 import importlib.metadata
@@ -41,11 +41,11 @@ def test_little_room_is_a_full_disk(
 
 def test_only_our_own_folders_have_to_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout may be read-only; it may not be full."""
-    found = {tmp_path / "own": errno.EROFS, tmp_path / "checkout": errno.EROFS}
-    monkeypatch.setattr("loop.machine.failures.write_error_of", found.get)
+    error_by_folder = {tmp_path / "own": errno.EROFS, tmp_path / "checkout": errno.EROFS}
+    monkeypatch.setattr("loop.machine.failures.write_error_of", error_by_folder.get)
     folders = Folders((tmp_path / "own",), (tmp_path / "checkout",))
     assert {tmp_path / "own": errno.EROFS} == folders.write_errors()
-    found[tmp_path / "checkout"] = errno.ENOSPC
+    error_by_folder[tmp_path / "checkout"] = errno.ENOSPC
     assert errno.ENOSPC == folders.write_errors()[tmp_path / "checkout"]
 
 
@@ -54,7 +54,7 @@ FULL = "ld: final link failed: No space left on device"
 
 
 class Disks:
-    """What the system says of two folders."""
+    """Free bytes and write errors of two folders, in place of the system's."""
 
     def __init__(self) -> None:
         self.said: dict[Path, int] = {}
@@ -73,10 +73,10 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
     return disks
 
 
-def failure(gauge: FolderWatch, said: str = "wrong", *, has_failed: bool = True) -> str:
-    """What the gauge says; empty where it finds nothing."""
-    found = gauge.failure(has_failed=has_failed, messages=said)
-    return found.message if found else ""
+def failure(gauge: FolderWatch, message: str = "wrong", *, has_failed: bool = True) -> str:
+    """Message of the failure that the gauge finds; "" if it finds none."""
+    machine_failure = gauge.failure(has_failed=has_failed, messages=message)
+    return machine_failure.message if machine_failure else ""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def gauge(disks: Disks) -> FolderWatch:
 
 
 def test_a_wrong_kernel_on_a_sound_machine_is_wrong(gauge: FolderWatch) -> None:
-    """Whatever it prints."""
+    """The text that a kernel prints does not matter."""
     assert ["", ""] == [failure(gauge), failure(gauge, FULL)]
 
 
@@ -126,7 +126,7 @@ def test_a_folder_that_is_mounted_noexec_is_named(gauge: FolderWatch, monkeypatc
 
 
 def oserror(number: int, path: Path | str | None = None) -> OSError:
-    """What the system raises."""
+    """An OSError as the system raises it."""
     return OSError(number, os.strerror(number), *([str(path)] if path else []))
 
 
@@ -147,12 +147,12 @@ def raised(error: BaseException, cause: BaseException) -> BaseException:
     ],
 )
 def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path) -> None:
-    """Also where the error was put into other words meanwhile; exit 75."""
+    """The cause is found through wrapping errors; exit 75."""
     error = raised(UsageError("it cannot be written"), oserror(number, tmp_path / "cache" / "a" / "b"))
-    found = find_machine_failure(error, Folders((tmp_path / "cache",)))
-    assert found is not None
-    assert (75, f"{tmp_path / 'cache'}: {os.strerror(number)}") == (found.exit_code, found.message)
-    assert advice.format(tmp_path / "cache") in (found.hint or "")
+    cause = find_machine_failure(error, Folders((tmp_path / "cache",)))
+    assert cause is not None
+    assert (75, f"{tmp_path / 'cache'}: {os.strerror(number)}") == (cause.exit_code, cause.message)
+    assert advice.format(tmp_path / "cache") in (cause.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path)
 )
 def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str) -> None:
     """With the limit that may be raised."""
-    found = find_machine_failure(error, Folders())
-    assert found is not None
-    assert advice in (found.hint or "")
+    cause = find_machine_failure(error, Folders())
+    assert cause is not None
+    assert advice in (cause.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str)
     ],
 )
 def test_everything_else_is_somebody_elses(error: BaseException) -> None:
-    """A user's own file that may not be read, a lock that is held, a bug."""
+    """A user's unreadable file, a held lock and a bug are no failures of the machine."""
     assert find_machine_failure(error, Folders((Path("/cache"),))) is None
 
 
@@ -199,10 +199,10 @@ def test_a_roof_is_what_this_processor_reaches(tmp_path: Path, monkeypatch: pyte
 
 
 def test_torch_is_told_without_importing_it() -> None:
-    """A session without an environment step says which one it was held against all the same."""
+    """Its version is recorded also in sessions without an environment step."""
     code = "import sys; from loop.machine.machine import machine; print(machine().torch, 'torch' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert [importlib.metadata.version("torch"), "False"] == told
+    words = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert [importlib.metadata.version("torch"), "False"] == words
 
 
 def test_files_that_a_control_group_holds_count_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_our_own_processes_are_no_strangers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("company", "said"),
+    ("company", "sentence"),
     [
         (OtherUse(others=(User(7, 10 * 2**30),)), "another process (pid 7) holds 10240 MiB of it"),
         (OtherUse(others=(User(7, None),)), "another process (pid 7) holds memory of it"),
@@ -244,15 +244,15 @@ def test_our_own_processes_are_no_strangers() -> None:
         (OtherUse(busy_percent=97), "somebody computes on it, 97 % of the time before anything was timed"),
     ],
 )
-def test_company_is_told_in_words(company: OtherUse, said: str) -> None:
-    """What was seen, what follows from it, and what to do."""
-    found = company.warning("NVIDIA L4")
-    assert f"NVIDIA L4 is not ours alone: {said}: numbers will be noisy; end it, or" in found
-    assert "CUDA_VISIBLE_DEVICES" in found
+def test_company_is_told_in_words(company: OtherUse, sentence: str) -> None:
+    """The warning has the users, the consequence and the remedy."""
+    warning = company.warning("NVIDIA L4")
+    assert f"NVIDIA L4 is not ours alone: {sentence}: numbers will be noisy; end it, or" in warning
+    assert "CUDA_VISIBLE_DEVICES" in warning
 
 
 def test_a_quiet_gpu_is_no_news() -> None:
-    """Nobody else, memory that the driver reserves, a desktop's share of the time."""
+    """Other users, reserved memory and a desktop's small load give no warning."""
     assert "" == OtherUse(unexplained_bytes=600 * 2**20, busy_percent=5).warning("NVIDIA L4")
     assert "" == OtherUse().warning("NVIDIA L4")
 
@@ -289,5 +289,5 @@ def test_code_runs_under_drivers_of_its_own_major_release_and_newer(
     ],
 )
 def test_flags_say_whether_code_is_for_a_gpu(flags: tuple[str, ...], expected: bool) -> None:
-    """By its name, or as the one that is there; a processor's flags say nothing of GPUs."""
+    """Flags name a GPU or `native`; flags for a processor name none."""
     assert expected == requests_code_for(flags, "sm_90")

@@ -18,7 +18,7 @@ NOT_LOADED = Fault(text=NO_LOAD)
 
 
 def failures(*checks: Check) -> Sequence[str]:
-    """What is told of these checks."""
+    """Messages of the failed checks."""
     return VariantChecks(variant="cpu", build_id=None, checks=checks).failure_lines
 
 
@@ -29,14 +29,14 @@ def unloaded(workload: str, inputs: Layout = "contiguous") -> Check:
 
 
 def test_a_variant_that_does_not_load_is_told_once() -> None:
-    """Whatever the workload and the layout, with how many checks that cost."""
+    """One message for all workloads and layouts, with the count of checks."""
     assert (f"refused: {NO_LOAD} (3 checks)",) == failures(unloaded("a"), unloaded("a", "strided"), unloaded("b"))
     assert (f"refused: {NO_LOAD} on a",) == failures(unloaded("a")), "a single one names its workload"
 
 
 @pytest.mark.parametrize(("host", "ends"), [("", False), ("l4", True)])
 def test_commands_of_a_session_name_the_machine_where_it_ran(host: str, ends: bool) -> None:
-    """That does it again, and that goes on with it; a report is rendered here."""
+    """Commands that repeat or resume it have `--on`; rendering its report has not."""
     head = make_session_head(host=host)
     for command in (head.repeat_command(), head.resume_command):
         assert ends == ("--on l4" in command), command
@@ -63,7 +63,7 @@ SPLIT: dict[str, Any] = {
     ],
 )
 def test_a_short_name_has_no_return_type_and_no_parameters(name: str, expected: str) -> None:
-    """Whatever parentheses its template arguments hold."""
+    """Parentheses within template arguments do not matter."""
     assert expected == short_name(name)
 
 
@@ -94,7 +94,7 @@ LISTED = {"sm_90": H200}
     ],
 )
 def test_cards_are_told_apart_by_what_their_drivers_call_them(same: bool, name: str, driver_name: str) -> None:
-    """Socket and memory in a name change nothing; any other word is another card."""
+    """Socket and memory size in a name do not matter; any other word does."""
     assert same == is_same_gpu_model(name, driver_name)
 
 
@@ -110,15 +110,15 @@ def test_cards_are_told_apart_by_what_their_drivers_call_them(same: bool, name: 
 def test_a_gpu_that_is_not_the_listed_one_is_told_by_its_driver(driver: Any) -> None:
     """Under its own name, with its own bandwidth, and without the peak that no driver tells."""
     assert driver == facts_of_present_gpu(LISTED, "9.0", driver.name, driver)
-    seen = DeviceOutput(ok=True, message="", capability="9.0", name=driver.name, facts=driver)
-    latest = {"environment.device": seen}
+    output = DeviceOutput(ok=True, message="", capability="9.0", name=driver.name, facts=driver)
+    latest = {"environment.device": output}
     bench = SimpleNamespace(target=SimpleNamespace(devices=LISTED))
     context = SimpleNamespace(latest_output=lambda action, kind: latest[action], bench=bench)
     assert driver == gpu_at_hand(cast(Any, context))
 
 
 def test_the_listed_gpu_has_its_datasheet() -> None:
-    """By name and multiprocessors; a generation that nobody lists has its driver's facts, or none."""
+    """It is found by name and multiprocessors; an unlisted GPU has its driver's facts, or none."""
     assert H200 == facts_of_present_gpu(LISTED, "9.0", "NVIDIA H200", make_device("NVIDIA H200"))
     assert None is facts_of_present_gpu(LISTED, "8.0", "NVIDIA A100-SXM4-80GB", None)
     assert None is facts_of_present_gpu(LISTED, "9.0", "NVIDIA H100 80GB HBM3", None)

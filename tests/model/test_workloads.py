@@ -46,7 +46,7 @@ def names(*entries: dict[str, Any], **fields: Any) -> list[str]:
 
 
 def test_lists_are_multiplied_out_and_named_by_what_differs() -> None:
-    """The last list turns fastest; a default is left out, a digit that tells two apart is not."""
+    """The last list varies fastest; names leave out defaults but keep digits that differ."""
     assert ["B1 S2 float32", "B1 S2 causal float32", "B1 S3 float32", "B1 S3 causal float32"] == names(
         {"B": 1, "S": (2, 3), "causal": (False, True)}
     )
@@ -75,7 +75,7 @@ def test_a_workload_keeps_its_seed_and_has_a_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ({"B": 1}, "N: expected a size, got nothing"),
         ({"B": 1, "S": -1}, "S: expected a size of 0 or more, got -1"),
@@ -92,19 +92,19 @@ def test_a_workload_keeps_its_seed_and_has_a_weight() -> None:
         ),
     ],
 )
-def test_an_entry_that_does_not_fit_is_said(entry: dict[str, Any], said: str) -> None:
-    """Which key, what was expected, what was there."""
+def test_an_entry_that_does_not_fit_is_said(entry: dict[str, Any], message: str) -> None:
+    """The message has key, expected value and actual value."""
     with pytest.raises(WorkloadError) as caught:
         expanded(entry)
-    assert said == str(caught.value)
+    assert message == str(caught.value)
 
 
 @pytest.mark.parametrize("entry", [{"B": 2, "S": 3}, {"B": 1, "N": 3, "M": 5, "causal": True, "scale": 0.5}])
 def test_a_workload_is_had_again_by_its_words(entry: dict[str, Any]) -> None:
     """Sizes, attributes, kind of values and type, and the seed that gives the same values."""
     for kind in ({}, {"values": "wide", "dtype": "float16", "side": "right"}):
-        (one,) = expanded({**entry, **kind}, seed=7)
+        (workload,) = expanded({**entry, **kind}, seed=7)
         target = make_target({"B": 1, "S": 1})
-        words = format_entry(make_entry(target.signature, one))
-        assert one == make_workload(target, parse_entry(words), "float64", one.base_seed)
-        assert 7 == one.base_seed
+        words = format_entry(make_entry(target.signature, workload))
+        assert workload == make_workload(target, parse_entry(words), "float64", workload.base_seed)
+        assert 7 == workload.base_seed

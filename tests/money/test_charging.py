@@ -1,4 +1,4 @@
-"""Money: measured use times dated prices, unknown named as such, old prices said to be old."""
+"""Money: measured use times dated prices; unknown use is named, and old prices are marked."""
 
 import datetime
 from typing import Any
@@ -19,27 +19,27 @@ L4 = {"gpu": "NVIDIA L4", "cloud": "gcp", "region": "r", "shape": "g2", "source"
 def card(**fields: object) -> RateCard:
     """A card with a machine of GCP, and one of a cloud that charges by the second."""
     gcp = MachineRate.model_validate({**L4, "on_demand": 0.72, "spot": 0.36})
-    other = MachineRate.model_validate({**L4, "cloud": "aws", "on_demand": 0.36})
-    return make_card(**{"machines": (gcp, other), "gpu": "gcp/r/g2", **fields})
+    aws = MachineRate.model_validate({**L4, "cloud": "aws", "on_demand": 0.36})
+    return make_card(**{"machines": (gcp, aws), "gpu": "gcp/r/g2", **fields})
 
 
-def of(charged: Bill) -> dict[str, float]:
+def dollars(charged: Bill) -> dict[str, float]:
     """Dollars by resource."""
-    return {one.resource: one.usd for one in charged.charges}
+    return {charge.resource: charge.usd for charge in charged.charges}
 
 
 def unknown(charged: Bill) -> dict[str, str]:
     """Reasons by resource."""
-    return {one.resource: one.reason for one in charged.unmeasured}
+    return {gap.resource: gap.reason for gap in charged.unmeasured}
 
 
 def test_a_gpu_is_charged_at_its_own_price() -> None:
     """GCP a minute at least, then seconds; AWS by seconds; an H200 is not charged as an L4."""
-    assert pytest.approx(0.012) == of(make_bill(SessionUse(10.0, "cuda"), card()))["gpu"]
-    assert pytest.approx(0.0122) == of(make_bill(SessionUse(61.0, "cuda"), card()))["gpu"]
-    assert pytest.approx(0.001) == of(make_bill(SessionUse(10.0, "cuda"), card(gpu="aws/r/g2")))["gpu"]
+    assert pytest.approx(0.012) == dollars(make_bill(SessionUse(10.0, "cuda"), card()))["gpu"]
+    assert pytest.approx(0.0122) == dollars(make_bill(SessionUse(61.0, "cuda"), card()))["gpu"]
+    assert pytest.approx(0.001) == dollars(make_bill(SessionUse(10.0, "cuda"), card(gpu="aws/r/g2")))["gpu"]
     charged = make_bill(SessionUse(3600.0, "cuda", gpu="NVIDIA H200"), card())
-    assert "gpu" not in of(charged)
+    assert "gpu" not in dollars(charged)
     assert "NVIDIA L4; this GPU is NVIDIA H200, of which it has no price" in unknown(charged)["gpu"]
 
 
@@ -54,25 +54,25 @@ def test_a_gpu_is_charged_at_its_own_price() -> None:
     ],
 )
 def test_a_rate_is_for_the_gpu_that_it_names(expected: bool, gpu: str | None) -> None:
-    """Whole words: an L40S is no L4."""
+    """Whole words are compared: an L40S is no L4."""
     assert expected == (rate_for_gpu(card(), gpu) is not None)
 
 
 def test_measured_ai_goes_before_the_card_s_hours() -> None:
-    """0.80 an hour is a guess: it counts where nothing is known, and is called stated."""
+    """The card's hourly rate only counts without a measurement, and is marked as stated."""
     stated = make_card().rates[0].model_copy(update={"name": "guess", "resource": "ai", "usd_per_hour": 0.8})
     priced = card(rates=(*make_card().rates, stated), ai="guess")
-    (guessed,) = (one for one in make_bill(SessionUse(1800.0, "cpu"), priced).charges if one.resource == "ai")
+    (guessed,) = (row for row in make_bill(SessionUse(1800.0, "cpu"), priced).charges if row.resource == "ai")
     assert (pytest.approx(0.4), "stated") == (guessed.usd, guessed.basis)
     result = AiUse(source="result", agents=("codex",), usd=0.03)
     (measured,) = (
-        one for one in make_bill(SessionUse(1800.0, "cpu", ai=result), priced).charges if one.resource == "ai"
+        row for row in make_bill(SessionUse(1800.0, "cpu", ai=result), priced).charges if row.resource == "ai"
     )
     assert (0.03, "measured", "codex, its own result") == (measured.usd, measured.basis, measured.rate)
 
 
 def test_a_price_older_than_thirty_days_is_said_to_be() -> None:
-    """Of what was charged only; an engineer's hour is nobody's price list."""
+    """Only prices of charged items are marked; an engineer's hour is not."""
     old = TODAY + datetime.timedelta(days=31)
     assert () == make_bill(SessionUse(60.0, "cuda"), card(), today=TODAY + datetime.timedelta(days=30)).notes
     (note,) = make_bill(SessionUse(60.0, "cuda"), card(), today=old).notes
@@ -82,20 +82,20 @@ def test_a_price_older_than_thirty_days_is_said_to_be() -> None:
     assert "yet to come" in ahead
 
 
-def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
+def bill(seconds: float, device: Device, *terms: Any, **named: Any) -> Bill:
     """The bill of a session that took so long."""
-    return billing.make_bill(SessionUse(seconds, device), *given, **named)
+    return billing.make_bill(SessionUse(seconds, device), *terms, **named)
 
 
 def test_attendance_and_spared_compiling_are_priced() -> None:
     """90 s of an engineer are 90 cents; six seconds that the cache spared are six."""
-    made = bill(90.0, "cpu", make_card(waiting=None).with_waiting_person(True))
-    assert [("engineer", 90.0, "stated")] == [(one.resource, one.seconds, one.basis) for one in made.charges]
-    assert pytest.approx(0.90) == made.usd
+    total = bill(90.0, "cpu", make_card(waiting=None).with_waiting_person(True))
+    assert [("engineer", 90.0, "stated")] == [(row.resource, row.seconds, row.basis) for row in total.charges]
+    assert pytest.approx(0.90) == total.usd
     output = make_built(make_build(cached=True, seconds=6.0))
-    built, again = (make_finished("build", run=run, output=output) for run in (1, 2))
-    made = bill(60.0, "cpu", make_card(), [built, again])
-    (saving,) = made.savings
+    built, second = (make_finished("build", run=run, output=output) for run in (1, 2))
+    total = bill(60.0, "cpu", make_card(), [built, second])
+    (saving,) = total.savings
     assert (pytest.approx(0.06), "cpu from the cache; compiling took 6.0 s then") == (saving.usd, saving.source)
-    assert pytest.approx((0.06 - 0.60) / 0.60) == made.roi
-    assert "ROI -0.900: 6 s spared, measured here, are worth $0.060" == roi_text(made)
+    assert pytest.approx((0.06 - 0.60) / 0.60) == total.roi
+    assert "ROI -0.900: 6 s spared, measured here, are worth $0.060" == roi_text(total)

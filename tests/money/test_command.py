@@ -31,13 +31,13 @@ def add(name: str, *charges: Charge, **bill: Any) -> SessionFolder:
     """A session that cost this."""
     folder = make_session(Path("../sessions").resolve(), name, Opened(pid=1), STARTED, make_finished(), status="")
     fields = {"unmeasured": (NO_AI,), **bill}
-    made = make_bill(charges=charges, usd=sum(one.usd for one in charges), **fields)
-    folder.write_record(make_record(make_session_head(id=name), bill=made, seconds=36.0))
+    total = make_bill(charges=charges, usd=sum(charge.usd for charge in charges), **fields)
+    folder.write_record(make_record(make_session_head(id=name), bill=total, seconds=36.0))
     return folder
 
 
-def shown() -> dict[str, Any]:
-    """What `loop cost show --json` says."""
+def costs() -> dict[str, Any]:
+    """Reply of `loop cost show --json`."""
     return show_costs(None).model_dump(mode="json")
 
 
@@ -45,11 +45,11 @@ def test_totals_by_resource_with_unknown_ai_as_null() -> None:
     """0.50 of an engineer in each of two sessions; AI is unknown, with a note, and not 0."""
     add("a", ENGINEER)
     add("b", ENGINEER)
-    found = shown()
-    assert {"minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd"} <= set(found["totals"])
-    totals = {name: found["totals"][name] for name in ("minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd")}
+    reply = costs()
+    assert {"minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd"} <= set(reply["totals"])
+    totals = {name: reply["totals"][name] for name in ("minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd")}
     assert {"minutes": 1.2, "gpu_usd": 0.0, "ai_usd": None, "engineer_usd": 1.0, "usd": 1.0} == totals
-    assert "AI: not measured in 2 of 2 sessions (nobody read a log)" in found["notes"]
+    assert "AI: not measured in 2 of 2 sessions (nobody read a log)" in reply["notes"]
     out = io.StringIO()
     show_costs(None).show(Screen(out, io.StringIO()))
     lines = out.getvalue().splitlines()
@@ -63,28 +63,28 @@ def test_the_machines_of_jobs_are_charged_whether_a_session_closed_or_not() -> N
     output = {**make_verify(make_check()).model_dump(), "jobs": [{**ran, "began": 0.0, "seconds": 1800.0}]}
     steps = (Opened(pid=1), STARTED, make_finished(output=output))
     folder = make_session(Path("../sessions").resolve(), "killed", *steps, status="")
-    assert 1.5 == shown()["totals"]["gpu_usd"]
+    assert 1.5 == costs()["totals"]["gpu_usd"]
     (host,) = hosts_of(folder.finished())
     assert ("h100", 1800.0, 1.5) == (host.host, host.seconds, host.usd)
 
 
 def test_a_session_that_never_closed_is_charged_for_its_steps() -> None:
-    """Two seconds in the journal of a killed one that was attended, at 50 dollars an hour; that is said."""
+    """The steps in its journal are charged, with a note: two attended seconds at 50 dollars an hour."""
     folder = make_session(
         Path("../sessions").resolve(), "killed", Opened(pid=1), STARTED, make_finished(), STARTED, status=""
     )
-    assert 0.0 == shown()["totals"]["engineer_usd"]
+    assert 0.0 == costs()["totals"]["engineer_usd"]
     folder.write_head(folder.head().model_copy(update={"attended": True}))
-    found = shown()
-    assert pytest.approx(2 / 3600 * 50) == found["totals"]["engineer_usd"]
-    assert pytest.approx(2 / 60) == found["totals"]["minutes"]
-    assert any("never closed" in note for note in found["notes"])
+    reply = costs()
+    assert pytest.approx(2 / 3600 * 50) == reply["totals"]["engineer_usd"]
+    assert pytest.approx(2 / 60) == reply["totals"]["minutes"]
+    assert any("never closed" in note for note in reply["notes"])
 
 
 def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
     """Rows added up by hand."""
     assert 0 == loop("sessions", "import", "history").returncode
-    totals = shown()["totals"]
+    totals = costs()["totals"]
     assert (764.0, 3.84, 10.06, 25.0, 38.9) == tuple(
         totals[name] for name in ("minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd")
     )
@@ -111,14 +111,14 @@ def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path
 
 
 def test_a_torn_journal_loses_nothing_that_was_committed() -> None:
-    """Cut in the middle of a line, or damaged: the bill stands, and the damage is named."""
+    """A journal that is cut or damaged keeps its bill, and the damage is named."""
     for name, tail in (("a", b'{"format": 1, "seq": 9'), ("b", b"nonsense\n")):
         folder = add(name, ENGINEER)
         with (folder.path / "journal.jsonl").open("ab") as file:
             file.write(tail)
-    found = shown()
-    assert 1.0 == found["totals"]["usd"]
-    assert ["b"] == [*found["damaged"]]
+    reply = costs()
+    assert 1.0 == reply["totals"]["usd"]
+    assert ["b"] == [*reply["damaged"]]
 
 
 OPTIONS = """\
@@ -135,7 +135,7 @@ KEEP = next(command for command in ALL if command.words == "cost keep-or-stop")
 
 
 def keep(**fields: Any) -> str:
-    """What `keep-or-stop` prints."""
+    """Output of `keep-or-stop`."""
     out = io.StringIO()
     values = {parameter.name: default_of(parameter) for parameter in KEEP.parameters} | fields
     assert 0 == KEEP.call(values, Screen(out, io.StringIO()))
@@ -165,7 +165,7 @@ def test_both_sides_the_break_even_and_the_decision_are_json() -> None:
     ],
 )
 def test_what_is_no_amount_is_wrong_usage(fields: dict[str, Any], message: str) -> None:
-    """The error says what was expected, and what to type."""
+    """The error has the expected form and an example."""
     with pytest.raises(UsageError, match=re.escape(message)) as caught:
         keep(**{"idle_hours": 5, "gpu_usd_per_hour": 0.5, **fields})
     assert caught.value.hint
@@ -224,7 +224,7 @@ def session(name: str = "a", unknown: dict[str, str] = UNKNOWN, **fields: Any) -
 
 
 def test_the_return_is_on_what_sessions_run_here_cost() -> None:
-    """A history of 40 dollars that was imported does not make what today's session spared worth less."""
+    """Imported history does not count as cost of today's return."""
     saving = {"pattern": "p", "source": "s", "minutes": 4.0, "usd": 6.0}
     both = [session("n", recorded=True, usd={"gpu": 40.0}), session("a", usd={"engineer": 2.0}, savings=[saving])]
     ledger = make_ledger(both, {})

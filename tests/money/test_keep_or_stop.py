@@ -23,15 +23,15 @@ from tests.targets import make_context
 from tests.two_stage import open_two_stage
 
 
-def given(usd: float) -> StopCost:
+def stop_cost(usd: float) -> StopCost:
     """A stop that costs so much."""
     return StopCost(usd=usd, source="as given")
 
 
-@pytest.mark.parametrize(("hours", "said"), [(4.0, "keep"), (4.0001, "stop"), (0.0, "keep")])
-def test_equal_sides_mean_to_keep(hours: float, said: str) -> None:
-    """A stop has to be worth something: 4 h x $0.20 is what it costs."""
-    assert said == decide_keep_or_stop(hours, 0.2, given(0.8)).decision
+@pytest.mark.parametrize(("hours", "decision"), [(4.0, "keep"), (4.0001, "stop"), (0.0, "keep")])
+def test_equal_sides_mean_to_keep(hours: float, decision: str) -> None:
+    """With equal costs the machine is kept: a stop has to be worth something."""
+    assert decision == decide_keep_or_stop(hours, 0.2, stop_cost(0.8)).decision
 
 
 def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) -> SessionRow:
@@ -53,23 +53,23 @@ def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) 
     return SessionRow.model_validate({"id": name, **base, "environment": Environment(processor="x"), **fields})
 
 
-def measured(*rows: SessionRow) -> StopCost | None:
-    """What a stop of a GPU costs at a dollar an hour while nobody waits, by these sessions."""
+def measured_stop(*rows: SessionRow) -> StopCost | None:
+    """The measured cost of a stop of a GPU at a dollar an hour without a waiting person, from these sessions."""
     return keeping.measured_stop(rows, "cuda", make_card(), 1.0, "nobody")
 
 
 def test_a_restart_is_what_a_cold_session_took_to_its_first_good_measurement() -> None:
-    """Not what else its patterns did; a warm, failed, imported or CPU session says nothing."""
-    stop = measured(row())
+    """Only its steps up to the measurement count; warm, failed, imported and CPU sessions do not."""
+    stop = measured_stop(row())
     assert stop is not None
     assert pytest.approx(4 / 60) == stop.usd
     assert "a restart of 4.0 min, measured in 1 cold session on a GPU, without boot" == stop.source
     failed = [StepRun(pattern="p", step=s, status="failed", seconds=1) for s in ("verify", "measure")]
-    assert None is measured(row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True))
+    assert None is measured_stop(row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True))
 
 
 def test_the_session_under_way_measures_its_own_restart() -> None:
-    """Where it compiled everything; not from the cache."""
+    """A session that compiled everything measures its own restart; one with cached builds does not."""
     steps = [
         make_finished("torch", pattern="environment-validation", action="environment.torch", seconds=3.0),
         make_finished("build", pattern="compile", seconds=30.0, output=make_built(make_build())),
@@ -83,7 +83,7 @@ def test_the_session_under_way_measures_its_own_restart() -> None:
 
 
 def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
-    """Nobody costs nothing; an agent without a price is an error, not free."""
+    """By default the card decides; nobody waiting costs nothing; an agent without a price is an error."""
     card = make_card()
     by_card = keeping.price_restart(60.0, "as given", card, 0.5)
     assert ("engineer", 36.0, 36.5) == (by_card.waiting, by_card.waiting_usd_per_hour, by_card.usd)
@@ -94,22 +94,22 @@ def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
 
 
 def test_a_machine_is_kept_while_a_stop_costs_more_than_the_usual_gap() -> None:
-    """Where nobody knows the gap or the cost of a restart it is stopped."""
-    decision, lines = keeping.weigh_leaving(0.7, given(1.2), 0.5)
+    """It is stopped if the gap or the cost of a restart is unknown."""
+    decision, lines = keeping.weigh_leaving(0.7, stop_cost(1.2), 0.5)
     assert "keep" == decision
     assert "B keep it until the next session, as gaps were so far (30 min): $0.35" == lines[1]
     assert "C keep it for 1.7 h, then stop it: at most $2.40" == lines[2]
-    assert "stop" == keeping.weigh_leaving(0.7, given(1.2), 5.0)[0]
-    for stop, gap in ((None, None), (given(0.8), None), (None, 0.1)):
+    assert "stop" == keeping.weigh_leaving(0.7, stop_cost(1.2), 5.0)[0]
+    for stop, gap in ((None, None), (stop_cost(0.8), None), (None, 0.1)):
         assert "stop" == keeping.weigh_leaving(0.7, stop, gap)[0]
     assert "unknown" in keeping.weigh_leaving(0.7, None, None)[1][0]
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
-    """A bench; none of these decisions starts anything on it."""
-    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as made:
-        yield made
+    """A bench that these decisions do not use."""
+    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as opened:
+        yield opened
 
 
 COLD = (
@@ -121,7 +121,7 @@ COLD = (
 
 
 def output(bench: Bench, action: str, arguments: dict[str, Any], **fields: Any) -> Any:
-    """What an action finds, on a machine with an L4."""
+    """Output of an action on a machine with an L4."""
     kind = ACTIONS[action]
     machine = make_machine(gpus=("NVIDIA L4",))
     context = make_context(bench, **{"card": make_card(), "machine": machine, "session": "now", **fields})
@@ -130,36 +130,36 @@ def output(bench: Bench, action: str, arguments: dict[str, Any], **fields: Any) 
 
 def keep(bench: Bench, arguments: dict[str, Any] | None = None, **fields: Any) -> KeepOutput:
     """Whether to keep the GPU."""
-    found = output(bench, "session.keep_or_stop", arguments or {}, **{"finished": COLD, **fields})
-    assert isinstance(found, KeepOutput)
-    return found
+    keep_output = output(bench, "session.keep_or_stop", arguments or {}, **{"finished": COLD, **fields})
+    assert isinstance(keep_output, KeepOutput)
+    return keep_output
 
 
 def test_with_an_estimate_there_is_a_decision(bench: Bench) -> None:
     """Both sides are in the message."""
-    said = "Stop it: idle $3.60 against $2.45 for a stop (break-even 3.4 h)."
-    assert said == keep(bench, {"idle_hours": 5.0}).message
+    message = "Stop it: idle $3.60 against $2.45 for a stop (break-even 3.4 h)."
+    assert message == keep(bench, {"idle_hours": 5.0}).message
     nobody = keep(bench, {"idle_hours": 0.05, "waiting": "nobody"})
     assert nobody.expected is not None
     assert ("keep", pytest.approx(4 / 60)) == (nobody.expected.decision, nobody.expected.break_even_hours)
 
 
 def test_stop_rules_are_held_against_the_session_under_way(bench: Bench, tmp_path: Path) -> None:
-    """The plan's budget is a minute; four are spent. Without a file the options are asked for."""
-    found = output(bench, "session.pivot", {}, finished=COLD, folder=tmp_path)
-    assert isinstance(found, PivotOutput)
-    assert found.pivot is not None
-    assert ["budget + 50 %"] == [rule.rule for rule in found.pivot.rules if rule.holds]
-    assert str(tmp_path / "pivot.yaml") in (found.hint or "")
-    shown = decision_lines([make_finished("weigh", action="session.pivot", output=found)])
+    """Four minutes are spent of a budget of one. Without a file, the hint asks for options."""
+    pivot_output = output(bench, "session.pivot", {}, finished=COLD, folder=tmp_path)
+    assert isinstance(pivot_output, PivotOutput)
+    assert pivot_output.pivot is not None
+    assert ["budget + 50 %"] == [rule.rule for rule in pivot_output.pivot.rules if rule.holds]
+    assert str(tmp_path / "pivot.yaml") in (pivot_output.hint or "")
+    shown = decision_lines([make_finished("weigh", action="session.pivot", output=pivot_output)])
     assert "budget + 50 %: met; this session took 4.0 min of 1.0 (400 %)" in shown
 
 
 def preemption(bench: Bench, watch: Watch | None) -> PreemptionOutput:
-    """What is said of the machine."""
-    found = output(bench, "session.preemption", {}, preemption_watch=watch)
-    assert isinstance(found, PreemptionOutput)
-    return found
+    """Output of `session.preemption`."""
+    preemption_output = output(bench, "session.preemption", {}, preemption_watch=watch)
+    assert isinstance(preemption_output, PreemptionOutput)
+    return preemption_output
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
 
 
 def test_a_notice_fails_the_step_that_asks_for_it(bench: Bench, fake: FakeCloud) -> None:
-    """And while there is none, the cloud is named."""
+    """Without a notice, the message names the cloud."""
     quiet = preemption(bench, Watch("gcp").start())
     assert (True, "gcp", "gcp is asked every second") == (quiet.ok, quiet.cloud, quiet.message)
     fake.noticed = True

@@ -1,4 +1,4 @@
-"""The net: what a user meets from outside, so that everything inside may be rebuilt.
+"""The net: behaviour that a user sees from outside, so that the inside may be rebuilt.
 
 Real commands take one project through its life. `outside.json` holds, for each command, its exit code; where
 `--json` was asked, also the paths of the keys; and facts that no rebuilding may change: verdicts, commits, places.
@@ -71,14 +71,14 @@ status of mended: status --target {project} --json
 malformed manifest: kernels list --target {project}
 malformed manifest, as json: kernels list --target {project} --json
 """
-"""A name, a colon, and what follows `loop`; `+` commits a change of the project."""
+"""A name, a colon, and the words after `loop`; `+` commits a change of the project."""
 SPEEDS = ("faster", "slower", "inconclusive", "same")
 VALUES = re.compile(r"^(status|verdict|state|passed|ready|right|exit_code|variant|code|commit|culprit)$")
 
 
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What came of the whole journey."""
+    """Exit codes, keys and facts of all commands of the journey."""
     folder = tmp_path_factory.mktemp("net")
     project = folder / "project"
     project.mkdir()

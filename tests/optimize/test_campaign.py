@@ -39,7 +39,7 @@ print(json.dumps({{"type": "result", "total_cost_usd": 0.125, "usage": {{"output
 
 
 def optimize(project: Project, proposer: str, *words: str, plan: str = "improve") -> tuple[int, str, str]:
-    """`loop optimize` on this project; exit code and what it printed."""
+    """Run `loop optimize` on this project; exit code and output."""
     done = loop("optimize", str(project.folder), "--plan", plan, "--proposer", proposer, *words)
     return done.returncode, done.stdout, done.stderr
 
@@ -47,7 +47,7 @@ def optimize(project: Project, proposer: str, *words: str, plan: str = "improve"
 @timed
 @pytest.mark.slow
 def test_rounds_are_walked_until_the_proposer_has_nothing_more(project: Project, tmp_path: Path) -> None:
-    """Repaired and kept, a comment, failed, done: exit 0, one ledger, and the checkout as it was."""
+    """A repaired and kept edit, a comment, a failure, done: exit 0, one ledger, an unchanged checkout."""
     printed = tmp_path / "check.json"
     script = tmp_path / "propose.py"
     script.write_text(PROPOSER.format(fast=KERNEL, loop=LOOP, printed=str(printed)))
@@ -55,15 +55,15 @@ def test_rounds_are_walked_until_the_proposer_has_nothing_more(project: Project,
     assert 0 == code, err
     assert "passed" == json.loads(out)["status"]
     assert SLOW == (project.folder / "scale.c").read_text()
-    found = [
+    proposals = [
         json.loads(path.read_text())
         for path in sorted((project.session / "changes" / "candidates").glob("[0-9][0-9][0-9][0-9].json"))
     ]
-    assert ["edited", "edited", "failed", "done"] == [proposal["ended"] for proposal in found]
-    assert (["scale.c"], ["target.yaml"]) == (found[0]["files"], found[0]["left_out"])
-    assert ["scale.c"] == found[1]["files"]
-    assert "target.yaml" not in Path(found[1]["patch"]).read_text()
-    assert 0.25 == found[0]["use"]["usd"], "two runs: the first did not compile"
+    assert ["edited", "edited", "failed", "done"] == [proposal["ended"] for proposal in proposals]
+    assert (["scale.c"], ["target.yaml"]) == (proposals[0]["files"], proposals[0]["left_out"])
+    assert ["scale.c"] == proposals[1]["files"]
+    assert "target.yaml" not in Path(proposals[1]["patch"]).read_text()
+    assert 0.25 == proposals[0]["use"]["usd"], "two runs: the first did not compile"
     (step,) = json.loads(printed.read_text())["steps"]
     assert "the incumbent" == step["output"]["speeds"][0]["against"]
     changes = project.session / "changes"
@@ -106,7 +106,7 @@ def test_candidates_are_compared_in_jobs_before_one_is_judged(project: Project, 
     }
     steps = [line for line in project.of_change() if line["event"] == "finished"]
     slower, best = [line["output"] for line in steps if line["step"] == "brief"][:2]
-    assert [(3, True), (2, False)] == [(one["candidate"], one["not_faster"]) for one in (slower, best)]
+    assert [(3, True), (2, False)] == [(brief["candidate"], brief["not_faster"]) for brief in (slower, best)]
     assert {f"compare candidate {number} with the incumbent" for number in (1, 2, 3)} == {
         job["title"] for job in slower["jobs"]
     }
@@ -115,10 +115,10 @@ def test_candidates_are_compared_in_jobs_before_one_is_judged(project: Project, 
     said = ["the gate's other checks did not run" in change["reason"] for change in changes["judged"]]
     assert [True, False] == said, "a candidate that is slow may be wrong as well"
     compared = [line["output"] for line in steps if line["step"] == "compare" and line["output"]][:2]
-    assert ["slower", "faster"] == [one["found"]["verdicts"][0]["verdict"] for one in compared]
-    for judged, number in zip(compared, (3, 2), strict=True):
-        assert judged["jobs"] == [job for job in slower["jobs"] if f" {number} " in job["title"]]
-        assert 1 == len(judged["found"]["null_controls"])
+    assert ["slower", "faster"] == [output["found"]["verdicts"][0]["verdict"] for output in compared]
+    for later, number in zip(compared, (3, 2), strict=True):
+        assert later["jobs"] == [job for job in slower["jobs"] if f" {number} " in job["title"]]
+        assert 1 == len(later["found"]["null_controls"])
     assert 2 == len([*(project.session / "samples").glob("*-change-compare.json")])
 
 
@@ -140,7 +140,7 @@ def test_candidates_are_compared_in_jobs_before_one_is_judged(project: Project, 
     ],
 )
 def test_each_bound_ends_it_and_nothing_before(campaign: Campaign, spent: CampaignSpent, why: str) -> None:
-    """With what it has come to; a campaign that has just begun goes on."""
+    """The reason has the reached value; a campaign that has just begun continues."""
     assert why == spent.explain_end(campaign)
     assert CampaignSpent().explain_end(campaign) is None
 

@@ -1,4 +1,4 @@
-"""A change that was judged: whether it is kept."""
+"""A judged change: whether it is kept."""
 
 from collections.abc import Sequence
 

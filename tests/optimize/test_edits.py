@@ -1,4 +1,4 @@
-"""What of a candidate's folder is taken: the files that may change, and nothing else."""
+"""The part of a candidate's edit that is accepted: only files that may change."""
 
 import shutil
 from pathlib import Path
@@ -37,9 +37,9 @@ def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Wo
         (copy.target / name).write_text(text)
     (copy.target / "functions.py").unlink()
     git(copy.root, "commit", "-qam", "a proposer's own commit changes nothing")
-    taken = AcceptedEdit.of(BRIEF, tree, copy)
-    assert {"scale.c": b"new\n", "scale_more.c": b"more\n"} == taken.files
-    assert ("functions.py", "target.yaml") == taken.refused_files
+    edit = AcceptedEdit.of(BRIEF, tree, copy)
+    assert {"scale.c": b"new\n", "scale_more.c": b"more\n"} == edit.files
+    assert ("functions.py", "target.yaml") == edit.refused_files
     assert "manifest\n" == (copy.target / "target.yaml").read_text()
 
 
@@ -47,16 +47,16 @@ def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Wo
 def test_an_edit_is_taken_however_its_folder_is_written(
     trees: tuple[Worktree, Worktree], tmp_path: Path, written: str
 ) -> None:
-    """With a state folder like x/../y, each candidate was said to conflict with a kept change."""
+    """An edit below a state folder such as x/../y or a link is no conflict."""
     (tmp_path / "inner").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "link").symlink_to(tmp_path if written == "link/{}" else tmp_path / "inner")
     roots = [tmp_path / written.format(tree.root.name) for tree in trees]
     tree, copy = (Worktree(root, root, None) for root in roots)
     (copy.target / "scale.c").write_text("new\n")
-    taken = AcceptedEdit.of(BRIEF, tree, copy)
-    assert {"scale.c": b"new\n"} == taken.files
-    assert b"+new" in taken.as_patch(tree, tmp_path / "1.patch").read_bytes()
+    edit = AcceptedEdit.of(BRIEF, tree, copy)
+    assert {"scale.c": b"new\n"} == edit.files
+    assert b"+new" in edit.as_patch(tree, tmp_path / "1.patch").read_bytes()
 
 
 def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktre
 
 
 def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
-    """What it leads to is neither read nor overwritten nor removed."""
+    """Files behind the link are neither read, nor overwritten, nor removed."""
     tree, copy = trees
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(copy.target, elsewhere)
@@ -77,13 +77,13 @@ def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktr
         (elsewhere / name).write_text("mine\n")
     shutil.rmtree(copy.root)
     copy.root.symlink_to(elsewhere)
-    taken = AcceptedEdit.of(BRIEF, tree, copy)
-    assert b"mine\n" not in taken.files.values()
+    edit = AcceptedEdit.of(BRIEF, tree, copy)
+    assert b"mine\n" not in edit.files.values()
     assert ["mine\n", "mine\n"] == [(elsewhere / name).read_text() for name in ("functions.py", "scale.c")]
 
 
 def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
-    """What was kept meanwhile stays; the very same edit is not judged twice."""
+    """Changes kept meanwhile stay; an identical edit is not judged twice."""
     tree, copy = trees
     (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
     patch = AcceptedEdit.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
@@ -101,19 +101,19 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
 def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
     trees: tuple[Worktree, Worktree], tmp_path: Path
 ) -> None:
-    """A better one, proposed at the same time, was thrown away. `head` is the kept one until it is judged."""
+    """A conflicting better edit replaces a kept one; `head` stays the kept commit until it is judged."""
     tree, copy = trees
     start = tree.head
     (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
     patch = AcceptedEdit.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
     (tree.target / "scale.c").write_text("other\n")
     (tree.target / "scale_more.c").write_text("new\n")
-    kept = tree.commit("kept meanwhile")
+    commit = tree.commit("kept meanwhile")
     proposal = Proposal(number=2, ended="edited", patch=str(patch))
     for _ in range(2):
         put = apply_proposal(tree, proposal, set(), start)
         assert ("edited", REPLACES_NOTE) == (put.ended, put.said)
-        assert kept == tree.head
+        assert commit == tree.head
         assert "one\ntwo\nTHREE\n" == (tree.target / "scale.c").read_text()
         assert {"scale.c", "scale_more.c"} == set(tree.changed_lines())
         tree.revert()
@@ -121,11 +121,11 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
         assert (tree.target / "scale_more.c").exists()
     (tmp_path / "1.patch").write_text(patch.read_text().replace("two", "twice"))
     assert "conflict" == apply_proposal(tree, proposal, set(), start).ended
-    assert ({}, kept) == (tree.changed_lines(), tree.head)
+    assert ({}, commit) == (tree.changed_lines(), tree.head)
 
 
 def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: Path) -> None:
-    """`torch.py` beside a package of kernels was left out in silence."""
+    """The message names a new `torch.py` beside a package of kernels."""
     user = tmp_path / "user"
     (user / "fast").mkdir(parents=True)
     (user / "fast" / "norm.py").write_text("one\n")
@@ -133,5 +133,5 @@ def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: P
     tree = worktree.make_from_checkout(user, tmp_path / "tree")
     copy = worktree.copy_worktree(tree, tmp_path / "copy")
     (copy.target / "torch.py").write_text("1 / 0\n")
-    asked = BRIEF.model_copy(update={"files": ("fast/norm.py",)})
-    assert AcceptedEdit({}, ("torch.py",)) == AcceptedEdit.of(asked, tree, copy)
+    brief = BRIEF.model_copy(update={"files": ("fast/norm.py",)})
+    assert AcceptedEdit({}, ("torch.py",)) == AcceptedEdit.of(brief, tree, copy)

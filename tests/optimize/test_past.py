@@ -1,4 +1,4 @@
-"""What earlier sessions tried, changed and took back, promised, and left behind."""
+"""Facts from earlier sessions: tried, kept and reverted changes, and searches."""
 
 import datetime
 from pathlib import Path
@@ -15,8 +15,8 @@ NOW = make_session_head(id="2026-11-21-120000-optimize")
 BEFORE = NOON - datetime.timedelta(days=1)
 
 
-def judged(outcome: str = "reverted", digest: str = "d1", run: int = 1, **fields: Any) -> list[Finished]:
-    """A change that was handed back, and what became of it."""
+def change(outcome: str = "reverted", digest: str = "d1", run: int = 1, **fields: Any) -> list[Finished]:
+    """The steps of a change that was handed back and judged."""
     tried = {
         "number": 1,
         "variant": "cpu",
@@ -34,41 +34,41 @@ def judged(outcome: str = "reverted", digest: str = "d1", run: int = 1, **fields
 
 
 def test_a_change_that_was_taken_back_is_a_lost_idea(tmp_path: Path) -> None:
-    """With its figure and its patch; one that was kept is none."""
-    make_session(tmp_path, "2026-11-20-090000-a", *judged(), *judged("kept", "d2", run=2), started=BEFORE)
-    (one,) = reverted_changes(tmp_path, NOW)
+    """It has its gain and its patch; a kept change is not listed."""
+    make_session(tmp_path, "2026-11-20-090000-a", *change(), *change("kept", "d2", run=2), started=BEFORE)
+    (reverted,) = reverted_changes(tmp_path, NOW)
     assert ("2026-11-20-090000-a", "cpu", 0.93, ("k.c",), "d1") == (
-        one.session, one.variant, one.gain, one.files, one.digest,
+        reverted.session, reverted.variant, reverted.gain, reverted.files, reverted.digest,
     )  # fmt: skip
 
 
 def test_another_environment_says_nothing(tmp_path: Path) -> None:
     """Another processor, compiler, number of threads, device or target; damaged sessions neither."""
-    others: list[dict[str, Any]] = [
+    environments: list[dict[str, Any]] = [
         {"machine": make_machine(processor="Another")},
         {"machine": make_machine(compiler="g++ 14")},
         {"threads": 2},
         {"device": "cuda"},
         {"target": "another"},
     ]
-    for index, fields in enumerate(others):
-        make_session(tmp_path, f"2026-11-2{index}-090000-a", *judged(), **{"started": BEFORE, **fields})
-    broken = make_session(tmp_path, "2026-11-10-090000-a", *judged(), started=BEFORE)
+    for index, fields in enumerate(environments):
+        make_session(tmp_path, f"2026-11-2{index}-090000-a", *change(), **{"started": BEFORE, **fields})
+    broken = make_session(tmp_path, "2026-11-10-090000-a", *change(), started=BEFORE)
     (broken.path / "journal.jsonl").write_text("{\n")
     assert () == reverted_changes(tmp_path, NOW)
 
 
 def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> None:
-    """The gate may have taken it back."""
+    """The gate may have reverted its best point."""
     best = TriedPoint(tuning="tile", values={"rows": 16}, outcome="best", ratio=1.2)
     tuned = BriefOutput(ok=True, message="m", trials=(best,), ground="g", digest="d3")
-    lost = judged(run=1)[1]
+    reverted = change(run=1)[1]
     session = "2026-11-20-090000-a"
     make_session(
-        tmp_path, session, make_finished("tune", action="change.tune", output=tuned), lost, started=BEFORE
+        tmp_path, session, make_finished("tune", action="change.tune", output=tuned), reverted, started=BEFORE
     )
-    (one,) = tuning_searches(tmp_path, NOW)
-    assert (session, "g", "slower", 1) == (one.session, one.ground, one.taken_back, len(one.trials))
+    (search,) = tuning_searches(tmp_path, NOW)
+    assert (session, "g", "slower", 1) == (search.session, search.ground, search.taken_back, len(search.trials))
     assert ["d3"] == [idea.digest for idea in reverted_changes(tmp_path, NOW)]
 
 
@@ -81,7 +81,7 @@ def verified(right: bool, **fields: Any) -> Event:
 
 
 def test_each_variant_of_each_session_is_a_try(tmp_path: Path) -> None:
-    """With its build, what was thought, and what came of it; sessions that failed count as well."""
+    """Each try has its build, hypothesis and outcome; failed sessions count as well."""
     make_session(tmp_path, "2026-11-19-090000-a", verified(False), status="failed", hypothesis="sums", ground="g")
     make_session(tmp_path, "2026-11-20-090000-a", verified(True))
     first, second = verified_builds(tmp_path, DEBUGGED)

@@ -86,7 +86,7 @@ def in_python(folder: Path) -> Path:
 @timed
 @pytest.mark.slow
 def test_a_campaign_changes_a_python_variant(tmp_path: Path) -> None:
-    """Faster is kept; a comment, a wrong result, one kept from an earlier call and edits of the judge are not."""
+    """A faster edit is kept; a comment, a wrong result, a cached answer and edits of the judge are not."""
     project = Project(in_python(tmp_path / "project"), tmp_path / "sessions")
     commit_plan(project.folder)
     assert 0 == loop("trust", str(project.folder)).returncode
@@ -101,10 +101,10 @@ def test_a_campaign_changes_a_python_variant(tmp_path: Path) -> None:
     assert ["mine.py", "mine_whole.py"] == first["files"]
     assert ["functions.py", "target.yaml", "torch.py"] == first["left_out"]
     assert ("edited", "done") == (first["ended"], last["ended"])
-    assert ["kept", "reverted", "reverted", "reverted"] == [one["outcome"] for one in changes["judged"]], err
-    comment, *others = (one["reason"] for one in changes["judged"][1:])
+    assert ["kept", "reverted", "reverted", "reverted"] == [change["outcome"] for change in changes["judged"]], err
+    comment, *wrong_reasons = (change["reason"] for change in changes["judged"][1:])
     assert "the edit changes nothing that runs" in comment
-    assert all("ours is incorrect" in reason for reason in others)
+    assert all("ours is incorrect" in reason for reason in wrong_reasons)
     (step,) = json.loads(printed.read_text())["steps"]
     assert "the incumbent" == step["output"]["speeds"][0]["against"]
     assert ["mine.py", "rows.py"] == project.brief(1)["files"]
@@ -153,19 +153,19 @@ brief, folder = map(pathlib.Path, sys.argv[1:])
 @timed
 @pytest.mark.slow
 def test_a_campaign_changes_the_answer_to_a_task_of_another_format(tmp_path: Path) -> None:
-    """The answer's file alone; it stays as it was until its owner takes over what was kept."""
+    """Only the answer's file may change; it stays unchanged until its owner takes over the kept edit."""
     task, answer, script = tmp_path / "task.py", tmp_path / "mine.py", tmp_path / "propose.py"
     for path, text in ((task, TASK), (answer, SLOW_ANSWER), (script, ANSWERS.format(fast=FAST_ANSWER))):
         path.write_text(text)
     assert 0 == loop("trust", str(task), str(answer)).returncode
     words = ("--variant", str(answer), "--max-candidates", "1", "--threads", "1")
-    done = loop("optimize", str(task), "--proposer", f"{sys.executable} {script} {{brief}} {{workdir}}", *words)
-    assert 0 == done.returncode, done.stderr
+    result = loop("optimize", str(task), "--proposer", f"{sys.executable} {script} {{brief}} {{workdir}}", *words)
+    assert 0 == result.returncode, result.stderr
     (noted,) = (tmp_path / "sessions").glob("*/changes/candidates/0001.json")
     proposal = json.loads(noted.read_text())
     assert (["answers/mine.py"], ["task.py"]) == (proposal["files"], proposal["left_out"])
     assert (TASK, SLOW_ANSWER) == (task.read_text(), answer.read_text())
-    line = next(one for one in done.stderr.splitlines() if "take it over: " in one)
+    line = next(text for text in result.stderr.splitlines() if "take it over: " in text)
     subprocess.run(shlex.split(line.partition("take it over: ")[2]), check=True, capture_output=True)
     assert FAST_ANSWER == answer.read_text()
 
@@ -176,7 +176,7 @@ def target_in(folder: Path, variants: str) -> Target:
 
 
 def test_what_judges_a_variant_may_not_change(tmp_path: Path) -> None:
-    """The manifest, the functions that it names and what these import: such files are no variant's own."""
+    """The manifest, its functions and their imports belong to no variant."""
     (tmp_path / "functions.py").write_text("import shared\n" + FUNCTIONS)
     for name in ("shared", "mine"):
         (tmp_path / f"{name}.py").write_text(ROWS)
@@ -200,7 +200,7 @@ def test_what_judges_a_variant_may_not_change(tmp_path: Path) -> None:
     ],
 )
 def test_a_new_python_file_is_called_after_the_variants(name: str, may: bool) -> None:
-    """What judges would import any other in the place of a package of that name."""
+    """A new file with another name could be imported in place of a package of that name."""
     assert may == may_change(name, ("rms.py", "kernel.cuh"), ("rms_old.py",))
 
 
@@ -208,9 +208,9 @@ def test_a_brief_says_how_a_variant_is_called(tmp_path: Path) -> None:
     """No compiler for Python."""
     target = target_in(tmp_path, VARIANTS)
     context = cast(Context, SimpleNamespace(bench=SimpleNamespace(target=target, device="cpu")))
-    asked = contract(context, target.variants["ours"])
-    assert ("mine:scale, a function that returns its outputs", False) == (asked["Entry"], "Compiler" in asked)
-    assert ("x [N M]", "[N M]", "factor") == (asked["Inputs"], asked["Output"], asked["Attributes"])
+    terms = contract(context, target.variants["ours"])
+    assert ("mine:scale, a function that returns its outputs", False) == (terms["Entry"], "Compiler" in terms)
+    assert ("x [N M]", "[N M]", "factor") == (terms["Inputs"], terms["Output"], terms["Attributes"])
 
 
 def test_what_was_not_committed_is_not_merged(tmp_path: Path) -> None:

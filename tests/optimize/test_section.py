@@ -1,4 +1,4 @@
-"""The section on changes: what was tried, what came of it, how to take it over."""
+"""The section on changes: tries, outcomes, and how to take a change over."""
 
 from typing import Any
 
@@ -37,14 +37,14 @@ def decision(
 
 
 def brief(tuning: str | None = None) -> Brief:
-    """What was asked for."""
+    """A brief."""
     words = dict.fromkeys(("title", "workload", "rule", "resume", "decline"), "x")
     fields: dict[str, Any] = {"profile": None, "folder": "/tree", "files": (), "timed": ()}
     return Brief(number=3, variant="cpu", tuning=tuning, **words, **fields)
 
 
 def test_every_change_has_a_row_and_a_patch() -> None:
-    """What was not timed has no speed; what was kept can be merged."""
+    """An untimed change has no speed; a kept one can be merged."""
     records = [
         finished(1, "change.decide", decision(1, kept=False)),
         finished(2, "change.decide", decision(2, kept=True, branch="loop/x")),
@@ -60,19 +60,19 @@ def test_every_change_has_a_row_and_a_patch() -> None:
 
 def test_a_candidate_has_its_idea_and_the_number_of_its_change() -> None:
     """Candidates that came to no edit are counted, too: the numbers differ."""
-    lost = Proposal(number=1, ended="failed", said="no quota", seconds=2.0)
+    failed = Proposal(number=1, ended="failed", said="no quota", seconds=2.0)
     edited = Proposal(number=2, ended="edited", idea="two sums", seconds=3.0, left_out=("target.yaml",))
-    asked = BriefOutput(ok=True, message="", brief=brief(), edited=True, candidate=2, proposals=(lost, edited))
+    output = BriefOutput(ok=True, message="", brief=brief(), edited=True, candidate=2, proposals=(failed, edited))
     nothing = Proposal(number=3, ended="unedited", left_out=("shared.h",))
-    asked = asked.model_copy(update={"proposals": (lost, edited, nothing)})
-    *_, found = sections(
-        [finished(1, "change.brief", asked), finished(1, "change.decide", decision(1, kept=True))]
+    output = output.model_copy(update={"proposals": (failed, edited, nothing)})
+    *_, section = sections(
+        [finished(1, "change.brief", output), finished(1, "change.decide", decision(1, kept=True))]
     )
     assert {
         "Candidate 3: it edited nothing that may change: shared.h may not; 0 s",
         "Candidate 1: it ended with an error: no quota; 2 s",
         "Candidate 2 (two sums): change 1; 3 s; not taken: target.yaml",
-    } <= {*found.lines}
+    } <= {*section.lines}
 
 
 def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart() -> None:
@@ -86,8 +86,8 @@ def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart()
         finished(4, "change.decide", decision(4, kept=True, gain=1.1)),
         finished(5, "change.decide", decision(5, kept=True, variant="gpu", gain=1.2)),
     ]
-    found = [(one.variant, one.tuning, one.changes, one.ratio) for one in kept_gains(records)]
-    assert [("cpu", None, 2, 3.0), ("cpu", "tile", 1, 1.1), ("gpu", None, 1, 1.2)] == found
+    gains = [(gain.variant, gain.tuning, gain.changes, gain.ratio) for gain in kept_gains(records)]
+    assert [("cpu", None, 2, 3.0), ("cpu", "tile", 1, 1.1), ("gpu", None, 1, 1.2)] == gains
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart()
 def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], expected: bool) -> None:
     """It is one only where a change came so far, and something else was in its way."""
     actions = {"BriefOutput": "change.brief", "JudgedOutput": "change.build", "DecisionOutput": "change.decide"}
-    before = [finished(1, actions[type(one).__name__], one) for one in outputs]
+    steps = [finished(1, actions[type(output).__name__], output) for output in outputs]
     skipped = make_finished("verify", run=1, action="change.verify", status="skipped")
     elsewhere = finished(2, "change.brief", BriefOutput(ok=True, message="", edited=True))
-    assert expected == skips_judging(skipped, [*before, skipped, elsewhere])
-    text = make_report(make_record(), [*before, skipped, elsewhere])
+    assert expected == skips_judging(skipped, [*steps, skipped, elsewhere])
+    text = make_report(make_record(), [*steps, skipped, elsewhere])
     assert expected == ("step baseline-first/verify was skipped" not in text)
 
 
@@ -146,7 +146,7 @@ BRIEF = Brief(
 
 
 def test_it_says_where_why_what_and_how() -> None:
-    """Everything that somebody needs who has read nothing else."""
+    """The section suffices for a reader who has read nothing else."""
     page = render_brief(shipped("templates"), BRIEF)
     for words in (
         "# Change 2: make cpu faster",

@@ -58,7 +58,7 @@ class Project:
         return sorted(self.sessions.iterdir())[-1]
 
     def wait_for(self, step: str) -> None:
-        """Wait until a change has come to a step of the gate."""
+        """Wait until the change has reached this step of the gate."""
         deadline = time.monotonic() + 60
         while not any(line["event"] == "started" and line["step"] == step for line in self.of_change()):
             assert time.monotonic() < deadline
@@ -67,13 +67,13 @@ class Project:
     def of_change(self) -> list[dict[str, str]]:
         """Lines of the journal on the change, whole ones only."""
         lines = (self.session / "journal.jsonl").read_text().split("\n")[:-1]
-        return [found for line in lines if (found := json.loads(line)).get("pattern") == "profile-before-optimise"]
+        return [event for line in lines if (event := json.loads(line)).get("pattern") == "profile-before-optimise"]
 
     def brief(self, number: int) -> dict[str, object]:
-        """What was asked for."""
-        found = json.loads((self.session / "changes" / f"{number}-brief.json").read_text())
-        assert isinstance(found, dict)
-        return found
+        """The brief of a change."""
+        content = json.loads((self.session / "changes" / f"{number}-brief.json").read_text())
+        assert isinstance(content, dict)
+        return content
 
     @property
     def edited(self) -> Path:
@@ -112,31 +112,31 @@ def project(tmp_path: Path) -> Project:
 def test_changes_are_handed_over_judged_kept_and_taken_back(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole of it, in one session; the user's checkout is never touched, whatever git's variables say."""
+    """The whole loop in one session; the checkout is never touched, also with git's variables set."""
     with monkeypatch.context() as patch:  # As an alias or a hook sets them.
         patch.setenv("GIT_DIR", str(project.folder / ".git"))
         patch.setenv("GIT_WORK_TREE", str(project.folder))
-        asked = project.run("improve")
-    assert 75 == asked.returncode, asked.stderr
-    assert "one change to ours is asked for" in asked.stderr
-    found = json.loads(loop("clean", "--json").stdout)["found"]
-    (tree,) = [one for one in found if one["kind"] == "worktree"]
+        paused = project.run("improve")
+    assert 75 == paused.returncode, paused.stderr
+    assert "one change to ours is asked for" in paused.stderr
+    leftovers = json.loads(loop("clean", "--json").stdout)["found"]
+    (tree,) = [leftover for leftover in leftovers if leftover["kind"] == "worktree"]
     assert ("waits", True) == (tree["state"], project.session.name in tree["why"])
-    assert "loop run session --resume" in asked.stderr
+    assert "loop run session --resume" in paused.stderr
     assert {"scale.c"} == set(project.brief(1)["files"])  # type: ignore[call-overload]
     page = (project.session / "changes" / "1-brief.md").read_text()
     assert "make ours faster" in page
     assert str(project.edited.parent) in page
 
-    again = project.resume()
-    assert (75, True) == (again.returncode, "one change to ours" in again.stderr)
+    repeated = project.resume()
+    assert (75, True) == (repeated.returncode, "one change to ours" in repeated.stderr)
 
     manifest = project.edited.parent / "target.yaml"
-    before = manifest.read_text()
-    manifest.write_text(before.replace("rtol: 1.0e-6", "rtol: 1.0e+6"))
+    text = manifest.read_text()
+    manifest.write_text(text.replace("rtol: 1.0e-6", "rtol: 1.0e+6"))
     refused = project.resume()
     assert (75, True) == (refused.returncode, "target.yaml may not change" in refused.stderr)
-    manifest.write_text(before)
+    manifest.write_text(text)
 
     project.edited.write_text(KERNEL.replace("i < n", "i < n - 1"))
     wrong = project.resume()
@@ -182,8 +182,8 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(
     assert f"merge --no-edit {branch}" in report
     first = project.session.name
     assert 75 == project.run("improve").returncode
-    (lost,) = [each for each in project.brief(1)["lost"] if each["reason"].startswith("ours is incorrect")]  # type: ignore[attr-defined]
-    assert (first, "ours") == (lost["session"], lost["variant"])
+    (reverted,) = [idea for idea in project.brief(1)["lost"] if idea["reason"].startswith("ours is incorrect")]  # type: ignore[attr-defined]
+    assert (first, "ours") == (reverted["session"], reverted["variant"])
     assert "What lost in earlier sessions" in (project.session / "changes" / "1-brief.md").read_text()
     project.edited.write_text(KERNEL.replace("i < n", "i < n - 1"))
     assert f"this very change was taken back in {first}: " in project.resume().stderr
@@ -194,7 +194,7 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(
 @timed
 @pytest.mark.slow
 def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
-    """The edit is still there, what was judged stands, and the decision falls once."""
+    """The edit and finished checks are still there, and the decision is made once."""
     assert 75 == project.run("improve").returncode
     project.edited.write_text(KERNEL)
     process = start("run", "session", "--resume", "last", "--target", str(project.folder))
@@ -213,10 +213,10 @@ int work(int count);
 
 @pytest.mark.slow
 def test_only_what_was_asked_for_may_change(project: Project) -> None:
-    """No file that another variant is built from, and none removed."""
+    """Files of other variants may not change, and no file may be removed."""
     manifest = project.folder / "target.yaml"
-    other = "  other: {kind: c_abi, device: cpu, sources: [other.c], entry: scale, build: {compiler: gcc}}\n"
-    manifest.write_text(manifest.read_text() + other)
+    extra = "  other: {kind: c_abi, device: cpu, sources: [other.c], entry: scale, build: {compiler: gcc}}\n"
+    manifest.write_text(manifest.read_text() + extra)
     (project.folder / "shared.h").write_text(HEADER)
     for name in ("other.c", "scale.c"):
         (project.folder / name).write_text(f'#include "shared.h"\n{SLOW}')
@@ -228,17 +228,17 @@ def test_only_what_was_asked_for_may_change(project: Project) -> None:
     assert {"shared.h": ["other"]} == project.brief(1)["shared"]
     tree = project.edited.parent
     for name, text in (("shared.h", "int other(int);"), ("other.c", None)):
-        kept = (tree / name).read_text()
+        original = (tree / name).read_text()
         (tree / name).unlink() if text is None else (tree / name).write_text(text)
         refused = project.resume().stderr
         assert f"{name} may not change" in refused
         assert (name == "shared.h") == ("--variant ours --variant other begins with all" in refused)
-        (tree / name).write_text(kept)
+        (tree / name).write_text(original)
 
 
 @pytest.mark.slow
 def test_an_edit_of_ones_own_meanwhile_loses_nothing(project: Project) -> None:
-    """The session says so and waits; put back it goes on, declined it ends."""
+    """The session reports the edit and waits; put back it continues, declined it ends."""
     assert 75 == project.run("improve").returncode
     project.edited.write_text(KERNEL)
     mine = SLOW + "// mine\n"
@@ -256,14 +256,14 @@ def test_an_edit_of_ones_own_meanwhile_loses_nothing(project: Project) -> None:
 @timed
 @pytest.mark.soak
 def test_an_edit_made_while_another_is_judged_is_not_taken_for_it(project: Project) -> None:
-    """What was handed back is what is judged: the step fails and says how to have it back."""
+    """The step fails, because the judged edit is not the current one; the message says how to restore it."""
     assert 75 == project.run("improve").returncode
     project.edited.write_text(KERNEL)
     process = start("run", "session", "--resume", "last", "--target", str(project.folder))
     project.wait_for("verify")
     project.edited.write_text(SLOW.replace("40", "41"))
-    _, said = process.communicate(timeout=100)
-    assert "was edited while the change was judged" in said
+    _, errors = process.communicate(timeout=100)
+    assert "was edited while the change was judged" in errors
     patches = sorted((project.session / "changes").glob("1-*.patch"))
     assert 2 == len(patches)
     assert 1 == sum("again < 41" in patch.read_text() for patch in patches)

@@ -24,7 +24,7 @@ GUARDED = KERNEL.replace(
     '_Static_assert(WORK_AGAIN != 7, "seven is not allowed");\n'
     f"  for (volatile int again = 0; again < WORK_AGAIN; again++) {LINE}",
 )
-"""Its work once, twice, forty times; not at all, which is wrong; seven times, which does not compile."""
+"""It works once, twice or forty times; zero times is wrong, seven times does not compile."""
 TUNING = """
 tuning:
   work:  # how often
@@ -72,9 +72,9 @@ def searches(session: Path) -> list[dict[str, Any]]:
 
 
 def trials(folder: Path) -> dict[int, dict[str, Any]]:
-    """What became of each point in the one session's first search."""
+    """Value to trial in the first search of the only session."""
     (session,) = (folder / "sessions").iterdir()
-    return {one["values"]["again"]: one for one in searches(session)[0]["output"].get("trials", ())}
+    return {trial["values"]["again"]: trial for trial in searches(session)[0]["output"].get("trials", ())}
 
 
 @timed
@@ -87,7 +87,7 @@ def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> 
     (session,) = (tmp_path / "sessions").iterdir()
     tuned, outcomes = searches(session), trials(tmp_path)
     assert {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"} == {
-        again: one["outcome"] for again, one in outcomes.items()
+        again: trial["outcome"] for again, trial in outcomes.items()
     }
     assert "seven is not allowed" in outcomes[7]["reason"]
     assert "elements wrong" in outcomes[0]["reason"]
@@ -137,7 +137,7 @@ def test_a_point_that_fails_while_timed_is_alone_in_that(
     done = loop("run", "session", "tune", "--target", str(folder))
     outcomes = trials(tmp_path)
     assert {0: "wrong", 1: "best", 2: "wrong", 7: "refused", 40: "incumbent"} == {
-        again: one["outcome"] for again, one in outcomes.items()
+        again: trial["outcome"] for again, trial in outcomes.items()
     }, done.stderr
     assert all(word in outcomes[2]["reason"] for word in words)
     assert "of 4 others 1 did not compile, 2 went wrong, 1 timed, the best at" in done.stderr
@@ -145,7 +145,7 @@ def test_a_point_that_fails_while_timed_is_alone_in_that(
 
 
 def search(*trials: TriedPoint) -> PointSearch:
-    """A search that has come to these points."""
+    """A search with these points."""
     values = {"again": [0, 1, 2, 7, 40]}
     fields = {"title": "work", "variant": "ours", "macro": "WORK", "values": values}
     tuned = Tuning.model_validate({**fields, "best": {"cpu": {"again": 40}}, "workloads": [{"N": 64, "M": 256}]})
@@ -153,12 +153,12 @@ def search(*trials: TriedPoint) -> PointSearch:
 
 
 def point(again: int, outcome: str, **fields: Any) -> TriedPoint:
-    """What became of a point."""
+    """The trial of one point."""
     return TriedPoint.model_validate({"tuning": "work", "values": {"again": again}, "outcome": outcome, **fields})
 
 
 def test_the_incumbent_stays_where_nothing_is_faster(tmp_path: Path) -> None:
-    """No edit; how the others fared is said."""
+    """No edit is made; the message has the results of other points."""
     tried = search(point(0, "wrong"), point(1, "timed", ratio=1.001), point(7, "refused"))
     output = tuning._propose_best(tried, tried.trials[1], cast(Any, None), tuning.GainTerms())
     assert (True, None) == (output.ok, output.brief)
@@ -170,8 +170,8 @@ def test_points_behind_the_best_and_those_that_failed_have_lost() -> None:
     tried = [point(0, "wrong"), point(1, "best", ratio=1.5), point(2, "timed", ratio=1.495), point(6, "timed")]
     tried += [point(7, "refused"), point(9, "timed", ratio=1.2), point(40, "incumbent", ratio=1.0)]
     past = PastSearch(session="s", ground="g", trials=tuple(tried))
-    lost = [one.values["again"] for one in tried if tuning.explain_loss(one.values, [past], "work", "g")]
-    assert [0, 7, 9, 40] == lost
+    losers = [trial.values["again"] for trial in tried if tuning.explain_loss(trial.values, [past], "work", "g")]
+    assert [0, 7, 9, 40] == losers
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,12 @@ def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, t
     (folder / "scale.c").write_text(GUARDED.replace("float *y", "float   *y"))
     edited = loop(*tune)
     points = [
-        {one["values"]["again"]: one for one in searches(session)[0]["output"]["trials"]}
+        {trial["values"]["again"]: trial for trial in searches(session)[0]["output"]["trials"]}
         for session in sorted((tmp_path / "sessions").iterdir())
     ]
-    found = [{again: one["outcome"] for again, one in session.items()} for session in points]
-    every = {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"}
-    assert [every, {0: "lost", 1: "best", 2: "lost", 7: "lost", 40: "incumbent"}, every, every] == found
+    outcomes = [{again: trial["outcome"] for again, trial in session.items()} for session in points]
+    full = {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"}
+    assert [full, {0: "lost", 1: "best", 2: "lost", 7: "lost", 40: "incumbent"}, full, full] == outcomes
     assert "3 lost before (--again tries them), 1 was timed" in second.stderr
     assert not [done for done in (first, anew, edited) if "lost before" in done.stderr]
     session = min(path.name for path in (tmp_path / "sessions").iterdir())

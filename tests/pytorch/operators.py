@@ -37,23 +37,23 @@ def make_inputs(
     b, h, s, d = shape
     generator = torch.Generator(device).manual_seed(s)
     sizes = (s, s if keys is None else keys, s if keys is None else keys)
-    made = [torch.randn(b, h, n, d, generator=generator, device=device) for n in sizes]
-    return [tensor.to(dtype) for tensor in made]
+    tensors = [torch.randn(b, h, n, d, generator=generator, device=device) for n in sizes]
+    return [tensor.to(dtype) for tensor in tensors]
 
 
 def exact(inputs: Sequence[Tensor], **attributes: Any) -> Tensor:
     """The reference in float64."""
-    given = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
-    return eager(*(tensor.double() for tensor in inputs), **given)  # type: ignore[no-any-return]
+    options = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
+    return eager(*(tensor.double() for tensor in inputs), **options)  # type: ignore[no-any-return]
 
 
-def worst(found: Tensor, wanted: Tensor) -> float:
+def worst(output: Tensor, expected: Tensor) -> float:
     """The largest difference, as a part of 1 + the wanted value; infinite where shape or device differ."""
-    if found.shape != wanted.shape or found.device != wanted.device:
+    if output.shape != expected.shape or output.device != expected.device:
         return math.inf
-    return float(((found.double() - wanted).abs() / (1 + wanted.abs())).max()) if found.numel() else 0.0
+    return float(((output.double() - expected).abs() / (1 + expected.abs())).max()) if output.numel() else 0.0
 
 
-def raw(**said: Any) -> tuple[bool, int, float]:
+def raw(**options: Any) -> tuple[bool, int, float]:
     """Attributes as the raw operator takes them: causal, alignment, scale."""
-    return said.get("causal", False), said.get("alignment", 0), said.get("scale", math.nan)
+    return options.get("causal", False), options.get("alignment", 0), options.get("scale", math.nan)

@@ -1,4 +1,4 @@
-"""The bridge without PyTorch and without a GPU: devices, streams, structures, what is let go, what is lent."""
+"""The bridge without PyTorch and without a GPU: devices, streams, structures, ownership."""
 
 import ctypes
 import subprocess
@@ -58,13 +58,13 @@ def run_gxx(*arguments: str) -> str:
 
 
 def test_devices_streams_and_errors(tmp_path: Path) -> None:
-    """The tensors' device is the current one during the launch, the one before it afterwards; nothing leaks."""
+    """The tensors' device is current during the launch only; no stream or device leaks."""
     program = tmp_path / "bridge"
     run_gxx(*FLAGS, str(SOURCE), "-o", str(program))
     done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
     assert (0, "") == (done.returncode, done.stderr)
-    said = SAID.format(space=" ", remedy="call it under torch.no_grad(), or detach")
-    assert said.strip() == done.stdout.strip()
+    expected = SAID.format(space=" ", remedy="call it under torch.no_grad(), or detach")
+    assert expected.strip() == done.stdout.strip()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Calls of an operator: right values, clear errors, nothing left behind."""
+"""Calls of an operator: right values, clear errors, no leaks."""
 
 import gc
 import math
@@ -27,22 +27,22 @@ def op() -> Operator:
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(
-    "said", [{}, {"causal": True}, {"causal": True, "alignment": "bottom_right", "scale": 0.3}]
+    "options", [{}, {"causal": True}, {"causal": True, "alignment": "bottom_right", "scale": 0.3}]
 )
-def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, said: dict[str, Any]) -> None:
+def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, options: dict[str, Any]) -> None:
     """In every type, with attributes by name."""
     inputs = make_inputs(2, 3, 33, 40, keys=47, dtype=dtype)
-    found = op(*inputs, **said)
-    assert dtype == found.dtype
-    assert TOLERANCE[dtype] > worst(found, exact(inputs, **said))
-    assert found.is_contiguous()
+    output = op(*inputs, **options)
+    assert dtype == output.dtype
+    assert TOLERANCE[dtype] > worst(output, exact(inputs, **options))
+    assert output.is_contiguous()
 
 
 def test_the_raw_operator_is_public(op: Operator) -> None:
-    """`torch.ops` has it: choices by index, NaN where no number is given, arguments by name too."""
+    """`torch.ops` has it: choices by index, NaN for a missing number, arguments also by name."""
     inputs = make_inputs(1, 2, 9, 8, keys=12)
-    found = getattr(torch.ops, op.contract.namespace).cpu(*inputs, causal=True, alignment=1, scale=math.nan)
-    assert torch.equal(op(*inputs, causal=True, alignment="bottom_right"), found)
+    output = getattr(torch.ops, op.contract.namespace).cpu(*inputs, causal=True, alignment=1, scale=math.nan)
+    assert torch.equal(op(*inputs, causal=True, alignment="bottom_right"), output)
 
 
 def test_strided_inputs_are_taken_as_they_lie(op: Operator) -> None:
@@ -74,23 +74,23 @@ WRONG: dict[str, Change] = {
 
 @pytest.mark.parametrize("words", WRONG)
 def test_an_error_names_the_argument(op: Operator, words: str) -> None:
-    """The same words whichever way the call goes; the kernel's own where it declines."""
+    """All ways to call it give the same message; a declined call has the kernel's own."""
     with pytest.raises(RuntimeError, match=f"^{re.escape(f'{op.contract.title}: {words}')}$"):
         op(*WRONG[words](*make_inputs(1, 2, 7, 8)))
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "words"),
+    ("args", "error", "words"),
     [
         ({"alignment": "left"}, ValueError, "alignment: expected one of 'top_left', 'bottom_right', got 'left'"),
         ({"scale": True}, ValueError, "scale: expected a number or None, got True"),
         ({"casual": True}, TypeError, "no attribute 'casual'; there are: causal, alignment, scale"),
     ],
 )
-def test_a_wrong_attribute_is_told(op: Operator, said: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_a_wrong_attribute_is_told(op: Operator, args: dict[str, Any], error: type[Exception], words: str) -> None:
     """In the manifest's words."""
     with pytest.raises(error, match=re.escape(words)):
-        op(*make_inputs(1, 1, 3, 4), **said)
+        op(*make_inputs(1, 1, 3, 4), **args)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_is_no_tensor_is_told(op: Operator, change: Change, words: str) -> 
 
 
 def test_gradients_are_not_asked_for_where_none_are_recorded(op: Operator) -> None:
-    """Under no_grad, in inference mode; the output wants none."""
+    """Under no_grad and in inference mode, the output requires no gradient."""
     inputs = [tensor.requires_grad_() for tensor in make_inputs(1, 1, 5, 4)]
     with torch.no_grad():
         assert not op(*inputs).requires_grad
@@ -154,7 +154,7 @@ GROWTH_BYTES = 1 << 20
 
 @pytest.mark.slow
 def test_memory_does_not_grow() -> None:
-    """Nothing is left of ten thousand calls, nor of a thousand that fail."""
+    """Neither ten thousand calls nor a thousand failing ones leave memory behind."""
     op = attention()
     inputs, process = make_inputs(1, 1, 8, 4), psutil.Process(os.getpid())
 

@@ -1,4 +1,4 @@
-"""What compilers ask of an operator: `opcheck`, shapes without memory, graphs without breaks."""
+"""Operators under compilers: `opcheck`, shapes without memory, graphs without breaks."""
 
 import re
 
@@ -46,7 +46,7 @@ def test_a_graph_has_no_break() -> None:
 
 
 def test_a_compiled_call_does_not_lose_a_gradient(op: Operator) -> None:
-    """The error of an eager call comes when the graph is made."""
+    """The error of an eager call is raised when the graph is made."""
     compiled = torch.compile(lambda q, k, v: op(q, k, v), fullgraph=True, backend="aot_eager")
     inputs = make_inputs(1, 1, 5, 4)
     inputs[1].requires_grad_()
@@ -58,7 +58,7 @@ def test_a_compiled_call_does_not_lose_a_gradient(op: Operator) -> None:
 
 @pytest.mark.filterwarnings("ignore:At pre-dispatch tracing")
 def test_an_exported_program_computes_the_same(op: Operator) -> None:
-    """The operator stands in it by its name."""
+    """The exported program calls the operator by its name."""
 
     class Module(torch.nn.Module):
         def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -35,12 +35,12 @@ def make(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") 
 def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, size: int) -> None:
     """In each type."""
     inputs = make(2, 3, size, 64, dtype=dtype)
-    found = op(*inputs, causal=True)
-    assert TOLERANCE[dtype] > worst(found, exact(inputs, causal=True))
+    output = op(*inputs, causal=True)
+    assert TOLERANCE[dtype] > worst(output, exact(inputs, causal=True))
 
 
 def test_a_call_goes_to_the_current_stream(op: Operator) -> None:
-    """It waits for what is queued there, and for nothing else."""
+    """It waits for work on that stream, and for no other stream."""
     (q, k, v), (later, *_) = make(1, 1, 64, 64), make(1, 1, 64, 64)
     later = later + 1
     op(q, k, v)
@@ -49,16 +49,16 @@ def test_a_call_goes_to_the_current_stream(op: Operator) -> None:
     with torch.cuda.stream(side):
         torch.cuda._sleep(LONG)
         q.copy_(later)
-        found = op(q, k, v)
+        output = op(q, k, v)
     assert torch.cuda.default_stream().query()
     assert not side.query()
     side.synchronize()
-    assert 2e-3 > worst(found, exact((later, k, v)))
+    assert 2e-3 > worst(output, exact((later, k, v)))
 
 
 @pytest.mark.parametrize("captured", [False, True], ids=["eager", "in a graph"])
 def test_a_call_waits_for_the_call_before_it(op: Operator, captured: bool) -> None:
-    """Though its blocks may come before that one has ended: the output of each is the input of the next."""
+    """Launches may overlap with the previous kernel, but each reads the previous output."""
     q, k, v = make(1, 2, 64, 64)
     turns = [(8 * k, v), (8 * v, k)] * 20
     slowly = q
@@ -67,19 +67,19 @@ def test_a_call_waits_for_the_call_before_it(op: Operator, captured: bool) -> No
         torch.cuda.synchronize()
 
     def quickly() -> torch.Tensor:
-        found = q
+        output = q
         for keys, values in turns:
-            found = op(found, keys, values)
-        return found
+            output = op(output, keys, values)
+        return output
 
-    found = quickly()
+    output = quickly()
     if captured:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            found = quickly()
+            output = quickly()
         graph.replay()
     torch.cuda.synchronize()
-    assert torch.equal(slowly, found)
+    assert torch.equal(slowly, output)
 
 
 def test_tensors_elsewhere_are_refused(op: Operator) -> None:
@@ -95,17 +95,17 @@ def test_tensors_elsewhere_are_refused(op: Operator) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU only")
 def test_the_second_gpu_is_as_good(op: Operator) -> None:
-    """Tensors say where; the current device stays what it is; two devices in one call do not go."""
+    """The tensors' device is used; the current device stays; mixed devices are refused."""
     inputs = make(1, 2, 96, 64, device="cuda:1")
-    found = op(*inputs, causal=True)
-    assert 2e-3 > worst(found, exact(inputs, causal=True))
+    output = op(*inputs, causal=True)
+    assert 2e-3 > worst(output, exact(inputs, causal=True))
     assert 0 == torch.cuda.current_device()
     with pytest.raises(RuntimeError, match="k: expected a tensor on cuda:1, as q is, got one on cuda:0"):
         op(inputs[0], inputs[1].to("cuda:0"), inputs[2])
 
 
 def test_a_call_can_be_captured(op: Operator) -> None:
-    """A replay computes anew from what is in the inputs then."""
+    """A replay computes with the inputs' values at that time."""
     q, k, v = make(1, 2, 96, 64)
     op(q, k, v)
     graph = torch.cuda.CUDAGraph()

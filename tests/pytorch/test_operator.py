@@ -1,4 +1,4 @@
-"""How a program comes by an operator: any target's compiled variant, only what was allowed."""
+"""Getting an operator: any target's compiled variant, if it is trusted."""
 
 import re
 from pathlib import Path
@@ -70,25 +70,25 @@ def mixed(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Operat
 
 
 def test_the_bundled_target_is_the_default() -> None:
-    """As for every command, in a folder without a manifest; and an operator is made once."""
-    made = operator("cpu")
-    assert made is operator("cpu", BUNDLED)
-    assert made is operator("cpu", str(BUNDLED / "target.yaml"), device="cpu")
-    assert torch.ops.loop_attention.cpu.default is made.op
+    """It is the default in a folder without a manifest, as for commands; an operator is made once."""
+    op = operator("cpu")
+    assert op is operator("cpu", BUNDLED)
+    assert op is operator("cpu", str(BUNDLED / "target.yaml"), device="cpu")
+    assert torch.ops.loop_attention.cpu.default is op.op
     assert (
         "loop_attention::cpu(Tensor q, Tensor k, Tensor v, bool causal, int alignment, float scale) -> Tensor"
-        == (str(made.op._schema))
+        == (str(op.op._schema))
     )
 
 
 def test_another_device_is_not_passed_over() -> None:
-    """An operator that is there already is checked as a new one is, and so is what it was built for."""
-    made = operator("cpu")
-    with pytest.raises(LoopError, match="variant cpu does not run on cuda") as told:
+    """A cached operator is checked like a new one, also for its architecture."""
+    op = operator("cpu")
+    with pytest.raises(LoopError, match="variant cpu does not run on cuda") as caught:
         operator("cpu", device="cuda")
-    assert ["device='cpu'"] == told.value.__notes__
+    assert ["device='cpu'"] == caught.value.__notes__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(made, "architecture", "sm_89")
+        patch.setattr(op, "architecture", "sm_89")
         with pytest.raises(LoopError, match="was built for sm_89 in this process, and cpu is cpu"):
             operator("cpu", device="cpu")
 
@@ -96,22 +96,22 @@ def test_another_device_is_not_passed_over() -> None:
 def test_the_folder_one_stands_in_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """./target.yaml; a matrix is doubled."""
     monkeypatch.chdir(make_target(tmp_path / "own", "standing-here"))
-    made = operator("right")
-    assert "loop_standing_here::right" == made.contract.title
+    op = operator("right")
+    assert "loop_standing_here::right" == op.contract.title
     x = torch.arange(6.0).reshape(2, 3)
-    assert torch.equal(2 * x, made(x))
+    assert torch.equal(2 * x, op(x))
     with pytest.raises(RuntimeError, match="loop_standing_here::right: error 4: inputs must be contiguous"):
-        made(x.T)
+        op(x.T)
 
 
 def test_definitions_that_were_not_allowed_do_not_run(tmp_path: Path) -> None:
-    """The error has what a command would say, and its remedy."""
+    """The error has the message and remedy of a command."""
     folder = make_target(tmp_path / "foreign", "foreign")
     text = (folder / "target.yaml").read_text()
     (folder / "target.yaml").write_text(text.replace("-O0", "-O1"))
-    with pytest.raises(LoopError, match="has changed since it was allowed") as told:
+    with pytest.raises(LoopError, match="has changed since it was allowed") as caught:
         operator("right", folder)
-    assert [f"look at them, then `loop trust {folder}`"] == told.value.__notes__
+    assert [f"look at them, then `loop trust {folder}`"] == caught.value.__notes__
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_definitions_that_were_not_allowed_do_not_run(tmp_path: Path) -> None:
 def test_what_cannot_be_is_said(name: str, device: str | None, words: str, note: str, tmp_path: Path) -> None:
     """With a remedy as a note under the traceback."""
     folder = make_target(tmp_path / "strict", "strict")
-    with pytest.raises(LoopError) as told:
+    with pytest.raises(LoopError) as caught:
         operator(name, folder, device)
-    assert words in str(told.value)
-    assert note in told.value.__notes__[0]
+    assert words in str(caught.value)
+    assert note in caught.value.__notes__[0]
 
 
 def test_a_gpu_that_pytorch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is said before anything is compiled."""
+    """It is refused before compiling."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(LoopError, match="variant auto runs on a GPU, and PyTorch sees none"):
         operator("auto", BUNDLED)
@@ -202,7 +202,7 @@ README = ROOT / "kernels" / "attention" / "README.md"
 
 
 def test_the_example_computes_attention() -> None:
-    """As it stands there."""
+    """The example runs as it is printed."""
     (code,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)

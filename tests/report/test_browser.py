@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing is wider than the window, nothing complains. Skipped where there is none."""
+"""The page in a real browser: no overflow, no message. Skipped without a browser."""
 
 import re
 import shutil
@@ -45,13 +45,13 @@ for (const width of {widths}) {{
 @pytest.mark.parametrize("name", ["gpu", "incorrect", "hostile"])
 def test_a_page_fits_sorts_and_says_nothing_to_the_console(name: str, tmp_path: Path) -> None:
     """At three widths: no overflow, a column in its order after a click, no message, no request, no dialog."""
-    made = hostile() if name == "hostile" else rendered(name)
+    page = hostile() if name == "hostile" else rendered(name)
     status = "failed" if name == "hostile" else SESSIONS[name]().record.status
-    (tmp_path / "page.html").write_text(render_page(shipped("templates"), *made, status))
+    (tmp_path / "page.html").write_text(render_page(shipped("templates"), *page, status))
     (tmp_path / "harness.html").write_text(HARNESS.format(widths=list(WIDTHS)))
     command = [str(BROWSER), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"file://{tmp_path}/harness.html"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    found = re.search(r"told (.*) end", done.stdout)
-    assert found, done.stderr[-2000:]
-    assert {f"{width}:true:true:false" for width in WIDTHS} == set(found[1].split())
+    match = re.search(r"told (.*) end", done.stdout)
+    assert match, done.stderr[-2000:]
+    assert {f"{width}:true:true:false" for width in WIDTHS} == set(match[1].split())
     assert [] == re.findall(r".*CONSOLE.*", done.stderr)

@@ -70,30 +70,30 @@ def hostile() -> tuple[str, tuple[Figure, ...]]:
         make_finished("broken", status="failed", output={"traceback": HOSTILE}, message="it broke"),
         profile_step(profile(HOSTILE, HOSTILE)),
     ]
-    said = {"reason": HOSTILE, "grade": HOSTILE, "grade_reason": HOSTILE}
-    said |= {"learnings": (HOSTILE,), "not_exercised": (HOSTILE,)}
+    texts = {"reason": HOSTILE, "grade": HOSTILE, "grade_reason": HOSTILE}
+    texts |= {"learnings": (HOSTILE,), "not_exercised": (HOSTILE,)}
     verdicts = [make_speed(HOSTILE, variant=HOSTILE), make_no_speed(HOSTILE, variant="other")]
-    record = make_record(head, verdicts, status="failed", proposal=HOSTILE, **said)
+    record = make_record(head, verdicts, status="failed", proposal=HOSTILE, **texts)
     return render_session(shipped("templates"), View(record, steps))
 
 
 def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:
     """Neither in the content nor in a figure, an attribute, the title or the script."""
-    made = hostile()
-    assert {"ratios", "roofline"} == {one.name for one in made[1]}
-    read = Page(render_page(shipped("templates"), *made, "failed"))
+    report = hostile()
+    assert {"ratios", "roofline"} == {figure.name for figure in report[1]}
+    read = Page(render_page(shipped("templates"), *report, "failed"))
     names = [name for name, _ in read.elements]
     assert 1 == names.count("script")
     assert 1 == names.count("style")
     assert 0 == names.count("img")
     assert all(not key.startswith("on") for _, attributes in read.elements for key in attributes)
-    assert {True} == {str(one.get("href", "#")).startswith("#") for _, one in read.elements}
+    assert {True} == {str(values.get("href", "#")).startswith("#") for _, values in read.elements}
     assert [] == read.wrong
     assert "alert(1)" in read.text
 
 
 def test_no_text_of_a_record_becomes_html_of_the_markdown() -> None:
-    """What a code host renders has no element, image or link but loop's own; no controls are left in it."""
+    """A code host renders only loop's own elements, images and links; control characters are removed."""
     text = hostile()[0]
     html = "".join(token.content for token in tokens(text) if token.type.startswith("html"))
     assert set() == set(re.findall(r"<(/?\w+)", html)) - {"details", "summary", "/details", "/summary"}
@@ -104,18 +104,18 @@ def test_no_text_of_a_record_becomes_html_of_the_markdown() -> None:
 
 
 def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
-    """The policy names their digests; nothing is inline besides, and nothing comes from elsewhere."""
-    made = rendered("gpu")
-    text = render_page(shipped("templates"), *made, SESSIONS["gpu"]().record.status)
-    found = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
-    assert found
+    """The policy names their digests; nothing else is inline, and nothing is loaded."""
+    report = rendered("gpu")
+    text = render_page(shipped("templates"), *report, SESSIONS["gpu"]().record.status)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy
     for name in ("style", "script"):
         inside = re.search(f"<{name}>(.*?)</{name}>", text, re.DOTALL)
         assert inside
         digest = base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
-        assert f"{name}-src &#39;sha256-{digest}&#39;" in found[1]
+        assert f"{name}-src &#39;sha256-{digest}&#39;" in policy[1]
     elements = Page(text).elements
-    assert [] == [one for one in elements if {"src", "style"} & one[1].keys()]
+    assert [] == [element for element in elements if {"src", "style"} & element[1].keys()]
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
 
 
@@ -132,17 +132,17 @@ def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
     ],
 )
 def test_a_line_of_markdown_becomes_html(expected: str, text: str) -> None:
-    """Code, bold, escapes, links that are safe; nothing else is markup."""
+    """Code, bold, escapes and safe links are markup; nothing else is."""
     assert expected == render_inline(text)
 
 
 def test_no_text_of_a_record_becomes_an_element_of_a_figure() -> None:
     """A file behind an <img> runs no script, but may be opened by itself."""
-    for one in hostile()[1]:
-        read = Page(one.file)
+    for figure in hostile()[1]:
+        read = Page(figure.file)
         allowed = {"svg", "title", "desc", "style", "rect", "line", "path", "circle", "text"}
         assert set() == {name for name, _ in read.elements} - allowed
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", one.file)
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", figure.file)
 
 
 def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
@@ -156,10 +156,10 @@ def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
         profile_step(profile(long, long)),
     ]
     record = make_record(head, [make_speed(long, variant=long)], reason=long, grade=long)
-    made = render_session(shipped("templates"), View(record, steps))
-    assert 50_000 > max(map(len, made[0].splitlines()))
-    assert {"ratios", "roofline"} == {one.name for one in made[1]}
-    assert 100_000 > max(len(one.file) for one in made[1])
+    report = render_session(shipped("templates"), View(record, steps))
+    assert 50_000 > max(map(len, report[0].splitlines()))
+    assert {"ratios", "roofline"} == {figure.name for figure in report[1]}
+    assert 100_000 > max(len(figure.file) for figure in report[1])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is shown fits the terminal, and nobody sees colours who did not ask; exit codes."""
+"""Output fits the terminal, and is coloured only in a terminal or on request; exit codes."""
 
 import codecs
 import io
@@ -16,7 +16,7 @@ HOSTILE = "a\x1b[31mred\x1b]0;title\x07 \x9b5A back\r\x08 \u202eturned\x1b"
 
 @pytest.mark.parametrize("way", ["data", "prose", "say", "fail", "outcome", "table", "status"])
 def test_text_of_others_moves_no_cursor(way: str) -> None:
-    """Whatever a kernel, a compiler or a record says: it is shown, and nothing of it is acted on."""
+    """Text of kernels, compilers and records is printed without effect on the terminal."""
     out, err = Watched(), Watched()
     screen = Screen(out, err)
     screen.may_animate = screen.has_colours = False
@@ -47,7 +47,7 @@ class Watched(io.StringIO):
 def test_colours_where_nobody_watches(
     terms: dict[str, str], colour: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FORCE_COLOR asks for them in a log, and never for a line that moves; NO_COLOR goes before it."""
+    """FORCE_COLOR colours a log but not the progress line; NO_COLOR overrides it."""
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in terms.items():
@@ -75,7 +75,7 @@ def test_a_result_in_sentences_goes_to_stdout() -> None:
 
 @pytest.mark.parametrize("stream", ["out", "err"])
 def test_a_reader_that_goes_away_ends_no_work(stream: str) -> None:
-    """What is said afterwards goes nowhere; a full disk is still an error."""
+    """Later output is dropped; a full disk is still an error."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as pipe:
         screen = Screen(out=pipe, err=pipe)
@@ -95,7 +95,7 @@ def test_exit_codes_are_the_documented_ones() -> None:
 
 
 def test_errors_cost_nothing_to_import() -> None:
-    """Neither pydantic nor YAML nor Jinja2 comes with them."""
+    """Importing errors loads neither pydantic nor YAML nor Jinja2."""
     code = "import sys, loop.base.errors; print([m for m in ('pydantic', 'yaml', 'jinja2') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "[]" == done.stdout.strip()

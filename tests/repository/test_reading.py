@@ -1,4 +1,4 @@
-"""Reading a real repository: commit, branch, what differs, and nothing changed by looking."""
+"""Reading a real repository: commit, branch and changes, without changing it."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from loop.repository.reading import (
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git as somebody."""
+    """Run git with a test's identity."""
     who = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
     return subprocess.run(
         ["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True
@@ -35,7 +35,7 @@ def commit(folder: Path, message: str = "next") -> str:
 
 
 def put_under_git(folder: Path, message: str = "first") -> str:
-    """Make a folder a repository, and commit what it holds; the commit, on main."""
+    """Make a folder a repository with one commit on main; return the commit."""
     git(folder, "init", "-q", "-b", "main")
     return commit(folder, message)
 
@@ -49,7 +49,7 @@ def make_repository(folder: Path) -> Path:
 
 
 def test_changed_and_untracked_files_are_named(tmp_path: Path) -> None:
-    """Both make a checkout dirty; looking leaves it as it was."""
+    """Both make a checkout dirty; reading changes nothing."""
     folder = make_repository(tmp_path / "r")
     (folder / "kernel.cpp").write_text("two\n")
     (folder / "new.cpp").write_text("three\n")
@@ -104,7 +104,7 @@ def test_a_damaged_object_is_named_with_the_next_step(tmp_path: Path) -> None:
 
 
 def test_a_session_folder_is_no_change(tmp_path: Path) -> None:
-    """What `loop` itself writes, committed before or not; a plan of the user's beside it is one."""
+    """Files that `loop` writes are no change; a plan of the user's beside them is one."""
     folder = make_repository(tmp_path / "r")
     for target in (folder, folder / "mine"):
         session = target / "sessions" / "2026-11-29-114558-quick"
@@ -123,7 +123,7 @@ def test_a_session_folder_is_no_change(tmp_path: Path) -> None:
 
 
 def test_no_repository_and_no_commit_are_no_error(tmp_path: Path) -> None:
-    """Outside git nothing is known; before the first commit everything is new."""
+    """Outside git the revision is unknown; before the first commit all files are new."""
     assert (None, False) == (read_revision(tmp_path).commit, read_revision(tmp_path).dirty)
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "-q")
@@ -131,13 +131,13 @@ def test_no_repository_and_no_commit_are_no_error(tmp_path: Path) -> None:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Name and text of every file below a folder, git's own left out."""
+    """Path and text of every file below a folder, without .git."""
     paths = (path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts)
     return {str(path.relative_to(folder)): path.read_text() for path in paths}
 
 
 def test_a_commit_is_written_out_beside_the_checkout(tmp_path: Path) -> None:
-    """What was committed, not what is there now; nothing of the user's is touched, the index included."""
+    """The commit's files are written, not the current ones; checkout and index stay as they are."""
     folder = make_repository(tmp_path / "r")
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / "deep" / "er" / "tile.h").write_text("tile\n")
@@ -154,7 +154,7 @@ def test_a_commit_is_written_out_beside_the_checkout(tmp_path: Path) -> None:
 
 
 def test_changes_since_a_commit_are_counted_in_lines(tmp_path: Path) -> None:
-    """Committed or not; new files are named; what lies outside the folder does not count."""
+    """Committed and uncommitted lines count; new files are named; files outside the folder do not count."""
     folder = make_repository(tmp_path / "r")
     (folder / "mine").mkdir()
     (folder / "mine" / "a.cpp").write_text("one\ntwo\n")
@@ -171,7 +171,7 @@ def test_changes_since_a_commit_are_counted_in_lines(tmp_path: Path) -> None:
 
 
 def test_a_commit_is_taken_back_where_git_revert_would_do_it(tmp_path: Path) -> None:
-    """Not where a later commit changed the same line, nor where the file was edited since."""
+    """It is not reverted if a later commit or an edit changed the same lines."""
     folder = make_repository(tmp_path / "r")
     (folder / "kernel.cpp").write_text("two\n")
     second = commit(folder)
@@ -214,21 +214,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_line_goes_by_first_parents(folder: Path) -> None:
-    """Oldest first, without `good`; a merge stands for its branch."""
-    found = first_parent_commits(folder, "main~3", "main")
-    assert ["third", "merge side", "fifth"] == [one.subject for one in found]
-    assert [False, True, False] == [one.merge for one in found]
-    assert ("t", resolve_revision(folder, "main")) == (found[-1].author, found[-1].commit)
-    assert git(folder, "rev-parse", "main^{tree}") == found[-1].tree
+    """Oldest first, without `good`; a merge is one entry for its branch."""
+    commits = first_parent_commits(folder, "main~3", "main")
+    assert ["third", "merge side", "fifth"] == [item.subject for item in commits]
+    assert [False, True, False] == [item.merge for item in commits]
+    assert ("t", resolve_revision(folder, "main")) == (commits[-1].author, commits[-1].commit)
+    assert git(folder, "rev-parse", "main^{tree}") == commits[-1].tree
     assert {"on the side", "on the side, too", "merge side"} == {
-        one.subject for one in commits_between(folder, [found[0].commit], found[1].commit)
+        item.subject for item in commits_between(folder, [commits[0].commit], commits[1].commit)
     }
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "said"), [("--all", "main", "--all is no commit"), ("main~1^{tree}", "main", "is no commit")]
+    ("good", "bad", "text"), [("--all", "main", "--all is no commit"), ("main~1^{tree}", "main", "is no commit")]
 )
-def test_what_is_no_line_is_refused(folder: Path, good: str, bad: str, said: str) -> None:
+def test_what_is_no_line_is_refused(folder: Path, good: str, bad: str, text: str) -> None:
     """With the reason."""
-    with pytest.raises(LoopError, match=said):
+    with pytest.raises(LoopError, match=text):
         first_parent_commits(folder, good, bad)

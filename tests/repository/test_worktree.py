@@ -1,4 +1,4 @@
-"""Worktrees of loop's own, what is sent of a checkout: nothing of the user's is touched."""
+"""Loop's own worktrees, and the files of a checkout that are sent; the user's files stay unchanged."""
 
 import shutil
 from dataclasses import replace
@@ -43,50 +43,50 @@ def target(tmp_path: Path) -> Path:
 
 def state(top: Path) -> tuple[str, ...]:
     """Everything of a checkout that must not change."""
-    asked = (["status", "--porcelain"], ["stash", "list"], ["branch"], ["rev-parse", "HEAD"], ["diff"])
-    return tuple(git(top, *words) for words in asked)
+    commands = (["status", "--porcelain"], ["stash", "list"], ["branch"], ["rev-parse", "HEAD"], ["diff"])
+    return tuple(git(top, *words) for words in commands)
 
 
 def test_it_holds_the_checkout_as_it_stands(target: Path, tmp_path: Path) -> None:
-    """Uncommitted changes, new files and files outside the target come along; what git ignores does not."""
+    """Uncommitted changes, new files and files outside the target are included; ignored files are not."""
     (target / "kernel.cpp").write_text("one\nTWO\n")
     (target / "new.cpp").write_text("new\n")
     (target / "object.o").write_text("ignored\n")
     (target.parents[1] / "shared.h").write_text("edited\n")
-    before = state(target.parents[1])
-    made = make_from_checkout(target, tmp_path / "work" / "tree")
-    assert "one\nTWO\n" == (made.target / "kernel.cpp").read_text()
-    assert "new\n" == (made.target / "new.cpp").read_text()
-    assert not (made.target / "object.o").exists()
-    assert "" == made.describe_ignored_sources()
+    unchanged = state(target.parents[1])
+    tree = make_from_checkout(target, tmp_path / "work" / "tree")
+    assert "one\nTWO\n" == (tree.target / "kernel.cpp").read_text()
+    assert "new\n" == (tree.target / "new.cpp").read_text()
+    assert not (tree.target / "object.o").exists()
+    assert "" == tree.describe_ignored_sources()
     (target / "made.h").touch()
-    assert "no commit has made.h, which git ignores" == made.describe_ignored_sources()
-    assert "edited\n" == (made.root / "shared.h").read_text()
-    assert {} == made.changed_lines()
-    assert UNCOMMITTED_MESSAGE == git(made.root, "log", "-1", "--format=%s")
-    assert before == state(target.parents[1])
+    assert "no commit has made.h, which git ignores" == tree.describe_ignored_sources()
+    assert "edited\n" == (tree.root / "shared.h").read_text()
+    assert {} == tree.changed_lines()
+    assert UNCOMMITTED_MESSAGE == git(tree.root, "log", "-1", "--format=%s")
+    assert unchanged == state(target.parents[1])
     assert not (tmp_path / "ran").exists()
 
 
 def test_edits_are_counted_and_become_a_patch(target: Path, tmp_path: Path) -> None:
     """A changed, a new and a removed file; the patch applies to the user's checkout."""
-    made = make_from_checkout(target, tmp_path / "tree")
-    (made.target / "kernel.cpp").write_text("one\n2\nthree\n")
-    (made.target / "more.h").write_bytes(b"\xff\xfe not UTF-8\n")
-    (made.root / "shared.h").unlink()
-    assert {"kernel.cpp": 3, "more.h": 1, "../../shared.h": 1} == made.changed_lines()
-    (tmp_path / "edit.patch").write_bytes(made.patch())
+    tree = make_from_checkout(target, tmp_path / "tree")
+    (tree.target / "kernel.cpp").write_text("one\n2\nthree\n")
+    (tree.target / "more.h").write_bytes(b"\xff\xfe not UTF-8\n")
+    (tree.root / "shared.h").unlink()
+    assert {"kernel.cpp": 3, "more.h": 1, "../../shared.h": 1} == tree.changed_lines()
+    (tmp_path / "edit.patch").write_bytes(tree.patch())
     git(target.parents[1], "apply", "--check", str(tmp_path / "edit.patch"))
 
 
 def test_a_kept_edit_stands_on_a_branch_of_its_own(target: Path, tmp_path: Path) -> None:
     """The user's branch does not move, the worktree may go, the branch stays."""
-    made = make_from_checkout(target, tmp_path / "tree")
-    (made.target / "kernel.cpp").write_text("better\n")
-    kept = made.commit("better")
-    made.point_branch("loop/one")
-    made.remove()
-    assert kept == git(target, "rev-parse", "loop/one")
+    tree = make_from_checkout(target, tmp_path / "tree")
+    (tree.target / "kernel.cpp").write_text("better\n")
+    head = tree.commit("better")
+    tree.point_branch("loop/one")
+    tree.remove()
+    assert head == git(target, "rev-parse", "loop/one")
     assert "better" == git(target, "show", "loop/one:kernels/mine/kernel.cpp")
     assert "one\ntwo\n" == (target / "kernel.cpp").read_text()
     assert "main" == git(target, "rev-parse", "--abbrev-ref", "HEAD")
@@ -96,14 +96,14 @@ def test_a_kept_edit_stands_on_a_branch_of_its_own(target: Path, tmp_path: Path)
 
 
 def test_a_worktree_is_found_again(target: Path, tmp_path: Path) -> None:
-    """With its edits; one whose folder has gone is not found, and can be made again."""
-    made = make_from_checkout(target, tmp_path / "tree")
-    (made.target / "kernel.cpp").write_text("edited\n")
-    again = find_worktree(target, tmp_path / "tree")
-    assert made == again
-    assert again is not None
-    assert {"kernel.cpp": 3} == again.changed_lines()
-    made.remove()
+    """It keeps its edits; one whose folder is gone is not found, and can be made again."""
+    tree = make_from_checkout(target, tmp_path / "tree")
+    (tree.target / "kernel.cpp").write_text("edited\n")
+    second = find_worktree(target, tmp_path / "tree")
+    assert tree == second
+    assert second is not None
+    assert {"kernel.cpp": 3} == second.changed_lines()
+    tree.remove()
     assert find_worktree(target, tmp_path / "tree") is None
     assert {} == make_from_checkout(target, tmp_path / "tree").changed_lines()
 
@@ -114,43 +114,43 @@ def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
     (folder / "sessions").mkdir(parents=True)
     (folder / "sessions" / "x").write_text("x")
     (folder / "kernel.cpp").write_text("one\n")
-    made = make_from_checkout(folder, tmp_path / "tree")
-    assert made.repository is None
-    assert not (made.target / "sessions").exists()
-    (made.target / "kernel.cpp").write_text("two\n")
-    assert {"kernel.cpp": 2} == made.changed_lines()
-    assert made == find_worktree(folder, tmp_path / "tree")
-    made.revert()
-    assert "one\n" == (made.target / "kernel.cpp").read_text()
+    tree = make_from_checkout(folder, tmp_path / "tree")
+    assert tree.repository is None
+    assert not (tree.target / "sessions").exists()
+    (tree.target / "kernel.cpp").write_text("two\n")
+    assert {"kernel.cpp": 2} == tree.changed_lines()
+    assert tree == find_worktree(folder, tmp_path / "tree")
+    tree.revert()
+    assert "one\n" == (tree.target / "kernel.cpp").read_text()
     assert not (folder / ".git").exists()
 
 
 def test_a_folder_that_became_another_repositorys_is_not_reset(target: Path, tmp_path: Path) -> None:
-    """Whatever became of the worktree, nothing else is thrown away."""
-    made = make_from_checkout(target, tmp_path / "repository" / "tree")
-    (made.root / ".git").unlink()
+    """If the folder is no worktree of loop's any more, nothing is reset."""
+    tree = make_from_checkout(target, tmp_path / "repository" / "tree")
+    (tree.root / ".git").unlink()
     with pytest.raises(LoopError, match=r"no worktree of loop's"):
-        made.revert()
+        tree.revert()
 
 
 def test_what_a_kill_left_of_ours_is_forgotten(target: Path, tmp_path: Path) -> None:
-    """Also where git was killed while it made the folder, which leaves a lock; what is the user's stays."""
-    ours = tmp_path / "trees"
+    """Also if git was killed while it made the folder and left a lock; the user's worktrees stay."""
+    trees = tmp_path / "trees"
     for name in ("killed", "locked", "there"):
-        make_at_commit(target, ours / name, "HEAD")
-    git(target, "worktree", "lock", str(ours / "locked"))
+        make_at_commit(target, trees / name, "HEAD")
+    git(target, "worktree", "lock", str(trees / "locked"))
     git(target, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))
-    for gone in (ours / "killed", ours / "locked", tmp_path / "away"):
+    for gone in (trees / "killed", trees / "locked", tmp_path / "away"):
         shutil.rmtree(gone)
-    made = make_at_commit(target, ours / "new", "HEAD")
+    tree = make_at_commit(target, trees / "new", "HEAD")
     listed = [line.split()[0] for line in git(target, "worktree", "list").splitlines()[1:]]
-    assert {str(ours / "there"), str(ours / "new"), str(tmp_path / "away")} == set(listed)
-    made.remove()
-    assert str(ours / "new") not in git(target, "worktree", "list")
+    assert {str(trees / "there"), str(trees / "new"), str(tmp_path / "away")} == set(listed)
+    tree.remove()
+    assert str(trees / "new") not in git(target, "worktree", "list")
 
 
 def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> None:
-    """It has no note of its session: nobody was asked for an edit in it. One that somebody was asked for stays."""
+    """Without a note of its session, it is made again; one with a note stays."""
     context = cast(Context, SimpleNamespace(task=SimpleNamespace(folder=target)))
     shop = Workshop(tmp_path / "tree", tmp_path / "session" / "changes", "loop run session --resume last")
     shop.briefs_folder.mkdir(parents=True)
@@ -166,49 +166,49 @@ def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> Non
     assert old == session_worktree(context, replace(shop, worktree=old.root))
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("has_identity", [True, False])
 def test_a_commit_is_the_users_and_says_what_made_it(
-    known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    has_identity: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Author and committer are whom git knows; loop itself, with a remark, where it knows nobody."""
+    """Author and committer are git's user; without one they are loop. A trailer names loop and the session."""
     for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"):
         monkeypatch.delenv(name, raising=False)
     PRINTED_REMARKS.clear()
     project = make_project(tmp_path / "mine")
     put_under_git(project)
-    if known:
+    if has_identity:
         git(project, "config", "user.name", "Ada")
         git(project, "config", "user.email", "ada@example.org")
     tree = make_from_checkout(project, tmp_path / "tree")
     tree.commit("faster", "s-1")
-    said = git(project, "log", "-1", "--format=%an <%ae> %cn %(trailers:key=Made-with,valueonly)", tree.head)
-    who = "Ada <ada@example.org> Ada" if known else "loop <loop@localhost> loop"
-    assert f"{who} loop {__version__} session s-1" == said.strip()
-    copy = copy_worktree(tree, tmp_path / "copy")  # Only loop reads its commits: whoever made them.
+    line = git(project, "log", "-1", "--format=%an <%ae> %cn %(trailers:key=Made-with,valueonly)", tree.head)
+    people = "Ada <ada@example.org> Ada" if has_identity else "loop <loop@localhost> loop"
+    assert f"{people} loop {__version__} session s-1" == line.strip()
+    copy = copy_worktree(tree, tmp_path / "copy")  # Its author is always loop, because only loop reads it.
     assert "loop <loop@localhost>" == git(copy.root, "log", "-1", "--format=%an <%ae>").strip()
-    assert known == ("git does not know your name" not in capsys.readouterr().err)
+    assert has_identity == ("git does not know your name" not in capsys.readouterr().err)
 
 
 def test_a_branch_that_leads_elsewhere_is_left_alone(target: Path, tmp_path: Path) -> None:
-    """The next one has a number; one that stands on the way is moved on."""
+    """The next branch gets a number; a branch on the same line of commits is moved."""
     git(target, "branch", "loop/one", git(target, "commit-tree", "HEAD^{tree}", "-m", "mine"))
-    made = make_from_checkout(target, tmp_path / "tree")
-    (made.target / "kernel.cpp").write_text("better\n")
-    made.commit("better")
-    assert "loop/one-2" == made.point_branch("loop/one")
-    (made.target / "kernel.cpp").write_text("best\n")
-    made.commit("best")
-    assert "loop/one-2" == made.point_branch("loop/one")
-    assert made.head == git(target, "rev-parse", "loop/one-2")
+    tree = make_from_checkout(target, tmp_path / "tree")
+    (tree.target / "kernel.cpp").write_text("better\n")
+    tree.commit("better")
+    assert "loop/one-2" == tree.point_branch("loop/one")
+    (tree.target / "kernel.cpp").write_text("best\n")
+    tree.commit("best")
+    assert "loop/one-2" == tree.point_branch("loop/one")
+    assert tree.head == git(target, "rev-parse", "loop/one-2")
 
 
 def test_a_lock_of_a_killed_git_is_taken_away(target: Path, tmp_path: Path) -> None:
     """It would keep every later git out."""
-    made = make_from_checkout(target, tmp_path / "tree")
-    lock = Path(git(made.root, "rev-parse", "--absolute-git-dir")) / "index.lock"
+    tree = make_from_checkout(target, tmp_path / "tree")
+    lock = Path(git(tree.root, "rev-parse", "--absolute-git-dir")) / "index.lock"
     lock.touch()
-    assert find_worktree(target, made.root) is not None
-    assert {} == made.changed_lines()
+    assert find_worktree(target, tree.root) is not None
+    assert {} == tree.changed_lines()
 
 
 @pytest.fixture
@@ -227,14 +227,14 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_the_work_tree_goes_with_its_history(checkout: Path) -> None:
-    """As it is now, without what git ignores."""
+    """The current files are sent, without ignored ones."""
     names = set(list_files_to_send(checkout))
     assert {".gitignore", "in/a b.c", "new.c"} == {name for name in names if not name.startswith(".git/")}
     assert {".git/HEAD", ".git/index"} <= names
 
 
 def test_nothing_secret_and_no_program_goes_with_it(checkout: Path) -> None:
-    """Hooks, remotes, headers and helpers stay; how files are kept goes."""
+    """Hooks, remotes, headers and helpers are not sent; settings of file storage are."""
     git(checkout, "config", "remote.origin.url", "https://me:token@example.com/a")
     git(checkout, "config", "http.https://example.com/.extraheader", "Authorization: token")
     git(checkout, "config", "credential.helper", "store --file token")
@@ -253,7 +253,7 @@ def test_nothing_secret_and_no_program_goes_with_it(checkout: Path) -> None:
 
 
 def test_files_of_submodules_go_too(checkout: Path, tmp_path: Path) -> None:
-    """As files, without a history of their own; so do those of a repository that git was not told of."""
+    """They are sent as files without a history; so are those of nested repositories."""
     git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(checkout), "below")
     git(checkout, "init", "-q", "other")
     (checkout / "other" / "mine.c").write_text("1")
@@ -265,19 +265,19 @@ def test_files_of_submodules_go_too(checkout: Path, tmp_path: Path) -> None:
 
 
 def bundle(checkout: Path, branch: str) -> Path:
-    """What another machine made of the checkout: a commit on a branch."""
-    other = checkout.parent / "other"
+    """A bundle from another machine: a commit on a branch."""
+    clone = checkout.parent / "other"
     git(checkout.parent, "clone", "-q", str(checkout), "other")
-    git(other, "switch", "-qc", branch)
-    (other / "new.c").write_text(branch)
-    git(other, "add", ".")
-    git(other, "commit", "-qm", "kept")
-    git(other, "bundle", "create", "--quiet", "../made", branch)
+    git(clone, "switch", "-qc", branch)
+    (clone / "new.c").write_text(branch)
+    git(clone, "add", ".")
+    git(clone, "commit", "-qm", "kept")
+    git(clone, "bundle", "create", "--quiet", "../made", branch)
     return checkout.parent / "made"
 
 
 def test_branches_of_sessions_come_back(checkout: Path) -> None:
-    """And nothing else: the checkout, its own branches and its index stay as they are."""
+    """Checkout, other branches and index stay as they are."""
     before = git(checkout, "status", "--porcelain"), git(checkout, "rev-parse", "main")
     assert ("loop/session",) == fetch_session_branches(checkout, bundle(checkout, "loop/session"))
     assert "loop/session" == git(checkout, "show", "loop/session:new.c")
@@ -285,7 +285,7 @@ def test_branches_of_sessions_come_back(checkout: Path) -> None:
 
 
 def test_a_branch_of_the_users_is_never_taken(checkout: Path) -> None:
-    """Whatever another machine puts into its bundle."""
+    """A bundle cannot change a branch of the user."""
     before = git(checkout, "for-each-ref")
     assert () == fetch_session_branches(checkout, bundle(checkout, "mine"))
     assert before == git(checkout, "for-each-ref")

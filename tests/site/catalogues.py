@@ -1,4 +1,4 @@
-"""A catalogue of a few made things, and a reader of its pages."""
+"""A small catalogue, and a parser of its pages."""
 
 import html.parser
 import urllib.parse
@@ -87,7 +87,7 @@ def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
 
 
 def make_hostile() -> Contents:
-    """Hostile text wherever a text may stand."""
+    """A catalogue with hostile text in every field."""
     step = {"id": "verify", "title": HOSTILE, "action": HOSTILE, "when": HOSTILE, "gate": HOSTILE, "budget_s": 1.0}
     pattern = make_pattern(
         "build",
@@ -124,7 +124,7 @@ def make_hostile() -> Contents:
         failures=(failure,),
         notes=(HOSTILE,),
     )
-    known = PatternStatistics(
+    statistics = PatternStatistics(
         name=HOSTILE,
         status="applied",
         why=HOSTILE,
@@ -141,14 +141,14 @@ def make_hostile() -> Contents:
         last_session=HOSTILE,
     )
     target = make_target()
-    ours = target.variants["ours"].model_copy(update={"title": HOSTILE, "sources": (HOSTILE,)})
+    mine = target.variants["ours"].model_copy(update={"title": HOSTILE, "sources": (HOSTILE,)})
     return make_contents(
         row,
         make_row("../../etc/passwd"),
         make_row("index"),
-        target=target.model_copy(update={"variants": {**target.variants, "ours": ours}, "properties": (HOSTILE,)}),
+        target=target.model_copy(update={"variants": {**target.variants, "ours": mine}, "properties": (HOSTILE,)}),
         patterns={"build": pattern},
-        statistics={"build": known},
+        statistics={"build": statistics},
         plans={"quick": make_plan(title=HOSTILE, checks=(HOSTILE,), parameters={HOSTILE: HOSTILE})},
         date=HOSTILE,
         version=HOSTILE,
@@ -156,7 +156,7 @@ def make_hostile() -> Contents:
 
 
 class Page(html.parser.HTMLParser):
-    """What matters of one page: its elements, text, and whether every element is closed."""
+    """A parsed page: elements, text, links, and unclosed elements."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -168,26 +168,26 @@ class Page(html.parser.HTMLParser):
         self.close()
         self.wrong += self._open
         self.tags = [tag for tag, _ in self.elements]
-        given = [item for _, attributes in self.elements for item in attributes.items()]
-        self.links = [str(value) for name, value in given if name in ("href", "src")]
-        self.ids = [value for name, value in given if name == "id" and value]
-        self.handlers = [name for name, _ in given if name.startswith("on")]
+        pairs = [item for _, attributes in self.elements for item in attributes.items()]
+        self.links = [str(value) for name, value in pairs if name in ("href", "src")]
+        self.ids = [value for name, value in pairs if name == "id" and value]
+        self.handlers = [name for name, _ in pairs if name.startswith("on")]
         self.headings = [int(tag[1]) for tag in self.tags if tag in ("h1", "h2", "h3", "h4")]
         self.text = "".join(self.pieces)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """One more element; a block stands apart from the words before it."""
+        """Add an element; block elements separate words."""
         self.elements.append((tag, dict(attrs)))
         self.pieces += [" "] if tag in BLOCKS else []
         if tag not in VOID:
             self._open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """One that holds nothing."""
+        """Add an element without content."""
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        """It ends what was opened last."""
+        """Close the last open element, or note a mismatch."""
         if tag not in VOID and (not self._open or self._open.pop() != tag):
             self.wrong.append(f"/{tag}")
 

@@ -22,14 +22,14 @@ STARTS_WITHIN_S = 60.0
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A target with a pattern and a plan of its own, and a session that passed."""
-    made = make_project(tmp_path / "project")
-    add_commands(made, "try", ["echo <b>hi"])
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "try", ["echo <b>hi"])
     make_session(tmp_path / "sessions", "2026-11-21-120000-try", Opened(pid=1), make_finished())
-    return made
+    return folder
 
 
 def build(project: Path, out: Path) -> dict[str, object]:
-    """Build, and what `--json` says of it."""
+    """Build the site; return the reply of `--json`."""
     return site.build_site(out, project, Screen(is_quiet=True)).model_dump()
 
 
@@ -40,19 +40,19 @@ def pages(out: Path) -> dict[str, str]:
 
 def test_a_project_becomes_a_site(project: Path, tmp_path: Path) -> None:
     """Its own definitions beside the bundled ones, its sessions, its kernels; all links lead to files."""
-    told = build(project, tmp_path / "site")
-    assert (1, 1, 1) == (told["schema_version"], told["sessions"], told["variants"])
-    found = pages(tmp_path / "site")
+    reply = build(project, tmp_path / "site")
+    assert (1, 1, 1) == (reply["schema_version"], reply["sessions"], reply["variants"])
+    html = pages(tmp_path / "site")
     for path in ("patterns/try.html", "patterns/baseline-first.html", "plans/try.html", "kernels/ours.html"):
-        assert path in found
-    for path, page in read(found).items():
+        assert path in html
+    for path, page in read(html).items():
         missing = [link for link in page.links if not (tmp_path / "site" / target_of(path, link)).is_file()]
         assert {"data:,", "#main"} >= {link for link in missing if target_of(path, link) != path}
-    assert told["files"] == sum(path.is_file() for path in (tmp_path / "site").rglob("*"))
+    assert reply["files"] == sum(path.is_file() for path in (tmp_path / "site").rglob("*"))
 
 
 def test_ctrl_c_while_it_builds(project: Path, tmp_path: Path) -> None:
-    """Whenever it comes: exit 130 or a whole site, and nothing beside it."""
+    """At any moment: exit 130 or a whole site, and no other file."""
     (tmp_path / "outer").mkdir()
     command = [*LOOP, "catalog", "build", "--out", str(tmp_path / "outer" / "site"), "--target", str(project)]
     pipe = subprocess.PIPE
@@ -62,7 +62,7 @@ def test_ctrl_c_while_it_builds(project: Path, tmp_path: Path) -> None:
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=STARTS_WITHIN_S)
-    left = os.listdir(tmp_path / "outer")
-    assert (process.returncode, left) in ((130, []), (130, ["site"]), (0, ["site"]))
-    if left:
+    remaining = os.listdir(tmp_path / "outer")
+    assert (process.returncode, remaining) in ((130, []), (130, ["site"]), (0, ["site"]))
+    if remaining:
         assert (tmp_path / "outer" / "site" / "catalogue.json").is_file()

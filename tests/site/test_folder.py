@@ -24,17 +24,17 @@ def tree(top: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("marker", [None, "not json", "{}", '{"kind": "loop catalogue"}', '["loop catalogue"]'])
 def test_what_is_not_ours_is_not_replaced(tmp_path: Path, marker: str | None) -> None:
-    """Whatever a file of the marker's name says."""
+    """A file with the marker's name does not make a folder a site."""
     out = tmp_path / "photos"
     out.mkdir()
     (out / "holiday.jpg").write_text("dear")
     if marker is not None:
         (out / "catalogue.json").write_text(marker)
-    before = tree(tmp_path)
-    with pytest.raises(LoopError, match="not a catalogue made by loop") as told:
+    unchanged = tree(tmp_path)
+    with pytest.raises(LoopError, match="not a catalogue made by loop") as caught:
         write(out, FIRST)
-    assert "--out" in (told.value.hint or "")
-    assert before == tree(tmp_path)
+    assert "--out" in (caught.value.hint or "")
+    assert unchanged == tree(tmp_path)
 
 
 def test_what_was_put_into_it_is_not_lost(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_was_put_into_it_is_not_lost(tmp_path: Path) -> None:
     "stop", [Stopped("interrupted", ExitCode.INTERRUPTED), KeyboardInterrupt(), OSError(28, "full")]
 )
 def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseException) -> None:
-    """The old site is whole, and there is nothing beside it."""
+    """The old site stays whole, without other files."""
 
     def broken() -> Iterator[tuple[str, str]]:
         yield "index.html", "half"
@@ -66,7 +66,7 @@ def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseExcept
 
 
 def test_a_swap_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second rename is refused: the old site is where it was."""
+    """If the second rename fails, the old site is put back."""
     place, real, calls = tmp_path / "site", os.rename, []
     write(place, FIRST)
     before = tree(tmp_path)

@@ -1,4 +1,4 @@
-"""The catalogue's pages: whole, linked, safe whatever stands in a record, and without anything from a network."""
+"""The catalogue's pages: whole, linked, safe with hostile records, and without network access."""
 
 import re
 
@@ -44,7 +44,7 @@ def test_every_page_is_whole_and_linked_and_needs_nothing_from_elsewhere(name: s
 
 
 def test_hostile_text_is_shown_and_does_nothing() -> None:
-    """As it is, less what a terminal or a browser would act on."""
+    """Text is shown unchanged, without terminal or HTML effects."""
     files = site(make_hostile())
     shown = " ".join(read(files)["patterns/build.html"].text.split())
     assert "</script></title><img src=x onerror=alert(1)>\"' {{ 7*7 }} {% raw %} &amp; red back" in shown
@@ -63,7 +63,7 @@ def test_a_page_is_a_plain_file_of_its_section(name: str) -> None:
 
 
 def test_a_kernel_page_lists_the_session_that_found_it_wrong() -> None:
-    """The newest verdict comes first, and the list of kernels has it; a wrong one has no ratio."""
+    """The newest verdict comes first, also in the list of kernels; a wrong one has no ratio."""
     wrong = Judgement(variant="ours", build="b", seed=7, wrong=("N3 M5 float32, strided",))
     rows = (
         make_row("2026-11-21-120000-quick", right=("ours",)),

@@ -137,14 +137,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def loop(*words: str, code: int = 0) -> str:
-    """What a command says; it has to end with that exit code."""
-    done = CliRunner().invoke(app, list(words))
-    found = getattr(done.exception, "exit_code", done.exit_code)
-    assert code == found, f"{done.output} {done.exception!r}"
-    return done.output + " ".join(str(getattr(done.exception, one, "")) for one in ("message", "hint"))
+    """Output of a command that has to end with this exit code."""
+    result = CliRunner().invoke(app, list(words))
+    exit_code = getattr(result.exception, "exit_code", result.exit_code)
+    assert code == exit_code, f"{result.output} {result.exception!r}"
+    return result.output + " ".join(str(getattr(result.exception, field, "")) for field in ("message", "hint"))
 
 
-def made(*words: str, folder: str = "mine") -> Target:
+def init_target(*words: str, folder: str = "mine") -> Target:
     """The target that is written, checked as any."""
     loop("init", folder, *words)
     return targets.read_target(find_project(Path(folder), Path.cwd())).value
@@ -168,34 +168,34 @@ def entry(source: str, *likes: str, **constants: Any) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "workload"),
     [({}, ""), ({"INDEX": "short"}, "N2 M65541"), ({"ONE_PASS": "1"}, "shifted"), ({"LEAST": "0"}, "zeros")],
 )
-def test_proposed_workloads_show_common_mistakes(change: dict[str, str], said: str) -> None:
+def test_proposed_workloads_show_common_mistakes(change: dict[str, str], workload: str) -> None:
     """An index of 16 bits, a variance in one pass, a division by zero; a right kernel passes all of them."""
     macros = "".join(f"#define {name} {text}\n" for name, text in change.items())
     Path("rows.c").write_text(macros + Path(__file__).with_name("rows.c").read_text())
-    made("--from", "rows.c", "--reference", "ops:normalised", "--like", "x=N,M")
+    init_target("--from", "rows.c", "--reference", "ops:normalised", "--like", "x=N,M")
     loop("trust", "mine")
-    told = loop("kernels", "verify", "--target", "mine", code=bool(change))
-    failed = re.findall(r"mine: wrong: .* on (N.*?);", told)
-    assert bool(change) == any(said in name for name in failed)
+    output = loop("kernels", "verify", "--target", "mine", code=bool(change))
+    failed = re.findall(r"mine: wrong: .* on (N.*?);", output)
+    assert bool(change) == any(workload in name for name in failed)
 
 
 def test_long_sizes_stay_small_in_time_and_memory() -> None:
     """A size whose square a function computes is not long, and of a CUDA kernel only the rows are."""
     assert [{"N": 65_541, "M": 2}, {"N": 2, "M": 65_541}] == list(
-        made("--from", "ops:scale", "--like", "x=N,M").workloads["long"]
+        init_target("--from", "ops:scale", "--like", "x=N,M").workloads["long"]
     )
-    assert "long" not in made("--from", "ops:distances", "--like", "x=N", folder="square").workloads
+    assert "long" not in init_target("--from", "ops:distances", "--like", "x=N", folder="square").workloads
     Path("scale.cu").write_text(SCALE)
     words = ("--from", "scale.cu", *SOURCE[2:])
-    assert [{"N": 32_773, "M": 2}] == list(made(*words, folder="cuda").workloads["long"])
+    assert [{"N": 32_773, "M": 2}] == list(init_target(*words, folder="cuda").workloads["long"])
 
 
 def test_whole_numbers_are_also_drawn_from_the_whole_type() -> None:
     """A key cut to 16 bits, and a counter of 16 bits, are right on small numbers."""
-    workloads = made("--from", "ops:digits", "--like", "keys=N:int32").workloads
+    workloads = init_target("--from", "ops:digits", "--like", "keys=N:int32").workloads
     kinds = {kind: [name for name, set_ in workloads.items() if kind in str(set_)] for kind in ("wide", "alike")}
     assert {"wide": ["edges", "long"], "alike": ["edges", "long"]} == kinds
     assert {"N": 65, "shift": 9, "drawn": "wide"} in workloads["edges"]
@@ -207,8 +207,8 @@ def test_whole_numbers_are_also_drawn_from_the_whole_type() -> None:
 
 def test_zeros_are_left_out_where_the_order_of_equal_values_decides() -> None:
     """Another order of them is as right."""
-    assert "zeros" in made("--from", "ops:softmax", "--like", "x=N,M").values
-    assert "zeros" not in made("--from", "torch:argsort", "--like", "input=N,M", folder="order").values
+    assert "zeros" in init_target("--from", "ops:softmax", "--like", "x=N,M").values
+    assert "zeros" not in init_target("--from", "torch:argsort", "--like", "input=N,M", folder="order").values
 
 
 @pytest.mark.slow
@@ -216,16 +216,16 @@ def test_zeros_are_left_out_where_the_order_of_equal_values_decides() -> None:
     "words", [FUNCTION, SEVERAL, MODULE, SOURCE, BARE], ids=["function", "two outputs", "module", "file", "plain"]
 )
 def test_the_first_verdict_needs_no_edit(words: tuple[str, ...]) -> None:
-    """Made, allowed, right."""
+    """The target is written, trusted and verified as right."""
     loop("init", "mine", *words)
     loop("trust", "mine")
-    said = loop("run", "session", "quick", "--target", "mine", "--device", "cpu")
-    assert "mine right" in said
+    output = loop("run", "session", "quick", "--target", "mine", "--device", "cpu")
+    assert "mine right" in output
 
 
 def test_a_function() -> None:
     """Numbers become dimensions, others are checked too, and what the function imports comes along."""
-    target = made(*FUNCTION)
+    target = init_target(*FUNCTION)
     assert ({"x": "N M"}, "reference:softmax") == (target.signature.inputs, target.reference.python)
     assert ({"N": 64, "M": 100},) == target.workloads["quick"]
     assert {"N": 3, "M": 17} in target.workloads["edges"]
@@ -273,13 +273,13 @@ def test_a_number_may_be_a_formula_of_sizes() -> None:
 
 
 def test_every_unclear_number_is_named_and_a_counted_one_is_noted() -> None:
-    """Not one with each call of `loop init`; and a guess is said."""
+    """One error lists all unclear numbers; a guessed count is noted."""
     Path("f.c").write_text("void f(const float *x, float *y, int n, int ld, int batch) {\n}\n")
     with pytest.raises(UsageError, match="`int ld`, `int batch` of f are not clear") as raised:
         entry("f.c", "x=n,M")
     assert "--set ld=VALUE --set batch=VALUE: a number, or a formula such as n*M" in str(raised.value.hint)
-    said = loop("init", "mine", *BARE)
-    assert "guessed: n = the number of elements of x; --set n=VALUE changes it" in said
+    output = loop("init", "mine", *BARE)
+    assert "guessed: n = the number of elements of x; --set n=VALUE changes it" in output
 
 
 def test_a_letter_of_loop_that_a_parameter_has_too_is_a_guess() -> None:
@@ -303,7 +303,7 @@ def test_a_header_in_a_subfolder_may_include_one_above_it() -> None:
     Path("parts").mkdir()
     Path("parts/one.h").write_text('#include "factor.h"\n')
     Path("plain.cpp").write_text(f'#include "parts/one.h"\n{PLAIN}')
-    variant = made(*BARE).variants["mine"]
+    variant = init_target(*BARE).variants["mine"]
     assert isinstance(variant, CAbiVariant)
     assert "-I." in variant.build.flags
 
@@ -319,7 +319,7 @@ def test_a_header_in_a_subfolder_may_include_one_above_it() -> None:
     ids=["comments", "template", "extern", "other braces"],
 )
 def test_only_a_function_that_any_code_may_call_counts(text: str) -> None:
-    """Not one in a comment, a template or a namespace: no entry could call it as it stands."""
+    """Functions in comments, templates and namespaces do not count, because no entry can call them."""
     Path("f.cpp").write_text(text.replace("ALL", "const float *x, float *y, int n"))
     assert "\n  f((const float *)loop_data(&loop_in[0])" in entry("f.cpp", "x=N")
 
@@ -335,8 +335,8 @@ def test_the_file_to_edit_is_named(words: tuple[str, ...], name: str) -> None:
 
 
 def test_a_module_gets_its_weights_at_random_and_more_than_one_head() -> None:
-    """A bias that is ignored, and heads that are, show; the width comes from the input."""
-    target = made(*MODULE)
+    """An ignored bias and ignored heads show; the width comes from the input."""
+    target = init_target(*MODULE)
     assert target.generator is not None
     assert 4 == target.signature.attributes["heads"].default
     assert "weights" in Path("mine/mine.py").read_text()
@@ -356,56 +356,56 @@ def test_a_module_gets_its_weights_at_random_and_more_than_one_head() -> None:
 
 def test_fields_of_a_dataclass_are_attributes_and_positions_whole_numbers() -> None:
     """Neither is dropped: a workload has another value of the field."""
-    target = made("--from", "ops:turned", "--like", "q=S,D", "--like", "positions=S")
+    target = init_target("--from", "ops:turned", "--like", "q=S,D", "--like", "positions=S")
     assert {"positions": "int64"} == target.signature.types
-    assert {3.0, 4.5} == {one.get("theta", 3.0) for one in target.workloads["edges"]}
+    assert {3.0, 4.5} == {sizes.get("theta", 3.0) for sizes in target.workloads["edges"]}
 
 
 def test_outputs_are_as_many_on_all_sizes_and_an_operator_takes_options_by_name() -> None:
     """One row in four parts is one part: no workload has it."""
     loop("init", "parts", "--from", "ops:parts", "--like", "x=N,M", "--set", "n=4")
     edges = targets.read_target(find_project(Path("parts"), Path.cwd())).value.workloads["edges"]
-    assert {4} == {len(torch.ones(one["N"]).chunk(4)) for one in edges}
-    target = made("--from", "ops:leaky", "--like", "self=N,M", "--set", "negative_slope=0.2")
+    assert {4} == {len(torch.ones(sizes["N"]).chunk(4)) for sizes in edges}
+    target = init_target("--from", "ops:leaky", "--like", "self=N,M", "--set", "negative_slope=0.2")
     assert 0.2 == target.signature.attributes["negative_slope"].default
 
 
 @pytest.mark.parametrize(("x", "y", "error"), [("float64", "float64", 1e-9), ("float64", "float32", 1e-4)])
 def test_a_kernel_in_double_may_lose_no_more_than_double_does(x: str, y: str, error: float) -> None:
     """A sum in float32 is a mistake there, but not where an input has no more digits."""
-    target = made("--from", "torch:add", "--like", f"input=N:{x}", "--like", f"other=N:{y}")
+    target = init_target("--from", "torch:add", "--like", f"input=N:{x}", "--like", f"other=N:{y}")
     assert (error, 1e-4) == (target.tolerance["float64"].atol, target.tolerance["float32"].atol)
 
 
 def test_what_needs_values_above_zero_gets_them() -> None:
-    """A logarithm of normals is mostly NaN, which is right whatever a kernel does."""
-    target = made("--from", "torch:log", "--like", "input=N,M")
+    """A logarithm of normals is mostly NaN, so mistakes would not show."""
+    target = init_target("--from", "torch:log", "--like", "input=N,M")
     assert {"input"} == target.values["positive"].keys()
-    assert {"positive"} == {one["values"] for one in target.workloads["quick"]}
+    assert {"positive"} == {sizes["values"] for sizes in target.workloads["quick"]}
 
 
 def test_an_index_reaches_the_last_row_and_no_further() -> None:
     """Its bound and its order are tried. No size of offsets is their bound: a slice beyond an end is empty."""
-    made("--from", "ops:looked_up", "--like", "table=V,D", "--like", "ids=B")
+    init_target("--from", "ops:looked_up", "--like", "table=V,D", "--like", "ids=B")
     assert "_whole((B,), 0, V, " in Path("mine/inputs.py").read_text()
-    made("--from", "ops:segments", "--like", "x=T,D", "--like", "offsets=S", folder="ragged")
+    init_target("--from", "ops:segments", "--like", "x=T,D", "--like", "offsets=S", folder="ragged")
     assert "_sorted((S,), T, " in Path("ragged/inputs.py").read_text()
-    made("--from", "ops:repeated", "--like", "x=T", "--like", "bounds=S:int64<T", folder="order")
+    init_target("--from", "ops:repeated", "--like", "x=T", "--like", "bounds=S:int64<T", folder="order")
     assert "_sorted((S,), T, " in Path("order/inputs.py").read_text()
 
 
 def test_what_cannot_change_together_changes_alone() -> None:
     """A filter's sizes too, and attributes once more together, at other sizes."""
-    edges = made("--from", "ops:pairs", "--like", "x=N,M").workloads["edges"]
+    edges = init_target("--from", "ops:pairs", "--like", "x=N,M").workloads["edges"]
     assert all({1, 3} <= {edge[dim] for edge in edges} for dim in "NM")
-    target = made("--from", "torch:matmul", "--like", "input=M,N", "--like", "other=N,R", folder="product")
+    target = init_target("--from", "torch:matmul", "--like", "input=M,N", "--like", "other=N,R", folder="product")
     assert {1, 3, 7} <= {edge["R"] for edge in target.workloads["edges"]}
-    target = made("--from", "ops:powered", "--like", "x=N,M", folder="powered")
+    target = init_target("--from", "ops:powered", "--like", "x=N,M", folder="powered")
     assert {"N": 65, "M": 257, "power": 3, "half": True} == dict(target.workloads["edges"][-1])
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "expected --from with a function or a file"),
         (("--from", "ops"), "expected module:function"),
@@ -430,50 +430,50 @@ def test_what_cannot_change_together_changes_alone() -> None:
         ),
     ],
 )
-def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:
-    """Nothing is written."""
+def test_a_mistake_is_named(words: tuple[str, ...], message: str) -> None:
+    """No file is written."""
     Path("two.c").write_text("void f(const float *x, float *y) {}\nvoid g(const float *x, float *y) {}\n")
     Path("odd.cpp").write_text("#include <vector>\nvoid f(std::vector<float> &x) {}")
     Path("inside.c").write_text("void f(float *x, int n) {}")
     Path("struct.c").write_text("void f(const float *x, float *y, struct Sizes s) {}")
     Path("size.c").write_text("void f(const float *x, float *y, int rows, int m) {}")
-    assert said in loop("init", "mine", *words, code=2)
+    assert message in loop("init", "mine", *words, code=2)
     assert not Path("mine").exists()
 
 
 def test_a_folder_that_is_not_empty() -> None:
-    """It is left as it is; the next command names a new one."""
+    """The folder stays unchanged; the next command names a new one."""
     Path("mine").mkdir()
     Path("mine/notes").write_text("")
     assert "loop init mine/target --from ops:softmax" in loop("init", "mine", *FUNCTION, code=2)
 
 
 def test_equal_sizes_are_one_dimension() -> None:
-    """Inputs stand in the order of the function's parameters; a tensor may have a name that no size has."""
-    target = made("--from", "ops:rows", "--like", "weight=8,N", "--like", "x=8,9")
+    """Inputs are in the order of the function's parameters; a tensor may have a name that is no size."""
+    target = init_target("--from", "ops:rows", "--like", "weight=8,N", "--like", "x=8,9")
     assert ["x", "weight"] == list(target.signature.inputs)
     assert {"x": "M K", "weight": "M N"} == target.signature.inputs
 
 
 def test_sizes_that_are_given_to_a_kernel_stay_as_they_are() -> None:
     """It may take no others; a function is tried with them."""
-    target = made("--from", "scale.c", "--reference", "ops:scale", "--like", "x=64,100")
-    assert {(64, 100)} == {(one["N"], one["M"]) for several in target.workloads.values() for one in several}
+    target = init_target("--from", "scale.c", "--reference", "ops:scale", "--like", "x=64,100")
+    assert {(64, 100)} == {(sizes["N"], sizes["M"]) for several in target.workloads.values() for sizes in several}
 
 
 @pytest.mark.parametrize(("header", "is_emulated"), [("loop_device.cuh", True), ("cuda_runtime.h", False)])
 def test_a_cuda_file_asks_for_its_report_and_is_emulated_where_it_can_be(
     tmp_path: Path, header: str, is_emulated: bool
 ) -> None:
-    """The emulator runs only what is written against its header."""
+    """Only kernels written for the emulator's header can be emulated."""
     exported = SCALE.replace('#include "factor.h"', f'#include "{header}"')
     (tmp_path / "scale.cu").write_text(exported)
-    said = loop("init", "mine", "--from", "scale.cu", *SOURCE[2:])
+    output = loop("init", "mine", "--from", "scale.cu", *SOURCE[2:])
     can_run = is_emulated or bool(machine().gpus)
     on_host = "" if can_run else "--on HOST "
-    assert f"next: loop run session quick {on_host}--target mine\n" in said
-    assert can_run == ("next: loop kernels verify --target mine\n" in said)
-    assert (not can_run and machine().nvcc is not None) == ("next: loop kernels resources --gpu sm_89" in said)
+    assert f"next: loop run session quick {on_host}--target mine\n" in output
+    assert can_run == ("next: loop kernels verify --target mine\n" in output)
+    assert (not can_run and machine().nvcc is not None) == ("next: loop kernels resources --gpu sm_89" in output)
     variant = targets.read_target(find_project(Path("mine"), tmp_path)).value.variants["mine"]
     assert isinstance(variant, CAbiVariant)
     assert requests_report(variant.build.flags)

@@ -32,9 +32,9 @@ EARLIER = "2026-11-22-101500-quick"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Of a target with one variant."""
-    made = tmp_path / "target"
-    made.mkdir()
-    return made
+    target = tmp_path / "target"
+    target.mkdir()
+    return target
 
 
 def context(folder: Path, *variants: str, device: str = "cpu", **fields: Any) -> Context:
@@ -45,43 +45,43 @@ def context(folder: Path, *variants: str, device: str = "cpu", **fields: Any) ->
     return make_context(bench, *(variants or ("right",)), **{"uncompiled_hash": "h", **fields})
 
 
-def ground(folder: Path, *more: str, **fields: Any) -> str:
-    """What a step of such a session rests on."""
+def ground(folder: Path, *parts: str, **fields: Any) -> str:
+    """The dependency hash of a step in such a session."""
     (folder / "scratch").rmdir() if (folder / "scratch").exists() else None
-    return dependency_hash(context(folder, **fields), "kernel.prove_gate", *more)
+    return dependency_hash(context(folder, **fields), "kernel.prove_gate", *parts)
 
 
-def found(
+def reused(
     folder: Path, hours: float, lasts_h: float = 24, later: Sequence[SessionRow] = (), **output: Any
 ) -> GateOutput | None:
-    """What a step takes over of a session of so many hours ago that rests on the same."""
-    said = {"ok": True, "message": "killed 3 of 3", "killed": 3, "total": 3, "rests_on": "g", **output}
-    steps = (make_finished("controls", action="kernel.prove_gate", output=said),)
+    """The result that a step reuses from a session `hours` ago with the same dependencies."""
+    fields = {"ok": True, "message": "killed 3 of 3", "killed": 3, "total": 3, "rests_on": "g", **output}
+    steps = (make_finished("controls", action="kernel.prove_gate", output=fields),)
     head = make_session_head(id=EARLIER, started=NOW - datetime.timedelta(hours=hours))
     earlier = session_row(head, None, []).model_copy(update={"lasting": {"g": True}})
-    now = context(
+    present = context(
         folder, sessions=(earlier, *later), read_steps=lambda session: steps if session == EARLIER else ()
     )
-    return reuse_result(now, GateOutput, "g", ResultLifetime(lasts_h=lasts_h))
+    return reuse_result(present, GateOutput, "g", ResultLifetime(lasts_h=lasts_h))
 
 
 def test_what_an_earlier_session_found_is_taken_over_with_its_name(folder: Path) -> None:
     """All of its fields, and where they are from."""
-    output = found(folder, hours=3)
+    output = reused(folder, hours=3)
     assert output is not None
     assert (EARLIER, 3) == (output.taken_from, output.killed)
     assert f"killed 3 of 3; taken from {EARLIER}: nothing that it depends on has changed" == output.message
 
 
 def test_a_later_session_that_found_it_wrong_stands(folder: Path) -> None:
-    """What failed once on the same ground has to be found anew."""
+    """After a later failure with the same dependencies, the result is not reused."""
     head = make_session_head(id="2026-11-22-111500-debug", started=NOW - datetime.timedelta(hours=2))
     wrong = session_row(head, None, []).model_copy(update={"lasting": {"g": False}})
-    assert found(folder, hours=3, later=[wrong]) is None
+    assert reused(folder, hours=3, later=[wrong]) is None
 
 
 @pytest.mark.parametrize(
-    "other",
+    "change",
     [
         {"uncompiled_hash": "another"},
         {"machine": make_machine(torch="9.9")},
@@ -92,9 +92,9 @@ def test_a_later_session_that_found_it_wrong_stands(folder: Path) -> None:
     ],
     ids=str,
 )
-def test_it_rests_on_harness_machine_and_choice(folder: Path, other: dict[str, Any]) -> None:
+def test_it_rests_on_harness_machine_and_choice(folder: Path, change: dict[str, Any]) -> None:
     """Each of them changes it."""
-    assert ground(folder) != ground(folder, **other)
+    assert ground(folder) != ground(folder, **change)
 
 
 def make_target(**devices: str) -> Target:
@@ -136,11 +136,11 @@ def test_auto_goes_where_the_variants_are_made_for(
 
 
 def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
-    """All of it when nobody is named, those that are named otherwise; on a GPU nothing."""
-    made = make_target(ours="cpu", only="cuda").model_dump()
+    """By default all variants that can be; among named ones, those that cannot run; on a GPU none."""
+    base = make_target(ours="cpu", only="cuda").model_dump()
     build = {"compiler": "nvcc"}
     both = {"kind": "c_abi", "device": "cuda", "sources": ("k.cu",), "entry": "k", "build": build, "emulation": {}}
-    target = Target.model_validate({**made, "variants": {**made["variants"], "both": both}})
+    target = Target.model_validate({**base, "variants": {**base["variants"], "both": both}})
     assert ("both",) == setting.choose_emulated((), target, "cpu")
     assert () == setting.choose_emulated(("ours",), target, "cpu")
     assert ("both",) == setting.choose_emulated(("ours", "both"), target, "cpu")
@@ -151,7 +151,7 @@ def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("N=3 M=four", "M: expected a size of 0 or more, got 'four'"),
         ("N=3, K=4", "K: expected one of N, M, factor, dtype, values, weight, got an unknown name"),
@@ -160,19 +160,18 @@ def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
         ("N=3 M", "M: expected M=VALUE, got 'M'"),
     ],
 )
-def test_what_does_not_fit_is_named(text: str, said: str, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_named(text: str, message: str, tmp_path: Path) -> None:
     """With a workload that fits."""
     with pytest.raises(LoopError) as caught:
         setting.with_stated_workloads(setting.read_setting(make_project(tmp_path)), [text])
-    assert f"--workloads {text!r}: {said}" == caught.value.message
+    assert f"--workloads {text!r}: {message}" == caught.value.message
     assert "as in --workloads 'N=3 M=5 dtype=float32'" == caught.value.hint
 
 
 def audited(*records: Finished) -> AuditOutput:
-    """What an audit says of these steps."""
+    """The audit of these steps."""
     context = Context(cast(Bench, None), cast(Task, None), finished=records)
-    output: AuditOutput = run_to_end(audit(context, Cadence())).output
-    return output
+    return run_to_end(audit(context, Cadence())).output
 
 
 def test_the_longest_silence_of_any_step_counts() -> None:
@@ -191,9 +190,9 @@ def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
 
 
 def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
-    """The same words, or words at the heels of others, are left out; another step and a heartbeat are not."""
+    """Repeated texts, and texts within milliseconds, are left out; other steps and heartbeats are kept."""
     written = TickFile(tmp_path / TICKS)
-    for one in (
+    for sign in (
         tick(0.0, "a"),
         tick(1.0, "a"),
         tick(1.001, "b"),
@@ -203,6 +202,6 @@ def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
         tick(0.0, "b", step="other"),
         tick(0.0, "b", step="other", attempt=2),
     ):
-        written.add(one)
-    kept = [(one.step, one.attempt, one.note) for one in read_ticks(tmp_path / TICKS)]
-    assert [("s", 1, "a"), ("s", 1, "b"), ("s", 1, "b"), ("other", 1, "b"), ("other", 2, "b")] == kept
+        written.add(sign)
+    stored = [(sign.step, sign.attempt, sign.note) for sign in read_ticks(tmp_path / TICKS)]
+    assert [("s", 1, "a"), ("s", 1, "b"), ("s", 1, "b"), ("other", 1, "b"), ("other", 2, "b")] == stored

@@ -13,12 +13,12 @@ def make_session(root: Path, name: str, *events: Event, status: str = "passed", 
     """A session with these events in its journal that ended so; still open where the status is empty."""
     folder = SessionFolder(root / name)
     folder.path.mkdir(parents=True)
-    made = make_session_head(id=name, **head)
-    folder.write_head(made)
+    session_head = make_session_head(id=name, **head)
+    folder.write_head(session_head)
     journal = Journal(folder.path / "journal.jsonl")
     for event in events:
         journal.append(event)
     journal.close()
     if status:
-        folder.write_record(make_record(made, status=status))
+        folder.write_record(make_record(session_head, status=status))
     return folder

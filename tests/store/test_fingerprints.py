@@ -96,13 +96,13 @@ OTHERS = (
 
 @pytest.mark.parametrize("texts", ALIKE.values(), ids=ALIKE)
 def test_the_same_failure_elsewhere_is_known_again(texts: tuple[str, ...]) -> None:
-    """Whatever machine, path, line, number, quote or colour it comes with."""
+    """Machine, path, line, number, quotes and colours do not matter."""
     lines = [normalise_line(find_error_line(text)) for text in texts]
     assert 1 == len({*lines}), lines
 
 
 def test_the_line_that_names_the_error_tells_failures_apart() -> None:
-    """By error, symbol, header, version or GPU; found among warnings, else the last line."""
+    """The error, symbol, header, version or GPU matter; without such a line, the last line does."""
     texts = [*(texts[0] for texts in ALIKE.values()), *OTHERS]
     assert len(texts) == len({normalise_line(find_error_line(text)) for text in texts})
     log = "a.cpp:1:1: warning: error: maybe\n" + LINKED
@@ -115,13 +115,13 @@ def failed(step: str = "build", **fields: Any) -> Finished:
 
 
 def test_a_wrong_variant_is_known_by_its_kind_of_failure_not_by_numbers() -> None:
-    """On whatever workload, with however many wrong elements."""
-    one = make_verify(make_check(right=False, wrong=3))
-    other = make_verify(make_check("B2 H2 S128 D64 float32", right=False, wrong=900))
-    (first,), (second,) = (fingerprints_of_step(failed("verify", output=output), "s") for output in (one, other))
+    """Workload and count of wrong elements do not matter."""
+    few = make_verify(make_check(right=False, wrong=3))
+    many = make_verify(make_check("B2 H2 S128 D64 float32", right=False, wrong=900))
+    (first,), (second,) = (fingerprints_of_step(failed("verify", output=output), "s") for output in (few, many))
     assert ("cpu wrong", "cpu") == (first.text, first.subject)
     assert first.key == second.key
-    (changed,) = fingerprints_of_step(failed("verify", output=one), "other sources")
+    (changed,) = fingerprints_of_step(failed("verify", output=few), "other sources")
     assert first.key != changed.key, "another mistake looks alike"
     crashed = [fingerprints_of_step(failed("verify", output=CRASHED), sources) for sources in ("s", "t")]
     assert crashed[0][0].key != crashed[1][0].key
@@ -131,13 +131,13 @@ def test_a_finding_without_a_text_of_its_own_is_known_on_the_same_sources_alone(
     """A slow build and an open search; an error's text is the same failure on all sources."""
     speed = make_speed(word="slower", ratio=0.9, against="known_good")
     slow = CompareOutput(ok=False, message="against the known good slower", verdicts=(speed,))
-    for fields, same in (({"output": slow}, False), ({"message": "a.cpp:4: error: no member b"}, True)):
-        one, other = (fingerprints_of_step(failed(**fields), sources)[0].key for sources in ("s", "t"))
-        assert same == (one == other)
+    for fields, is_same in (({"output": slow}, False), ({"message": "a.cpp:4: error: no member b"}, True)):
+        first, second = (fingerprints_of_step(failed(**fields), sources)[0].key for sources in ("s", "t"))
+        assert is_same == (first == second)
 
 
 def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
-    """Else by how it ended and the last thing it said."""
+    """Without such a line, the exit status and the last line count."""
     text = "building\nx.c:3:1: error: broken thing\nmake: *** [x] Error 1"
     output = CommandOutput(ok=False, message="exit 2: make", code=2, seconds=1.0, output=text)
     (named,) = fingerprints_of_step(failed("s1", action="command.run", message=output.message, output=output), "s")
@@ -153,7 +153,7 @@ def test_a_failure_that_a_later_attempt_got_past_was_cured_in_the_session() -> N
     """By a resume; a failure of the same step in another way is not a cure."""
     passed = make_finished("build", attempt=2)
     assert [("s", "kernel.build")] == [
-        (one.cured_by, one.action) for one in collect_failures(HEAD, [failed(), passed])
+        (row.cured_by, row.action) for row in collect_failures(HEAD, [failed(), passed])
     ]
-    assert [None] == [one.cured_by for one in collect_failures(HEAD, [passed, failed()])]
-    assert [None, None] == [one.cured_by for one in collect_failures(HEAD, [failed(), failed(message="other")])]
+    assert [None] == [row.cured_by for row in collect_failures(HEAD, [passed, failed()])]
+    assert [None, None] == [row.cured_by for row in collect_failures(HEAD, [failed(), failed(message="other")])]

@@ -1,4 +1,4 @@
-"""The index says what the folders say; every flipped bit and cut end in stored files is named."""
+"""The index agrees with the folders; each flipped bit and cut end of stored files is reported."""
 
 import datetime
 import json
@@ -74,7 +74,7 @@ def test_a_row_says_what_the_session_found(tmp_path: Path) -> None:
 
 
 def test_an_open_comparison_with_the_known_good_leaves_the_fastest_variant(tmp_path: Path) -> None:
-    """It says nothing on the library. An open comparison with the library itself does."""
+    """An open comparison with the known good keeps the fastest variant; one with the baseline does not."""
     folder = make_session(tmp_path, "s0", Opened(pid=1), make_finished("measure"))
     faster = make_speed("w1", ratio=2.0)
     same_build = make_speed("w1", "inconclusive", ratio=1.0, against="known_good")
@@ -100,7 +100,7 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
-    """That of the session's own name counts, whatever was copied when."""
+    """The folder with the session's own name counts."""
     make_some(tmp_path, 2)
     shutil.copytree(tmp_path / "s1", tmp_path / "a copy")
     assert ["s0", "s1"] == names(tmp_path)
@@ -117,9 +117,9 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
     (row,) = index.rows(tmp_path)
     assert [("verify", "passed")] == [(step.step, step.status) for step in row.steps]
     assert not row.runs[0].whole
-    (found,) = index.entries(tmp_path)
-    assert found.row is not None
-    assert found.problem.endswith("journal.jsonl:3: damaged journal line")
+    (entry,) = index.entries(tmp_path)
+    assert entry.row is not None
+    assert entry.problem.endswith("journal.jsonl:3: damaged journal line")
 
 
 def test_a_torn_index_is_made_anew(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_torn_index_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_never_changes_a_figure(tmp_path: Path) -> None:
-    """A line that is not what was written is made anew from its folder."""
+    """A damaged row of the index is made again from its folder."""
     make_some(tmp_path)
     rows = index.rows(tmp_path)
     path = index.index_file(tmp_path)
@@ -162,14 +162,14 @@ KEPT = {"ok": True, "message": "", "kept": False, "tried": {"number": 1}}
     ],
 )
 def test_a_run_counts_where_its_question_was_answered(steps: list[Finished], success: bool | None) -> None:
-    """Passing is not enough: a speed that stayed inconclusive says nothing of the pattern."""
+    """A run without a clear speed does not count as an answer of the pattern."""
     lines = [Line(seq=place, at=NOON, event=step) for place, step in enumerate(steps, start=1)]
     (run,) = session_row(make_session_head(), None, lines).runs
     assert success is run.is_success
 
 
 def test_a_run_that_a_failure_cut_short_is_not_a_whole_run() -> None:
-    """Its time says nothing on the next one, which may do all steps. A step without work is no cut."""
+    """A run cut by a failure gives no duration; a skipped step is no cut."""
     failed = make_finished("build", status="failed")
     idle = make_finished("measure", status="skipped", output={"ok": True, "message": "nothing to do"})
     skipped = make_finished("measure", status="skipped")
@@ -190,15 +190,15 @@ def folder(tmp_path: Path) -> SessionFolder:
     """A finished session whose record knows how long its journal was."""
     errors.PRINTED_REMARKS.clear()
     steps = (make_finished("verify"), make_finished("measure", seconds=3.5), Closed(status="passed"))
-    made = make_session(tmp_path / "s", "2026-01-02-000000-a", *steps, status="")
-    made.write_record(make_record(made.head(), lines=2))
-    return made
+    session = make_session(tmp_path / "s", "2026-01-02-000000-a", *steps, status="")
+    session.write_record(make_record(session.head(), lines=2))
+    return session
 
 
 def test_a_journal_cut_between_two_lines_is_named(
     folder: SessionFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each line that is left is whole: the record tells that there were more."""
+    """All remaining lines are whole: the record's count shows that some are missing."""
     path = folder.path / NAME
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
     with pytest.raises(LoopError, match=f"{NAME}:2: damaged: cut off, lines 2 to 2 are missing"):
@@ -211,7 +211,7 @@ FLIPS = 300
 SAMPLED = "samples/1-measure-1-measure.json"
 
 
-def made(root: Path) -> SessionFolder:
+def sampled_session(root: Path) -> SessionFolder:
     """A session with samples."""
     step = make_finished(artifacts=(SAMPLED,))
     folder = make_session(root, "2026-11-22-120000-quick", *EVENTS, step)
@@ -236,11 +236,11 @@ READ: dict[str, Callable[[SessionFolder], object]] = {
 
 @pytest.mark.parametrize("name", READ)
 def test_a_flipped_bit_changes_nothing_without_a_word(tmp_path: Path, name: str) -> None:
-    """Either it is said, or what is read is what was written."""
-    folder, draw = made(tmp_path), random.Random(1)
+    """Either an error is raised, or the content read is the content written."""
+    folder, draw = sampled_session(tmp_path), random.Random(1)
     whole, path = READ[name](folder), folder.path / name
     data = path.read_bytes()
-    said = 0
+    named_count = 0
     for place in draw.sample(range(8 * len(data)), FLIPS):
         damaged = bytearray(data)
         damaged[place // 8] ^= 1 << place % 8
@@ -248,29 +248,29 @@ def test_a_flipped_bit_changes_nothing_without_a_word(tmp_path: Path, name: str)
         try:
             assert whole == READ[name](folder), f"bit {place}: {damaged[place // 8 - 20 : place // 8 + 20]!r}"
         except LoopError:
-            said += 1
-    assert said > 0.9 * FLIPS
+            named_count += 1
+    assert named_count > 0.9 * FLIPS
     path.write_bytes(data)
     assert whole == READ[name](folder)
 
 
 def test_lines_of_a_journal_cannot_be_exchanged(tmp_path: Path) -> None:
     """Each continues the checksum of the one before, also where its number fits."""
-    one, two = (
+    first, second = (
         make_session(tmp_path, name, *EVENTS[:2], make_finished(seconds=s)) for name, s in (("a", 1.5), ("b", 7.5))
     )
-    parts = [(folder.path / journal.NAME).read_bytes().splitlines(keepends=True) for folder in (one, two)]
-    (one.path / journal.NAME).write_bytes(b"".join([*parts[0][:2], parts[1][2]]))
+    parts = [(folder.path / journal.NAME).read_bytes().splitlines(keepends=True) for folder in (first, second)]
+    (first.path / journal.NAME).write_bytes(b"".join([*parts[0][:2], parts[1][2]]))
     with pytest.raises(LoopError, match=r"journal.jsonl:3: damaged journal line: its checksum does not match"):
-        one.lines()
-    assert 2 == len(journal.read_intact_lines(one.path / journal.NAME)[0])
+        first.lines()
+    assert 2 == len(journal.read_intact_lines(first.path / journal.NAME)[0])
 
 
 @pytest.mark.parametrize("name", [HEAD, RECORD, journal.NAME])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path, name: str, kind: str) -> None:
     """Reading a pipe or a device may never end."""
-    folder = made(tmp_path)
+    folder = sampled_session(tmp_path)
     path = folder.path / name
     path.unlink()
     if kind == "pipe":
@@ -283,8 +283,8 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, name: str, kind: str)
 
 @pytest.mark.parametrize("name", [HEAD, RECORD, SAMPLED])
 def test_an_end_cut_off_is_said(tmp_path: Path, name: str) -> None:
-    """Wherever it is cut; the last line end is none of the content."""
-    folder, draw = made(tmp_path), random.Random(2)
+    """A cut at any place is an error, except of the last line end."""
+    folder, draw = sampled_session(tmp_path), random.Random(2)
     path = folder.path / name
     data = path.read_bytes()
     for size in draw.sample(range(len(data.rstrip())), min(100, len(data) - 2)):

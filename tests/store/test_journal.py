@@ -1,4 +1,4 @@
-"""Session folders and journals: what was acknowledged stays, what is damaged is named."""
+"""Session folders and journals: acknowledged lines stay, and damage is reported."""
 
 import datetime
 import os
@@ -30,7 +30,7 @@ journal = Journal(Path(sys.argv[1]))
 while True:
     print(journal.append(Opened(pid=1)).seq, flush=True)
 """
-"""Says the number of each line once it is on disk, without end."""
+"""Appends lines endlessly, and prints each number once the line is on disk."""
 
 
 EVENTS: tuple[Event, ...] = (
@@ -42,10 +42,10 @@ EVENTS: tuple[Event, ...] = (
 
 
 def write(path: Path, events: Sequence[Event] = EVENTS) -> Path:
-    made = Journal(path)
+    log = Journal(path)
     for event in events:
-        made.append(event)
-    made.close()
+        log.append(event)
+    log.close()
     return path
 
 
@@ -77,8 +77,8 @@ def test_a_damaged_line_is_named(damage: bytes, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused append is an error with a hint, and the next one stands on a line of its own."""
-    made = Journal(write(tmp_path / "j"))
+    """A failed append is an error with a hint; the next append begins a new line."""
+    log = Journal(write(tmp_path / "j"))
 
     def refuse(handle: int) -> None:
         raise OSError(28, "No space left on device")
@@ -86,24 +86,24 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", refuse)
         with pytest.raises(LoopError, match="cannot be written: No space left on device") as caught:
-            made.append(Opened(pid=9))
+            log.append(Opened(pid=9))
     assert "free some space" in (caught.value.hint or "")
-    made.append(Opened(pid=10))
-    made.close()
+    log.append(Opened(pid=10))
+    log.close()
     assert [*EVENTS, Opened(pid=10)] == [line.event for line in read_journal(tmp_path / "j")]
 
 
 def test_no_acknowledged_line_is_lost_to_a_kill(tmp_path: Path) -> None:
-    """Whatever number was said before SIGKILL can be read after it."""
+    """Every acknowledged number can be read after SIGKILL."""
     path = tmp_path / "j"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", WRITER, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as writer:
         assert writer.stdout is not None
-        said = [int(writer.stdout.readline()) for _ in range(20)]
+        numbers = [int(writer.stdout.readline()) for _ in range(20)]
         writer.send_signal(signal.SIGKILL)
-        said += [int(line) for line in writer.stdout if line.endswith("\n")]
-    assert said[-1] <= len(read_journal(path)) <= said[-1] + 1
+        numbers += [int(line) for line in writer.stdout if line.endswith("\n")]
+    assert numbers[-1] <= len(read_journal(path)) <= numbers[-1] + 1
 
 
 def test_a_missing_line_is_noticed(tmp_path: Path) -> None:
@@ -126,20 +126,20 @@ def test_a_line_is_written_to_disk_before_it_is_acknowledged(
 
 
 def make_line(second: float, event: Event) -> Line:
-    """A journal line so many seconds after noon."""
+    """A journal line this many seconds after noon."""
     return Line(seq=1, at=NOON + datetime.timedelta(seconds=second), event=event)
 
 
 def test_two_sessions_never_share_a_folder(tmp_path: Path) -> None:
     """Twenty that begin at once get twenty folders."""
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: create_session(tmp_path, "quick", NOON), range(20)))
-    assert 20 == len({folder.id for folder in made})
-    assert all(folder.path.is_dir() for folder in made)
+        folders = list(pool.map(lambda _: create_session(tmp_path, "quick", NOON), range(20)))
+    assert 20 == len({folder.id for folder in folders})
+    assert all(folder.path.is_dir() for folder in folders)
 
 
 def test_sessions_come_oldest_first(tmp_path: Path) -> None:
-    """The tenth of one second comes after the second; what is no session is passed over."""
+    """Numbers of sessions of one second sort as numbers; other folders are skipped."""
     names = ["2026-01-01-000000-b", "2026-01-01-000000-b-2", "2026-01-01-000000-b-10", "2026-02-01-000000-a"]
     for name in reversed(names):
         make_session(tmp_path, name)
@@ -151,7 +151,7 @@ def test_sessions_come_oldest_first(tmp_path: Path) -> None:
 
 
 def test_a_session_that_cannot_be_begun_leaves_no_folder(tmp_path: Path) -> None:
-    """There is nothing to go on with."""
+    """No folder is left that could not be resumed."""
     folder = create_session(tmp_path, "quick", NOON)
     (folder.path / sessions.LOCK).mkdir()
     with pytest.raises(LoopError, match="cannot be written"), folder.locked_with_head(make_session_head()):
@@ -160,7 +160,7 @@ def test_a_session_that_cannot_be_begun_leaves_no_folder(tmp_path: Path) -> None
 
 
 def test_a_session_is_found_by_its_beginning(tmp_path: Path) -> None:
-    """The whole name wins over a longer one that begins alike."""
+    """A whole name wins over a longer name with the same beginning."""
     for name in ("2026-01-01-000000-a", "2026-01-01-000000-a-2", "2026-03-01-000000-a"):
         make_session(tmp_path, name)
     assert "2026-03-01-000000-a" == find_session(tmp_path, "2026-03").id
@@ -181,16 +181,16 @@ def test_wall_time_leaves_out_the_night_between_two_walks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"format": 1', "record.json: damaged: its checksum does not match"),
         (with_checksum('{"format": 7}'), "record.json: damaged, or of another format: "),
     ],
 )
-def test_a_damaged_record_is_named(text: str, said: str, tmp_path: Path) -> None:
+def test_a_damaged_record_is_named(text: str, message: str, tmp_path: Path) -> None:
     """The file, and the first thing wrong with it."""
     folder = make_session(tmp_path, "2026-01-01-000000-a")
     (folder.path / sessions.RECORD).write_text(text)
     with pytest.raises(LoopError) as caught:
         folder.record()
-    assert said in caught.value.message
+    assert message in caught.value.message

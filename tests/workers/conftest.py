@@ -1,4 +1,4 @@
-"""What every test of a judge needs."""
+"""Fixtures of all tests of a judge."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def threads_and_gradients() -> Iterator[None]:
-    """A judge chooses both for its process: here they are put back."""
+    """Restore torch's threads and gradient mode, which a judge sets for its process."""
     threads = torch.get_num_threads()
     with torch.no_grad():
         yield

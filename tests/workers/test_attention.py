@@ -30,7 +30,7 @@ def test_two_queries_and_two_keys_by_hand() -> None:
 
 
 def test_rows_that_see_nothing_are_zero_and_no_keys_give_zeros() -> None:
-    """No NaN comes out of an empty softmax."""
+    """An empty softmax gives zeros, not NaN."""
     q, k, v = draw(1, 1, 4, 3, seed=1), draw(1, 1, 2, 3, seed=2), draw(1, 1, 2, 3, seed=3)
     got = eager(q, k, v, causal=True, alignment="bottom_right", scale=None)
     assert 0.0 == float(got[0, 0, :2].abs().max())
@@ -45,30 +45,30 @@ def test_rows_that_see_nothing_are_zero_and_no_keys_give_zeros() -> None:
 def test_the_baseline_is_right_where_the_library_alone_is_not(
     causal: bool, alignment: str, keys: int, scale: float | None, device: str
 ) -> None:
-    """It masks from the top left only, and gives anything for rows without a key, and for a negative scale."""
+    """The library only masks from the top left, and is undefined for rows without keys and negative scales."""
     inputs = [draw(1, 2, size, 8, seed=size) for size in (5, keys, keys)]
     options: dict[str, Any] = {"causal": causal, "alignment": alignment, "scale": scale}
     dtype, off = (torch.float64, 1e-12) if device == "cpu" else (torch.float16, 4e-3)
-    got = torch_sdpa(*(one.to(device, dtype) for one in inputs), **options)
+    got = torch_sdpa(*(tensor.to(device, dtype) for tensor in inputs), **options)
     assert off > float((got.double().cpu() - eager(*inputs, **options)).abs().max())
 
 
 def split(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, ranges: int, **attributes: Any) -> torch.Tensor:
     """The first stage."""
-    given = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
-    return attention.split_partial(q, k, v, sizes={"P": ranges}, **given)
+    options = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
+    return attention.split_partial(q, k, v, sizes={"P": ranges}, **options)
 
 
 @pytest.mark.parametrize("ranges", [1, 3])
 @pytest.mark.parametrize(("queries", "keys"), [(5, 0), (33, 77), (77, 33), (64, 192)])
 @pytest.mark.parametrize(("causal", "alignment"), MASKS)
 def test_both_stages_are_attention(ranges: int, queries: int, keys: int, causal: bool, alignment: str) -> None:
-    """With empty ranges, and rows that see nothing."""
+    """Also with empty ranges, and with rows that see no key."""
     q, k, v = draw(2, 3, queries, 8, seed=1), draw(2, 3, keys, 8, seed=2), draw(2, 3, keys, 8, seed=3)
-    given: dict[str, Any] = {"causal": causal, "alignment": alignment, "scale": 0.3}
-    partials = split(q, k, v, ranges, **given)
+    options: dict[str, Any] = {"causal": causal, "alignment": alignment, "scale": 0.3}
+    partials = split(q, k, v, ranges, **options)
     assert (ranges, 2, 3, queries, 12) == partials.shape
-    assert 1e-13 > float((attention.split_reduce(partials) - eager(q, k, v, **given)).abs().max())
+    assert 1e-13 > float((attention.split_reduce(partials) - eager(q, k, v, **options)).abs().max())
 
 
 def test_the_form_does_not_see_which_maximum_was_taken() -> None:

@@ -37,7 +37,7 @@ def make_workload(
     return Workload(name="w", sizes=sizes, attributes=chosen, dtype=dtype, seed=queries * 100 + features)
 
 
-def written(workload: Workload, folder: Path) -> Call:
+def written_call(workload: Workload, folder: Path) -> Call:
     """The call of a workload whose inputs are there."""
     call = make_call(TARGET, workload, str(folder), "test")
     for index, tensor in enumerate(call.inputs):
@@ -47,9 +47,9 @@ def written(workload: Workload, folder: Path) -> Call:
 
 
 def find(name: str, function: Function, workload: Workload, folder: Path) -> Finding | None:
-    """What the judge finds when it walks a property of a function, call by call."""
+    """The judge's finding on a property of a function, call by call."""
     relations = PropertyRunner(TARGET.signature, dict(TARGET.tolerance.items()), eager)
-    step = AdvanceProperty(written(workload, folder), f"{FILE}:{name}", workload.seed)
+    step = AdvanceProperty(written_call(workload, folder), f"{FILE}:{name}", workload.seed)
     while isinstance(reply := relations.advance(step), Call):
         step = step.replace(output_file=compute(function, reply))
     return reply
@@ -73,7 +73,7 @@ def unmasked(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, s
 
 
 def one_more_in_the_sum(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
-    """A one is added to the normaliser, and no maximum is taken away before."""
+    """One is added to the normaliser, without subtracting the maximum."""
     scores = q.double() @ k.double().transpose(-1, -2) * (attributes["scale"] or 1 / math.sqrt(q.shape[-1]))
     if attributes["causal"]:
         mask = causal_mask(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
@@ -84,8 +84,8 @@ def one_more_in_the_sum(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> T
 
 def last_key_left_out(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
     """A tail that is not computed."""
-    kept = max(k.shape[-2] - 1, 1)
-    return eager(q, k[..., :kept, :], v[..., :kept, :], **attributes)
+    count = max(k.shape[-2] - 1, 1)
+    return eager(q, k[..., :count, :], v[..., :count, :], **attributes)
 
 
 def clamped_values(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""A judge of small targets, alone: what inputs cannot show, and what it refuses to judge by."""
+"""A judge of small targets: weaknesses of inputs, and references that it refuses."""
 
 import json
 from collections.abc import Callable
@@ -100,15 +100,15 @@ class Judged:
         return self.judge.prepare_answer(self.request(seed))
 
     def looked(self) -> InputWeaknesses:
-        """What is said once two sets of values were drawn."""
+        """Weaknesses of the inputs, from two sets of values."""
         self.expect(2), self.expect(3)
-        one, other = reseed_twice(self.workload)
-        looked = self.judge.reply_to(FindBlindSpots((self.request(one.seed), self.request(other.seed))))
+        first, second = reseed_twice(self.workload)
+        looked = self.judge.reply_to(FindBlindSpots((self.request(first.seed), self.request(second.seed))))
         assert isinstance(looked, InputWeaknesses)
         return looked
 
     def compared(self, output: torch.Tensor) -> Finding:
-        """What is found in an output of the first set of values."""
+        """The finding on an output of the first set of values."""
         (self.folder / "output.bin").write_bytes(output.numpy().tobytes())
         return self.judge.compare(
             Compare(self.request(2).call, (str(self.folder / "output.bin"),), tries_faults=True)
@@ -126,7 +126,7 @@ def test_a_fault_of_a_target_that_is_not_there_is_refused(tmp_path: Path) -> Non
 
 
 def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
-    """Values that never vary, arguments that the reference does not read, outputs that nothing changes."""
+    """Constant values, unread arguments and constant outputs are reported."""
     looked = Judged(tmp_path, "blind", SEVERAL, generator="make").looked()
     assert (("pos", "w"), (), ("x",), True) == (
         looked.fixed,
@@ -142,8 +142,8 @@ def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
 
 def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> None:
     signature = {"inputs": {"x": "..."}, "outputs": {"y": "..."}, "sizes": ["N"]}
-    told = Judged(tmp_path, "Module", signature, generator="rows", modules={}).looked()
-    assert (("norm.weight", "norm.bias"), (), ()) == (told.initial, told.unread, told.nonnegative)
+    blind = Judged(tmp_path, "Module", signature, generator="rows", modules={}).looked()
+    assert (("norm.weight", "norm.bias"), (), ()) == (blind.initial, blind.unread, blind.nonnegative)
 
 
 def test_where_the_reference_overflows_nothing_is_wrong(tmp_path: Path) -> None:
@@ -197,16 +197,16 @@ def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tu
 
 
 def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the parameter of `forward`, what follows, and how to mend it."""
+    """The message names the parameter of `forward`, the consequence and the remedy."""
     folder, _ = write_as_target(tasks.kernelbench(tmp_path, IN_PLACE))
     monkeypatch.syspath_prepend(str(folder))
-    one, request = expecting(targets.read_target(find_project(folder, folder)).value, folder, tmp_path)
+    asked_judge, request = expecting(targets.read_target(find_project(folder, folder)).value, folder, tmp_path)
     with pytest.raises(Refused) as refused:
-        one.prepare_answer(request)
-    said = (
+        asked_judge.prepare_answer(request)
+    words = (
         "the reference itself changes its input `x`, so nothing is judged: let it change a copy (`x = x.clone()`)"
     )
-    assert said in str(refused.value)
+    assert words in str(refused.value)
     assert str(refused.value).endswith("then run the same command again")
 
 
@@ -244,7 +244,7 @@ def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
 
 
 def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(limited: Limited) -> None:
-    """Where it was tried is not asked of the GPU again."""
+    """Once the GPU lacked memory, it is not tried again."""
     judging, request, noted = limited(device="cuda")
     judging.prepare_answer(request)
     device = judging.answer_by_key[request.call.key].truths[0].reference.device.type
@@ -252,7 +252,7 @@ def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(limited: Lim
 
 
 def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Path) -> None:
-    """What rounding explains is worked out again on the CPU, where a GPU has no room for that."""
+    """Rounding is examined on the CPU if the GPU lacks memory for it."""
     judging, request, noted = limited(device="cpu")
     call = judging.prepare_answer(request).call
     assert call is not None
@@ -269,13 +269,13 @@ def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Pat
 
 @pytest.mark.parametrize("value", [-2.0, float("inf"), float("nan")])
 def test_an_input_that_no_change_alters_is_not_called_unread(value: float) -> None:
-    """-2 * 1.25 + 0.5 is -2 again: such an input proves nothing."""
+    """-2 * 1.25 + 0.5 is -2 again: such an input proves nothing about reading."""
     assert _change_input(torch.full((3,), value), torch.full((3,), value)) is None
     assert torch.equal(torch.full((3,), 1.75), _change_input(torch.ones(3), torch.ones(3)))
 
 
 def test_an_attribute_that_is_a_size_has_no_alternative_that_fills_the_memory() -> None:
-    """With 2**30 columns a judge was busy until it was killed: what no address space holds fails at once."""
+    """An attribute of 2**30 columns must fail at once instead of filling the memory."""
     attribute = Attribute(kind="number", default=128)
     values = [value for _, value in alternative_values(128, attribute) if isinstance(value, int)]
     with pytest.raises(RuntimeError):

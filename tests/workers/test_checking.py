@@ -1,4 +1,4 @@
-"""The calls of one check: what an output follows is told from what it does by chance."""
+"""The calls of one check: outputs that follow their surroundings are told from flaky ones."""
 
 import itertools
 import random
@@ -15,11 +15,11 @@ from loop.workers.checking import CallCheck
 from loop.workers.messages import Kernel
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
-"""An output's only number, from what stands around the tensors and what stood in the output."""
+"""The output's only number, from the guards of the tensors and the output's prefilled content."""
 
 
-class Made(Prepared):
-    """A prepared call that computes one number. What surrounds its two tensors is only noted."""
+class RecordedCall(Prepared):
+    """A prepared call that computes one number; changes of guards are only recorded."""
 
     around: Sequence[Guard] = ()
 
@@ -38,7 +38,7 @@ class Made(Prepared):
         self.around = guards
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
-        """Note what stands in the output."""
+        """Record the prefilled content of the output."""
         self.prefill = guard
 
     def bind(self, offsets: Sequence[int] | None = None) -> Callable[[], None]:
@@ -53,7 +53,7 @@ class Made(Prepared):
 
 
 def check(compute: Compute, seed: int = 1) -> CallCheck:
-    return CallCheck(Made(compute), random.Random(seed)).run()  # type: ignore[arg-type]
+    return CallCheck(RecordedCall(compute), random.Random(seed)).run()  # type: ignore[arg-type]
 
 
 def seed_of(guard: Guard) -> float:
@@ -63,16 +63,16 @@ def seed_of(guard: Guard) -> float:
 
 def test_an_output_is_held_against_what_stood_in_its_memory() -> None:
     """With NaN there it may be right, for a maximum passes over it."""
-    found = check(lambda around, prefill: 2.0)
-    assert (1, "", False) == (len(found.outputs), found.stray_reads, found.depends_on_prefill)
-    found = check(lambda around, prefill: 2.0 if prefill is None else seed_of(prefill))
-    assert (1, True) == (len(found.outputs), found.depends_on_prefill)
-    wrong = Made(lambda around, prefill: (prefill and wrong.outputs[1].write(4, b"x")) or 2.0)
+    finding = check(lambda around, prefill: 2.0)
+    assert (1, "", False) == (len(finding.outputs), finding.stray_reads, finding.depends_on_prefill)
+    finding = check(lambda around, prefill: 2.0 if prefill is None else seed_of(prefill))
+    assert (1, True) == (len(finding.outputs), finding.depends_on_prefill)
+    wrong = RecordedCall(lambda around, prefill: (prefill and wrong.outputs[1].write(4, b"x")) or 2.0)
     assert CallCheck(wrong, random.Random(1)).run().stray_writes, "of the call after it, too"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("compute", "said"),
+    ("compute", "tensor"),
     [
         (lambda around, prefill: seed_of(around[0]), "its input x"),
         (lambda around, prefill: seed_of(around[1]), "its output"),
@@ -81,31 +81,31 @@ def test_an_output_is_held_against_what_stood_in_its_memory() -> None:
         (lambda around, prefill: float(around[0].kind == around[1].kind == NAN), "its tensors"),
     ],
 )
-def test_an_output_that_follows_what_stands_around_a_tensor_reads_there(compute: Compute, said: str) -> None:
+def test_an_output_that_follows_what_stands_around_a_tensor_reads_there(compute: Compute, tensor: str) -> None:
     """The tensor is named: the one whose surroundings alone change it."""
-    expected = {said, "its input x and its output"} if said == "its tensors" else {said}
+    expected = {tensor, "its input x and its output"} if tensor == "its tensors" else {tensor}
     assert check(compute).stray_reads in expected
 
 
 @pytest.mark.parametrize("period", [2, 3, 4, 5, 7])
 def test_an_output_that_follows_the_number_of_the_call_is_flaky(period: int) -> None:
-    """However the calls are counted: it does not come back with the same surroundings."""
+    """It is flaky for any period, because the same surroundings give another output."""
     for seed in range(30):
         count = itertools.count()
-        found = check(lambda around, prefill, count=count: float(next(count) % period), seed)  # type: ignore[misc]
-        assert (True, "") == (len(found.outputs) > 1, found.stray_reads), seed
+        finding = check(lambda around, prefill, count=count: float(next(count) % period), seed)  # type: ignore[misc]
+        assert (True, "") == (len(finding.outputs) > 1, finding.stray_reads), seed
 
 
 def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quick one is made as often as before."""
-    made = {}
-    for again, slow_s in itertools.product((False, True), (0.0, 10.0)):
+    """A quick call is repeated as usual."""
+    call_counts = {}
+    for may_run_once, slow_s in itertools.product((False, True), (0.0, 10.0)):
         monkeypatch.setattr(checking, "SLOW_LIMIT_S", slow_s)
-        one = Made(lambda around, prefill: 2.0)
-        CallCheck(one, random.Random(1), may_run_once=again).run()  # type: ignore[arg-type]
-        made[again, slow_s] = one.calls
-    assert (2, 1) == (made[False, 0.0], made[True, 0.0])
-    assert made[True, 10.0] > 2
+        call = RecordedCall(lambda around, prefill: 2.0)
+        CallCheck(call, random.Random(1), may_run_once=may_run_once).run()  # type: ignore[arg-type]
+        call_counts[may_run_once, slow_s] = call.calls
+    assert (2, 1) == (call_counts[False, 0.0], call_counts[True, 0.0])
+    assert call_counts[True, 10.0] > 2
 
 
 EVENTS = [
@@ -119,7 +119,7 @@ EVENTS = [
 
 
 def test_a_trace_tells_kernels_in_their_order() -> None:
-    """Copies, and what the profiler itself did, are none."""
+    """Kernels are in order, without copies and the profiler's own work."""
     expected = (Kernel("first", 1.25, 40), Kernel("void second<float>(float*)", 2.5, None))
     assert expected == checking.kernels_of_trace({"schemaVersion": 1, "traceEvents": EVENTS})
     assert not checking.kernels_of_trace({})

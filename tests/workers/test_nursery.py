@@ -28,25 +28,25 @@ raise ValueError(f"{os.getcwd()} {os.environ.get('ONLY')}")
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
     """One for all tests of this file: it imports torch once."""
-    made = Nursery(thread_environment(1))
-    yield made
-    made.close()
+    started = Nursery(thread_environment(1))
+    yield started
+    started.close()
 
 
-def told(nursery: Nursery | None, folder: Path, **environment: str) -> tuple[str, Worker]:
-    """What a worker says of itself when it loads the module, and the worker, which has ended by then."""
+def load_message(nursery: Nursery | None, folder: Path, **environment: str) -> tuple[str, Worker]:
+    """The message of a worker that loads the module, and the ended worker."""
     (folder / "telling.py").write_text(MODULE)
     load = Load(FunctionTerms("telling:tell"), str(folder), 1, "cpu")
-    one = Worker(1, environment=environment, nursery=nursery)
-    with one as worker, pytest.raises(Refused) as caught:
+    child = Worker(1, environment=environment, nursery=nursery)
+    with child as worker, pytest.raises(Refused) as caught:
         run_to_end(worker.ask(load, limit_s=60.0, note="loading"))
     return str(caught.value), worker
 
 
 def test_each_is_fresh(nursery: Nursery, tmp_path: Path) -> None:
-    """Nothing that one loaded, nor its variables, is seen by the next."""
-    first, _ = told(nursery, tmp_path, ONLY="the first")
-    second, _ = told(nursery, tmp_path)
+    """Modules and variables of one worker do not reach the next."""
+    first, _ = load_message(nursery, tmp_path, ONLY="the first")
+    second, _ = load_message(nursery, tmp_path)
     here = os.getcwd()
     assert f"{here} the first" in first
     assert f"{here} None" in second
@@ -54,14 +54,14 @@ def test_each_is_fresh(nursery: Nursery, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_next_is_started_where_the_nursery_was_killed(tmp_path: Path) -> None:
-    """It takes longer, and nothing else changes."""
+    """The next worker starts as a new process instead."""
     with_one = Nursery(thread_environment(1))
-    others = set(psutil.Process().children())
+    older = set(psutil.Process().children())
     with_one.warm_up()
-    for child in set(psutil.Process().children()) - others:
+    for child in set(psutil.Process().children()) - older:
         child.send_signal(signal.SIGKILL)
     try:
-        _, worker = told(with_one, tmp_path)
+        _, worker = load_message(with_one, tmp_path)
     finally:
         with_one.close()
     assert "worker_program" in " ".join(worker.child.command)

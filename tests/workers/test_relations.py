@@ -1,4 +1,4 @@
-"""Properties and the judge under suspicion: what cannot be trusted judges nobody."""
+"""Properties, and references that cannot be trusted and so judge nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,39 +30,39 @@ def workloads(bench: Bench, dtype: Dtype = "float32") -> tuple[Workload, ...]:
     return expand_sets(bench.target, ["some"], dtype)
 
 
-def tried(bench: Bench, variant: str, *properties: str, dtype: Dtype = "float32") -> list[PropertyCheck]:
-    """What trying properties of the tiny target on one variant finds."""
+def results_of(bench: Bench, variant: str, *properties: str, dtype: Dtype = "float32") -> list[PropertyCheck]:
+    """Results of the tiny target's properties on one variant."""
     (side,) = make_sides(bench, variant)
     names = [f"tiny_functions:{name}" for name in properties]
     return list(run_to_end(try_properties(bench, side, names, workloads(bench, dtype))))
 
 
-def statuses(found: list[PropertyCheck]) -> dict[str, str]:
-    return {one.workload: one.status for one in found}
+def statuses(results: list[PropertyCheck]) -> dict[str, str]:
+    return {result.workload: result.status for result in results}
 
 
 def test_a_wrong_kernel_breaks_a_property_without_any_reference(bench: Bench) -> None:
     """A constant in one element is not half as large on half the input."""
-    found = tried(bench, "epsilon", "half_twice")
-    assert dict.fromkeys((SMALL, LARGE, MIDDLE), "failed") == statuses(found)
-    assert f"tiny_functions:half_twice does not hold on {MIDDLE}: 1 of 12 elements" in found[2].message
+    results = results_of(bench, "epsilon", "half_twice")
+    assert dict.fromkeys((SMALL, LARGE, MIDDLE), "failed") == statuses(results)
+    assert f"tiny_functions:half_twice does not hold on {MIDDLE}: 1 of 12 elements" in results[2].message
 
 
 def test_a_mistake_in_a_property_is_the_targets_fault(bench: Bench) -> None:
     """No verdict on the variant: the error names the line; so does a property that is not there."""
     with pytest.raises(LoopError, match=r"ValueError: lost the thread \(tiny_functions.py:\d+\)"):
-        tried(bench, "right", "stumbles")
+        results_of(bench, "right", "stumbles")
     with pytest.raises(LoopError, match="no_such_property"):
-        tried(bench, "right", "no_such_property")
-    assert "holds" == tried(bench, "right", "half_twice")[0].status, "the judge goes on"
+        results_of(bench, "right", "no_such_property")
+    assert "holds" == results_of(bench, "right", "half_twice")[0].status, "the judge goes on"
 
 
 def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs its limit."""
     monkeypatch.setattr(relating, "CALL_LIMIT_S", 0.3)
-    found = tried(bench, "hangs", "half_twice")
-    assert {SMALL: "holds", LARGE: "failed", MIDDLE: "holds"} == statuses(found)
-    assert f"no answer for 0.3 s: killed on {LARGE}" == found[1].message
+    results = results_of(bench, "hangs", "half_twice")
+    assert {SMALL: "holds", LARGE: "failed", MIDDLE: "holds"} == statuses(results)
+    assert f"no answer for 0.3 s: killed on {LARGE}" == results[1].message
 
 
 @pytest.fixture(scope="module")
@@ -75,20 +75,20 @@ def doubtful(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Ite
 
 
 def rows(number: int) -> Workload:
-    """A workload with so many rows."""
+    """A workload with this many rows."""
     sizes = {"N": number, "M": 4}
     return Workload.model_validate({"name": f"{number} rows", "sizes": sizes, "dtype": "float32", "seed": number})
 
 
 def checks_of(bench: Bench, *chosen: Workload) -> VariantChecks:
-    """What verifying finds on these workloads."""
-    (found,) = run_to_end(verify(bench, [Job(side, chosen) for side in make_sides(bench, "strides")]))
-    assert isinstance(found, VariantChecks)
-    return found
+    """Checks of these workloads."""
+    (verified,) = run_to_end(verify(bench, [Job(side, chosen) for side in make_sides(bench, "strides")]))
+    assert isinstance(verified, VariantChecks)
+    return verified
 
 
 def test_a_reference_that_gives_two_answers_judges_nothing(doubtful: Bench) -> None:
-    """It is asked twice on the first workload."""
+    """The judge calls it twice on the first workload."""
     with pytest.raises(LoopError, match="the reference is not deterministic: two answers to 7 rows") as caught:
         checks_of(doubtful, rows(7))
     assert 1 == caught.value.exit_code
@@ -96,8 +96,8 @@ def test_a_reference_that_gives_two_answers_judges_nothing(doubtful: Bench) -> N
 
 def test_a_reference_that_the_plain_implementation_contradicts_judges_nothing(doubtful: Bench) -> None:
     """One of the two is wrong: neither may call a kernel so."""
-    said = "reference and plain implementation differ by .* where values reach .*: one of them is wrong on 9 rows"
-    with pytest.raises(LoopError, match=said) as caught:
+    text = "reference and plain implementation differ by .* where values reach .*: one of them is wrong on 9 rows"
+    with pytest.raises(LoopError, match=text) as caught:
         checks_of(doubtful, rows(5), rows(9))
     assert (
         "the manifest's `reference` and `plain` compute the same function in different types" == caught.value.hint
@@ -107,7 +107,7 @@ def test_a_reference_that_the_plain_implementation_contradicts_judges_nothing(do
 def test_a_workload_that_does_not_fit_is_refused_before_it_is_tried(
     doubtful: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the manifest's own formula, against what is free now."""
+    """The manifest's formula is compared with the free memory."""
     monkeypatch.setattr(room, "available_memory", lambda: 1000 * 8 * 4 - 1)
     with pytest.raises(LoopError, match=r"8 rows needs about 0\.0 GiB for its float64 reference") as caught:
         checks_of(doubtful, rows(8))
@@ -131,9 +131,9 @@ def test_float64_agrees_with_a_reference_that_changes_its_inputs_in_place() -> N
     names: dict[str, Any] = {"generator": f"{__name__}:inputs", "reference": f"{__name__}:doubling_in_place"}
     terms = {**names, "arguments": None, "checker": None, "is_class": False, "passes": "positional"}
     rule = {"atol": 1e-4, "rtol": 1e-4, "either": False, "nan": False, "device": "cpu"}
-    found = audit_task(StatedTask({**terms, **rule, "cases": [{"name": "one", "given": {}}]}))
-    assert found["outputs"] == [[4, 3]]
-    assert found["findings"] == []
+    audit = audit_task(StatedTask({**terms, **rule, "cases": [{"name": "one", "given": {}}]}))
+    assert audit["outputs"] == [[4, 3]]
+    assert audit["findings"] == []
 
 
 def short_of_memory(x: torch.Tensor) -> torch.Tensor:

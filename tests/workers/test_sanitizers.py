@@ -1,4 +1,4 @@
-"""Emulated kernels with sanitizers: what the emulator cannot see is reported, and what is right passes."""
+"""Emulated kernels with sanitizers: mistakes that the emulator cannot see are reported; right kernels pass."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,18 +71,18 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     folder = tmp_path_factory.mktemp("sanitized")
     target = write_target(folder, {name: emulated(name) for name in ("clean", *BITES)})
     (folder / "scale.cu").write_text(SOURCE)
-    with open_bench(folder, target, build_cache) as made:
-        made.sanitize = True
-        yield made
+    with open_bench(folder, target, build_cache) as opened:
+        opened.sanitize = True
+        yield opened
 
 
 def checks_of(bench: Bench, name: str) -> tuple[Check, ...]:
-    """What emulating a variant with sanitizers finds, on contiguous inputs."""
+    """Checks of a variant that is emulated with sanitizers, on contiguous inputs."""
     (variant,) = bench.emulated_variants([name]).values()
     side = bench.make_side(name, build_one(bench.folder, variant, bench.cache, name), emulated=True)
-    wanted = expand_sets(bench.target, ["some"], "float32")
-    (found,) = run_to_end(verify(bench, [Job(side, wanted, layouts=False)]))
-    return tuple(found.checks)
+    workloads = expand_sets(bench.target, ["some"], "float32")
+    (verified,) = run_to_end(verify(bench, [Job(side, workloads, layouts=False)]))
+    return tuple(verified.checks)
 
 
 @pytest.mark.slow
@@ -94,14 +94,14 @@ def test_a_right_kernel_passes(bench: Bench) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BITES)
 def test_what_the_emulator_does_not_see_is_told(bench: Bench, name: str) -> None:
-    """An array of the program, arithmetic: its worker dies of it, and says what and where."""
+    """Its worker dies of a bad host array or bad arithmetic, and the message has kind and place."""
     for check in checks_of(bench, name):
         assert ("crashed", True) == (check.status, BITES[name] in check.message), check.message
         assert "scale.cu:" in check.message
 
 
 def test_a_report_becomes_a_line() -> None:
-    """The sanitizers' own summary; nothing where they said nothing."""
+    """The line is the sanitizer's summary; "" without a report."""
     address = (
         "==7==ERROR: AddressSanitizer: SEGV on x\nSUMMARY: AddressSanitizer: SEGV /a/b.cu:7 in f()\nShadow bytes"
     )

@@ -1,4 +1,4 @@
-"""The fault dictionary: what a wrong output is as if, and that nothing is named which does not explain it."""
+"""The fault dictionary: known faults that explain a wrong output, and no others."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ ALLOWED = {"float32": 1e-5, "float16": 1e-3}  # Absolute and relative.
 
 @dataclass
 class Small:
-    """A small target: what it computes, and on which sizes."""
+    """A small target: its function and sizes."""
 
     function: Callable[..., Tensor]
     inputs: dict[str, str]
@@ -63,7 +63,7 @@ SMALL = {
 
 
 class Case:
-    """A call of a small target: its inputs, its right answer, and what the dictionary says of outputs."""
+    """A call of a small target: inputs, right answer, and the suspects that fit an output."""
 
     def __init__(self, small: Small, dtype: str = "float32", *, values: float | None = None, **sizes: int) -> None:
         self.small, self.dtype, sized = small, dtype, {**small.sizes, **sizes}
@@ -79,9 +79,9 @@ class Case:
         self.right = right
 
     def answer(self, *inputs: Tensor, **attributes: Any) -> Tensor:
-        """What the target gives, of its own inputs and attributes or of others."""
-        given = [one.double() for one in (inputs or self.inputs)]
-        return self.small.function(*given, **{**self.small.attributes, **attributes})
+        """The target's answer for these inputs and attributes, by default its own."""
+        doubles = [tensor.double() for tensor in (inputs or self.inputs)]
+        return self.small.function(*doubles, **{**self.small.attributes, **attributes})
 
     def rounded(self, answer: Tensor) -> Tensor:
         """An output as a kernel gives it: in its type, a little off."""
@@ -89,23 +89,23 @@ class Case:
         return (answer * noise).to(getattr(torch, self.dtype)).double()
 
     def fits(self, *outputs: Tensor, own: Sequence[suspects.Suspect] = ()) -> dict[str, bool] | None:
-        """What is said of outputs of the call."""
+        """Suspects that fit these outputs, with whether they fit right elements too; None: too few are wrong."""
         rtol = ALLOWED[self.dtype]
         allowed = rtol + rtol * self.right.abs().nan_to_num()
         held = [
-            suspects.WrongOutput(self.right, allowed, rtol, one, mask_outside(one, self.right, allowed))
-            for one in outputs
+            suspects.WrongOutput(self.right, allowed, rtol, output, mask_outside(output, self.right, allowed))
+            for output in outputs
         ]
-        found = suspects.find_fitting_suspects(held, [*own, *self.suspects()])
-        return suspects.find_fitting_suspects(held, held[0].find_factor()) if found == {} else found
+        fitting = suspects.find_fitting_suspects(held, [*own, *self.suspects()])
+        return suspects.find_fitting_suspects(held, held[0].find_factor()) if fitting == {} else fitting
 
     def named(self, *outputs: Tensor, own: Sequence[suspects.Suspect] = ()) -> list[str] | None:
-        """As if what."""
-        found = self.fits(*outputs, own=own)
-        return None if found is None else list(found)
+        """Names of the suspects that fit these outputs."""
+        fitting = self.fits(*outputs, own=own)
+        return None if fitting is None else list(fitting)
 
     def suspects(self) -> list[suspects.Suspect]:
-        """All that its signature allows, and what they come to here."""
+        """All suspects that the signature allows, with their answers."""
         of_call = suspects.suspects_of_call(
             self.asked, self.call, self.inputs, self.signature, self.right, has_plain_signature=True
         )
@@ -117,32 +117,32 @@ class Case:
         return self.small.function(*(tensor.double() for tensor in inputs), **call.attributes)
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    """Whether two answers cannot be told apart."""
-    return one.shape == other.shape and torch.allclose(one, other, 1e-3, 1e-3, equal_nan=True)
+def same(left: Tensor, right: Tensor) -> bool:
+    """Whether two answers agree within 0.1 %."""
+    return left.shape == right.shape and torch.allclose(left, right, 1e-3, 1e-3, equal_nan=True)
 
 
 @pytest.mark.parametrize(("name", "dtype"), [*((name, "float32") for name in SMALL), ("attention", "float16")])
 @pytest.mark.slow
 def test_each_suspect_is_named_when_it_is_the_fault(name: str, dtype: str) -> None:
-    """With those that give the same answer, and no other; those that give the right answer are nobody's fault."""
-    case, told = Case(SMALL[name], dtype), 0
+    """Suspects with the same answer are named too, no others; those with the right answer never."""
+    case, count = Case(SMALL[name], dtype), 0
     answers = {as_if: ask() for as_if, ask in case.suspects()}
     for as_if, answer in answers.items():
         if answer.isnan().any() or same(answer, case.right):
             continue
-        told += 1
-        expected = {other for other, one in answers.items() if same(one, answer)}
+        count += 1
+        expected = {key for key, value in answers.items() if same(value, answer)}
         fits = case.fits(case.rounded(answer))
         assert fits is not None, as_if
         assert expected == set(fits), as_if
         assert all(fits.values()), as_if
-    assert told >= 5
+    assert count >= 5
 
 
 @pytest.mark.parametrize(("name", "times"), [("matmul", 0.5), ("dot", -1.0), ("attention", 3.0), ("norm", 1.05)])
 def test_a_factor_is_told(name: str, times: float) -> None:
-    """Where nothing else explains it; 1 is none."""
+    """It is named if nothing else fits; a factor of 1 is none."""
     case = Case(SMALL[name])
     assert [f"it were multiplied by {times:.3g}"] == case.named(case.rounded(times * case.right))
 
@@ -157,7 +157,7 @@ def test_what_is_none_of_them_is_not_named() -> None:
 
 
 def test_every_output_of_a_call_has_to_be_explained() -> None:
-    """Memory that nobody wrote may hold zeros the first time. Only the reference may know its dimensions."""
+    """Unwritten memory may hold zeros by chance, so all outputs have to fit."""
     case = Case(SMALL["matmul"])
     zeros = torch.zeros_like(case.right)
     case.signature = case.signature.model_copy(update={"outputs": {"output": "..."}})
@@ -180,7 +180,7 @@ def test_inputs_without_a_sign_are_suspected_of_less() -> None:
     for dtype in (torch.bool, torch.uint8, torch.uint16, torch.float32):
         case = Case(SMALL["norm"])
         inputs = [case.inputs[0].abs().mul(3).to(dtype), case.inputs[1]]
-        found = suspects.suspects_of_call(
+        answers = suspects.suspects_of_call(
             case.asked, case.call, inputs, case.signature, case.right, has_plain_signature=True
         )
-        assert (dtype == torch.float32) == ("the sign of x were lost" in [as_if for as_if, _ in found])
+        assert (dtype == torch.float32) == ("the sign of x were lost" in [as_if for as_if, _ in answers])

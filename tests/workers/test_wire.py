@@ -1,4 +1,4 @@
-"""What stands on the wire: messages, the values that inputs hold, the bytes of outputs."""
+"""Data on the wire: messages, values of inputs, bytes of outputs."""
 
 import json
 
@@ -37,10 +37,10 @@ def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
 
 @pytest.mark.parametrize("key", FIELDS)
 def test_a_value_of_another_type_is_not_understood(key: str) -> None:
-    """Whoever reads it later may rely on it; a value that is missing, or one too many, is no better."""
-    others = {name: FIELDS[name] for name in FIELDS if name != key}
+    """Missing and additional values are refused as well."""
+    incomplete = {name: FIELDS[name] for name in FIELDS if name != key}
     values = (None, 7, {}, [7], [[]], {"a": 1})
-    for wrong in (*({**FIELDS, key: value} for value in values), others, {**FIELDS, "more": 1}):
+    for wrong in (*({**FIELDS, key: value} for value in values), incomplete, {**FIELDS, "more": 1}):
         with pytest.raises(ValueError, match="validation error"):
             read_reply(json.dumps(wrong).encode(), Computed)
 
@@ -60,7 +60,7 @@ GARBAGE.append(b'{"message": "no", "cause": "so", "code": "", "seed": null}')
 
 @pytest.mark.parametrize("kind", REPLIES)
 def test_garbage_is_not_understood(kind: type) -> None:
-    """It is nobody's bug but the variant's."""
+    """It is an error of the variant, not a bug."""
     for line in GARBAGE:
         with pytest.raises(ValueError, match="validation error"):
             read_reply(line, kind)
@@ -73,7 +73,7 @@ def drawn(seed: int, *shape: int, room: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4), (1, 1), (2, 0), (4,), ()])
 def test_every_other_seed_has_the_same_normals_with_extremes_at_the_ends(shape: tuple[int, ...]) -> None:
-    """Whatever the shape; a seed tells which."""
+    """Every second seed puts extremes at the ends, for all shapes."""
     stream = numpy.random.RandomState(9 * 64).standard_normal(int(numpy.prod(shape))).astype(numpy.float32)
     assert sorted(stream.tolist()) == sorted(drawn(9, *shape).tolist())
     plain = numpy.random.RandomState(8 * 64).standard_normal(int(numpy.prod(shape))).astype(numpy.float32)

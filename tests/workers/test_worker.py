@@ -1,4 +1,4 @@
-"""A worker: it answers, or its end is told; it never takes the parent with it."""
+"""A worker replies, or its end is reported; it never ends the parent."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ def test_no_descriptor_is_leaked() -> None:
 
 
 def test_a_long_message_is_cut_where_it_is_made(tmp_path: Path) -> None:
-    """An exception may hold a whole tensor: 34 MB are told in a line, and not taken for a forged reply."""
+    """An exception with a whole tensor becomes one line, and is not taken for a forged reply."""
     (tmp_path / "loud.py").write_text("raise ValueError('x' * 34_000_000)\n")
     with Worker(1) as worker, pytest.raises(Refused) as caught:
         run_to_end(worker.ask(Load(FunctionTerms("loud:f"), str(tmp_path), 1, "cpu"), limit_s=20.0, note="asking"))
