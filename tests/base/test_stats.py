@@ -26,7 +26,7 @@ def test_quantiles_are_those_of_the_printed_table(probability: float, freedom: i
     assert TABLE[probability, freedom] == pytest.approx(t_quantile(probability, freedom), abs=5.1e-4)
 
 
-def test_an_interval_by_hand() -> None:
+def test_an_interval_agrees_with_one_computed_by_hand() -> None:
     """Log ratios 0.1 and 0.3: mean 0.2, standard error 0.1, t of one degree at 99 % 63.657."""
     ratio, low, high = ratio_interval([0.1, 0.3])
     assert math.exp(0.2) == pytest.approx(ratio)

@@ -78,7 +78,7 @@ def test_what_cannot_be_searched_is_refused(folder: Path, terms: dict[str, str],
     ],
 )
 @pytest.mark.slow
-def test_what_does_not_show_today(folder: Path, script: str, words: list[str]) -> None:
+def test_nobody_is_blamed_for_what_does_not_show_today(folder: Path, script: str, words: list[str]) -> None:
     """No commit is blamed if both ends behave alike today, or the other way round."""
     code, answer, talk = searched(folder, "HEAD~7", script)
     assert (0, "no_regression", []) == (code, answer["outcome"], answer["culprits"])
@@ -98,7 +98,7 @@ def test_a_commit_that_hangs_is_skipped(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_build_is_broken(folder: Path) -> None:
+def test_broken_builds_leave_a_range_or_ask_for_another_end(folder: Path) -> None:
     """Broken commits between the ends leave a range of all; a broken end asks for another end."""
     script = f"case $(cat state) in 0|7) ;; *) echo no headers >&2; exit 125;; esac; {BELOW.format(4)}"
     code, answer, _ = searched(folder, "HEAD~7", script)
@@ -111,7 +111,7 @@ def test_every_build_is_broken(folder: Path) -> None:
     assert "next: name another good end, one that can be tried: --good REV" in talk
 
 
-def test_a_repository_that_cannot_be_written(folder: Path) -> None:
+def test_a_repository_that_cannot_be_written_is_refused(folder: Path) -> None:
     """Refused, because git has to store a worktree in it; the advice is a clone."""
     (folder / ".git" / "worktrees").write_text("in the way")
     code, answer, talk = searched(folder, "HEAD~7", BELOW.format(5))
@@ -121,7 +121,7 @@ def test_a_repository_that_cannot_be_written(folder: Path) -> None:
     assert [] == list((Path(os.environ["LOOP_STATE"]) / "worktrees").iterdir())
 
 
-def test_files_that_git_cannot_check_out(folder: Path) -> None:
+def test_files_that_git_cannot_check_out_refuse_the_search(folder: Path) -> None:
     """A missing filter refuses the search, and leaves no worktree."""
     (folder / ".git" / "info" / "attributes").write_text("* filter=odd\n")
     git(folder, "config", "filter.odd.smudge", "false")
@@ -146,7 +146,7 @@ def test_a_program_that_is_missing_is_no_verdict(folder: Path, tmp_path: Path) -
     assert (0, ["commit 5"]) == (code, blamed(answer)), answer["why"]
 
 
-def test_a_shallow_clone(folder: Path, tmp_path: Path) -> None:
+def test_a_shallow_clone_is_searched_as_far_as_it_reaches(folder: Path, tmp_path: Path) -> None:
     """Searched as far as its history reaches; beyond it, the message says how to fetch the rest."""
     oldest, shallow = git(folder, "rev-parse", "HEAD~7"), tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "5", f"file://{folder}", str(shallow))
@@ -186,7 +186,7 @@ def test_a_command_runs_where_the_user_stands(with_submodule: Path, monkeypatch:
     assert (0, ["library 3"]) == (code, blamed(answer)), answer["why"]
 
 
-def test_a_submodule_whose_commit_is_missing(with_submodule: Path, tmp_path: Path) -> None:
+def test_commits_whose_submodule_is_missing_are_skipped(with_submodule: Path, tmp_path: Path) -> None:
     """The commits that need it are skipped."""
     missing = "0123456789abcdef0123456789abcdef01234567"
     git(with_submodule, "update-index", "--cacheinfo", f"160000,{missing},lib")
@@ -197,7 +197,7 @@ def test_a_submodule_whose_commit_is_missing(with_submodule: Path, tmp_path: Pat
     assert "fetch origin" in answer["why"]
 
 
-def test_a_detached_head(folder: Path) -> None:
+def test_a_detached_head_is_the_bad_end_and_stays(folder: Path) -> None:
     """It stays detached, and is the bad end."""
     git(folder, "checkout", "-q", "--detach", "HEAD~1")
     head = git(folder, "rev-parse", "HEAD")

@@ -252,7 +252,7 @@ def test_the_first_error_of_a_log_is_found(log: str, expected: str | None) -> No
 
 
 @pytest.mark.parametrize("line", ["#include <cuda_runtime.h>", "__global__ void scale(float *x) {}"])
-def test_a_plain_cuda_source_for_the_emulator(folder: Path, tmp_path: Path, line: str) -> None:
+def test_a_plain_cuda_source_cannot_be_emulated(folder: Path, tmp_path: Path, line: str) -> None:
     """The remedy is not to find CUDA's header: such a kernel cannot be emulated."""
     (folder / "scale.cpp").write_text(f"{line}\n")
     assert "loop_device.cuh" in failure(folder, tmp_path / "cache").hint

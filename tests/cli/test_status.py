@@ -48,7 +48,7 @@ def fields(project: Path) -> dict[str, Any]:
     return browse.gather_status(project).model_dump(mode="json")
 
 
-def test_a_project_without_sessions(project: Path) -> None:
+def test_a_project_without_sessions_has_a_next_command(project: Path) -> None:
     """Nothing runs, and the next command is named all the same."""
     reply = fields(project)
     assert (5, [], [], 0) == (reply["schema_version"], reply["running"], reply["waiting"], reply["sessions"])
@@ -187,7 +187,7 @@ def test_one_of_a_session_that_runs(own_project: Path, tmp_path: Path) -> None:
     assert root.exists()
 
 
-def test_bisections(own_project: Path) -> None:
+def test_a_worktree_of_a_running_bisection_is_in_use(own_project: Path) -> None:
     """A worktree of a running bisection is in use; one of a dead process is left over."""
     for pid in (os.getpid(), 2**22 + 1):
         worktree.make_from_checkout(own_project, state_folder() / "worktrees" / f"bisect-{pid}-0")
@@ -206,7 +206,7 @@ def test_without_a_yes_nothing_goes(own_project: Path, tmp_path: Path) -> None:
     assert root.is_dir()
 
 
-def test_the_cache(own_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_stays_until_asked(own_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is listed; it is removed on request; worktrees stay."""
     monkeypatch.setenv("LOOP_CACHE", str(tmp_path / "cache"))
     root = made_for(own_project, tmp_path / "sessions" / "s")

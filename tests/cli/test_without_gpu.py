@@ -34,7 +34,7 @@ def test_resources_needs_no_gpu(target: Target, names: tuple[str, ...]) -> None:
     assert ("cpu", ("mine",)) == (chosen.device, chosen.variants)
 
 
-def test_resources_of_no_such_variant(target: Target) -> None:
+def test_resources_of_an_unknown_variant_are_refused(target: Target) -> None:
     """The name is refused."""
     with pytest.raises(UsageError, match="no variant 'nosuch'"):
         choose_device_and_variants(BenchRequest("resources", ("nosuch",)), target)

@@ -121,6 +121,6 @@ def wrong(**fields: Any) -> Check:
         ((1, 127, 64, 128), "64 of 128 query rows between 1 and 127"),
     ],
 )
-def test_a_dimension_in_the_manifests_words(numbers: tuple[int, int, int, int], expected: str) -> None:
+def test_a_place_is_described_in_the_manifests_words(numbers: tuple[int, int, int, int], expected: str) -> None:
     """All of it, a range, a single index, or some of them."""
     assert expected == describe_location(wrong(spans=spans(Sq=numbers)), SIGNATURE)

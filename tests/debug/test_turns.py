@@ -204,7 +204,7 @@ def smallest(outputs: dict[str, Any]) -> str:
         ("nan_row", "B=1 Sq=2 D=1 Sk=1 causal=true", "causal is true and Sq > Sk"),
     ],
 )
-def test_the_smallest_workload_and_the_rule(name: str, expected: str, rule: str, bench: Bench) -> None:
+def test_smallest_workload_and_rule_are_found(name: str, expected: str, rule: str, bench: Bench) -> None:
     """The rule foresaw at least six fresh workloads; the smallest fails in a process of its own."""
     outputs = debugged(bench, name)
     explanation = explanation_of(outputs)

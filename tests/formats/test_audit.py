@@ -29,7 +29,7 @@ RULE = {
 }
 
 
-def test_each_kind_of_mistake_once() -> None:
+def test_each_kind_of_mistake_is_tried_once() -> None:
     """Each mistake that verification has to find occurs once; those that the shapes do not allow are left out."""
     makes = [control.make for control in choose_controls([[8, 16], [16]], [8, 16])]
     assert len(set(makes)) == len(makes)
@@ -39,7 +39,7 @@ def test_each_kind_of_mistake_once() -> None:
     assert "swap" not in makes
 
 
-def test_a_mistake_in_a_function_of_any_structure() -> None:
+def test_a_mistake_changes_floating_point_tensors_alone() -> None:
     """It sees floating-point tensors alone; whole numbers and other outputs go by it."""
 
     def honest(data: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -63,14 +63,14 @@ def test_a_mistake_in_a_function_of_any_structure() -> None:
         ({"matched": 0.5, "finite": True}, [float("nan"), 100.0], "NaN or infinity"),
     ],
 )
-def test_the_stated_tolerance(changes: dict[str, Any], output: list[float], why: str) -> None:
+def test_the_stated_tolerance_is_applied(changes: dict[str, Any], output: list[float], why: str) -> None:
     """Beyond the sum, or beyond both; a share of elements may be off."""
     task = StatedTask({**RULE, **changes})
     assert why == task.explain_difference(torch.tensor([1.0, 100.0]), torch.tensor(output))
 
 
 @pytest.mark.slow
-def test_who_lets_which_mistake_pass(tmp_path: Path) -> None:
+def test_an_audit_says_which_mistakes_each_side_accepts(tmp_path: Path) -> None:
     """Without a GPU it is the stated rule of KernelBench, and the audit says so."""
     constant = "x = torch.rand(rows, features) - 0.5\n    y = torch.ones(1)\n    return [x, y]"
     text = tasks.KERNELBENCH.replace("x = torch.rand(rows, features)\n    return [x]", constant)

@@ -36,7 +36,7 @@ def complaint(path: Path, form: str | None = None) -> str:
         ("def forward", "def backward", "1_Scale.py:5:1: expected a Model with `forward`"),
     ],
 )
-def test_of_a_kernelbench_task(old: str, new: str, expected: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_kernelbench_task_has_its_line(old: str, new: str, expected: str, tmp_path: Path) -> None:
     """The line is that of the mistake; for a missing part only the file is named."""
     assert expected in complaint(tasks.kernelbench(tmp_path, tasks.KERNELBENCH.replace(old, new, 1)))
 
@@ -56,7 +56,7 @@ def test_of_a_kernelbench_task(old: str, new: str, expected: str, tmp_path: Path
         ("lang: py", "lang: [py", "task.yml:7:12: expected YAML, got "),
     ],
 )
-def test_of_a_gpumode_manifest(old: str, new: str, expected: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_gpumode_manifest_has_its_line(old: str, new: str, expected: str, tmp_path: Path) -> None:
     """Unknown keys, a newer version among them, and values that do not fit."""
     assert expected in complaint(tasks.gpumode(tmp_path, tasks.TASK_YML.replace(old, new, 1)))
 
@@ -74,7 +74,7 @@ def test_of_a_gpumode_manifest(old: str, new: str, expected: str, tmp_path: Path
         ({"custom_inputs_entrypoint": "make"}, "custom_inputs_entrypoint: expected a function of the reference"),
     ],
 )
-def test_of_a_definition(changes: dict[str, object], expected: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_definition_has_its_line(changes: dict[str, object], expected: str, tmp_path: Path) -> None:
     """The definition's file is named, with the line of the value."""
     message = complaint(tasks.sol(tmp_path, **changes))
     assert expected in message
@@ -94,7 +94,7 @@ def test_of_a_definition(changes: dict[str, object], expected: str, tmp_path: Pa
         ('{"uuid": "c", "axes": {"N": 1}, "inputs": {"z": {"type": "random"}}}', "workload.jsonl:2:43: inputs"),
     ],
 )
-def test_of_a_workload(line: str, expected: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_workload_has_its_line(line: str, expected: str, tmp_path: Path) -> None:
     """The line of the workload is counted from the beginning of the file, also of the first."""
     task = tasks.sol(tmp_path)
     first = (task / "workload.jsonl").read_text().splitlines()[0]
@@ -112,7 +112,7 @@ def test_of_a_workload(line: str, expected: str, tmp_path: Path) -> None:
         ({"sources": [{"path": "other.py", "content": "x"}]}, "one of its sources (other.py), got main.py::run"),
     ],
 )
-def test_of_a_solution(changes: dict[str, object], expected: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_solution_is_refused(changes: dict[str, object], expected: str, tmp_path: Path) -> None:
     """Its entry has to be in its sources, and these below its folder."""
     path = tasks.trace(tmp_path)
     (tmp_path / "solutions/mine.json").write_text(json.dumps({**tasks.SOLUTION, **changes}))

@@ -37,7 +37,7 @@ def answer(tmp_path: Path) -> Path:
     return path
 
 
-def test_kernelbench(tmp_path: Path, answer: Path) -> None:
+def test_a_kernelbench_task_becomes_a_target(tmp_path: Path, answer: Path) -> None:
     """The answer is a variant, the task's Model the reference and the baseline."""
     folder, names = write_as_target(tasks.kernelbench(tmp_path), [str(answer)])
     target = read(folder)
@@ -112,7 +112,7 @@ def loaded(path: Path, *names: str) -> list[Any]:
         sys.modules.pop("utils", None)
 
 
-def test_gpumode(tmp_path: Path) -> None:
+def test_a_gpumode_task_becomes_a_target(tmp_path: Path) -> None:
     """Cases become workloads without their seeds; an output among the inputs is new for each call."""
     task = tasks.gpumode(tmp_path, reference=PASSED)
     add_utils(task)
@@ -132,7 +132,7 @@ def test_gpumode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("passed", [True, False])
-def test_a_solution(passed: bool, tmp_path: Path) -> None:
+def test_a_solution_is_unpacked_and_runs(passed: bool, tmp_path: Path) -> None:
     """Its sources are unpacked; one that is passed its outputs returns them, as one that does so by itself."""
     task = tasks.trace(tmp_path)
     content = "def run(x, y):\n    y.copy_(x + x)\n" if passed else "def run(a):\n    return a + a\n"
@@ -149,7 +149,7 @@ def test_a_solution(passed: bool, tmp_path: Path) -> None:
     assert torch.equal(expected(**values), run(**values))
 
 
-def test_inputs_of_a_definitions_own(tmp_path: Path) -> None:
+def test_a_definitions_own_generator_makes_the_inputs(tmp_path: Path) -> None:
     """A generator of SOL-ExecBench gets axes and scalars as one dict."""
     generate = "def make(axes, device):\n    return {'x': torch.ones(axes['N'], 4)}\n"
     reference = f"import torch\n\n{generate}\ndef run(x):\n    return x\n"

@@ -25,7 +25,7 @@ def judge(task: Path, *answers: Path, options: tuple[str, ...] = ()) -> tuple[in
     return done.exit_code, {verdict["answer"]: verdict for verdict in json.loads(done.stdout)["verdicts"]}
 
 
-def test_kernelbench(tmp_path: Path) -> None:
+def test_answers_to_kernelbench_are_judged(tmp_path: Path) -> None:
     """A right answer is right, a wrong one wrong; without a GPU the evaluator's verdict is not available."""
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(tasks.ANSWER)
@@ -100,7 +100,7 @@ def test_a_reference_that_draws_random_numbers_judges_nothing(tmp_path: Path) ->
     assert 0 != done.exit_code
 
 
-def test_gpumode(tmp_path: Path) -> None:
+def test_answers_to_gpumode_are_judged(tmp_path: Path) -> None:
     """An answer that writes to the passed output changes no input; one that is off is wrong."""
     task = tasks.gpumode(tmp_path, reference=PASSED)
     add_utils(task)

@@ -86,7 +86,7 @@ def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, n
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", REMAINS)
-def test_what_remains_possible(bench: Bench, name: str) -> None:
+def test_a_known_gap_still_gains(bench: Bench, name: str) -> None:
     """It is right, no doubt is raised, and it gains: as docs/promises.md says."""
     result = outcome(bench, name)
     assert "GAINS" == result.word, result.reason

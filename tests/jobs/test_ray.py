@@ -191,7 +191,7 @@ def all_done(jobs: list[JobFolder]) -> None:
 
 @needs_slurm
 @pytest.mark.slow
-def test_jobs_of_a_cluster(make: Make, slurm_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_slurm_end_at_their_limits(make: Make, slurm_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ten jobs, a hanging one ends at its limit; one that kills its runner is started three times."""
     monkeypatch.setattr(slurm, "EXIT_CODE_WAIT_S", 1.0)
     jobs = [make(f"nap {number}") for number in range(10)]

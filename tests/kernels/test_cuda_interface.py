@@ -139,7 +139,7 @@ def test_rows_off_16_bytes_are_for_fa1_and_auto(kernels: Kernels, layout: str) -
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("depth", [1, 7, 8, 16, 40, 64, 96, 128, 256])
-def test_any_number_of_features_up_to_its_width(kernels: Kernels, depth: int, dtype: torch.dtype) -> None:
+def test_any_number_of_features_up_to_the_width_is_right(kernels: Kernels, depth: int, dtype: torch.dtype) -> None:
     """Up to 16 any; above it multiples of 8."""
     computes_rightly(kernels, make_call(21, 35, depth, batches=1, dtype=dtype, causal=1.0, alignment=1.0))
 
@@ -223,7 +223,7 @@ def test_wrong_attributes_are_refused(kernels: Kernels, fields: dict[str, float]
 
 @pytest.mark.parametrize("scale", [0.0, -3.0, 1e-40, 40.0])
 @pytest.mark.parametrize("causal", [0.0, 1.0])
-def test_any_finite_scale(kernels: Kernels, causal: float, scale: float) -> None:
+def test_any_finite_scale_is_right(kernels: Kernels, causal: float, scale: float) -> None:
     """Scale zero weighs all keys alike; a negative one prefers small logits; masked keys stay masked."""
     computes_rightly(kernels, make_call(35, 70, batches=1, scale=scale, causal=causal))
 

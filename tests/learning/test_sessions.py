@@ -69,7 +69,7 @@ def test_sessions_make_predictions_and_statistics(
 
 
 @pytest.mark.slow
-def test_the_next_plan(folder: Path) -> None:
+def test_plan_next_proposes_a_whole_command(folder: Path) -> None:
     """The reply has objective, chain, time, cost, benefit, reason and a whole command; nothing runs."""
     proposal = reply_of("plan", "next", "--target", str(folder))
     assert ("baseline", ["no session has measured speed"]) == (proposal["plan"], proposal["why"])

@@ -41,7 +41,7 @@ def costs() -> dict[str, Any]:
     return show_costs(None).model_dump(mode="json")
 
 
-def test_totals_by_resource_with_unknown_ai_as_null() -> None:
+def test_totals_by_resource_have_unknown_ai_as_null() -> None:
     """0.50 of an engineer in each of two sessions; AI is unknown, with a note, and not 0."""
     add("a", ENGINEER)
     add("b", ENGINEER)
@@ -81,7 +81,7 @@ def test_a_session_that_never_closed_is_charged_for_its_steps() -> None:
     assert any("never closed" in note for note in reply["notes"])
 
 
-def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
+def test_the_recorded_history_is_charged_to_the_cent_and_the_minute() -> None:
     """Rows added up by hand."""
     assert 0 == loop("sessions", "import", "history").returncode
     totals = costs()["totals"]

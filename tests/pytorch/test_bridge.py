@@ -57,7 +57,7 @@ def run_gxx(*arguments: str) -> str:
     return done.stderr
 
 
-def test_devices_streams_and_errors(tmp_path: Path) -> None:
+def test_the_bridge_restores_the_device_and_leaks_nothing(tmp_path: Path) -> None:
     """The tensors' device is current during the launch only; no stream or device leaks."""
     program = tmp_path / "bridge"
     run_gxx(*FLAGS, str(SOURCE), "-o", str(program))

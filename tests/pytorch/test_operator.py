@@ -162,7 +162,7 @@ def test_a_signature_that_no_operator_can_have(fields: dict[str, Any], words: st
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_types_transposition_and_defaults(mixed: Operator, dtype: torch.dtype) -> None:
+def test_types_transposition_and_defaults_are_kept(mixed: Operator, dtype: torch.dtype) -> None:
     """Tensors with types of their own, an output that is laid out otherwise, attributes with defaults."""
     op = mixed
     x, w = torch.randn(4, 3, dtype=dtype)[:, ::2], torch.randn(4)[::2]

@@ -44,7 +44,7 @@ class Watched(io.StringIO):
     ("terms", "colour"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "0"}, False), ({"NO_COLOR": "1"}, False)],
 )
-def test_colours_where_nobody_watches(
+def test_colours_are_for_terminals_or_on_request(
     terms: dict[str, str], colour: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FORCE_COLOR colours a log but not the progress line; NO_COLOR overrides it."""

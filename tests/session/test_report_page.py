@@ -188,7 +188,7 @@ def test_nobody_is_called_and_no_issue_is_linked() -> None:
     assert not re.search(r"(?m)^[^`\n]*@\w", re.sub(r"```text.*?```|`[^`]*`", "", text, flags=re.DOTALL))
 
 
-def test_of_how_many_workloads_and_how_much_slower_at_worst() -> None:
+def test_the_verdict_says_of_how_many_workloads_and_the_worst_ratio() -> None:
     """A wrong variant is wrong on some of all; a regression on one workload is not hidden in a mean."""
     checks = [make_check(f"w{place}", right=place > 1) for place in range(5)]
     wrong = make_record(verdicts=[make_no_speed("w0"), make_no_speed("w1")], status="failed")

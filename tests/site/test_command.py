@@ -51,7 +51,7 @@ def test_a_project_becomes_a_site(project: Path, tmp_path: Path) -> None:
     assert reply["files"] == sum(path.is_file() for path in (tmp_path / "site").rglob("*"))
 
 
-def test_ctrl_c_while_it_builds(project: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_whole_site_or_none(project: Path, tmp_path: Path) -> None:
     """At any moment: exit 130 or a whole site, and no other file."""
     (tmp_path / "outer").mkdir()
     command = [*LOOP, "catalog", "build", "--out", str(tmp_path / "outer" / "site"), "--target", str(project)]

@@ -223,7 +223,7 @@ def test_the_first_verdict_needs_no_edit(words: tuple[str, ...]) -> None:
     assert "mine right" in output
 
 
-def test_a_function() -> None:
+def test_init_reads_dimensions_and_imports_of_a_function() -> None:
     """Numbers become dimensions, others are checked too, and what the function imports comes along."""
     target = init_target(*FUNCTION)
     assert ({"x": "N M"}, "reference:softmax") == (target.signature.inputs, target.reference.python)
@@ -441,7 +441,7 @@ def test_a_mistake_is_named(words: tuple[str, ...], message: str) -> None:
     assert not Path("mine").exists()
 
 
-def test_a_folder_that_is_not_empty() -> None:
+def test_a_folder_that_is_not_empty_stays_unchanged() -> None:
     """The folder stays unchanged; the next command names a new one."""
     Path("mine").mkdir()
     Path("mine/notes").write_text("")
