@@ -1,9 +1,9 @@
 """`make bench-busy`: does a busy laptop get an answer? Verdicts while two other programs keep both cores busy.
 
-`record` times the CPU kernel beside itself and beside itself made 1.25 times slower, in a thousand real rounds,
-while the other programs run, and stores the rounds. `draw` makes verdicts of 25 s from blocks of consecutive
-rounds (moving-block bootstrap, Künsch 1989: neighbours stay together), through the code that sessions use. `live`
-makes some for real.
+`record` times the CPU kernel beside itself and beside a copy made 1.25 times slower, while the programs run. It
+stores a thousand real rounds. `draw` makes verdicts of 25 s from blocks of consecutive rounds, through the code
+that sessions use (moving-block bootstrap, Künsch 1989: neighbours stay together). `live` makes a few verdicts by
+real timing.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Documents that are programs: writes their files, runs their commands, and compares output with the text.
 
-A block is fenced. Its first word is its language; a path after that is the file it is. `sh` is run from the folder
-that everything is written to; the `text` block after it is what it prints, where a line `...` stands for any lines
-and numbers, times, hashes and names of sessions stand for any others. `text exit=75` says how it ends.
+A fenced block begins with its language. A path after that names the file to write. `sh` blocks run in the folder
+of those files. The `text` block after one is its output: a line `...` stands for any lines, and each number, time,
+hash or session's name for any other. `text exit=75` gives the exit status.
 """
 
 import os

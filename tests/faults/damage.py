@@ -1,8 +1,8 @@
 """Flip one bit of a stored file, or cut its end off: `loop` names the damage, or shows the same figures.
 
-Each process makes one small world: a user's target with sessions that failed and passed, samples, a
-report, ticks, AI costs, imported sessions, and the files of `loop` in its state and its
-cache. A case damages one file, runs its readers, and restores everything.
+Each process makes one small world: a user's target, its sessions (failed, passed, imported), samples, a report,
+ticks and AI costs. It also holds the files of `loop` in its state and its cache. A case damages one file, runs its
+readers, and restores everything.
 """
 
 import atexit

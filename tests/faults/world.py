@@ -167,9 +167,9 @@ def write_plan(target: Path, name: str, steps: list[str]) -> None:
 def judge(world: World, running: Running) -> str:
     """What broke after a fault; "" if all promises held.
 
-    Nothing acknowledged is lost, every session is readable and goes on to its end, at most the open step was
-    repeated, and no step ever ran beside its own earlier life. No process is left: of a command that was killed
-    (SIGKILL), once the next one has begun.
+    Promises: nothing acknowledged is lost, and every session is readable and can be finished. At most the open
+    step was repeated, and no two processes ran one step at once. No process is left; those of a command killed by
+    SIGKILL end when the next command begins.
     """
     for look in (left, unreadable, lost):
         broken = look(world, running)
@@ -179,7 +179,7 @@ def judge(world: World, running: Running) -> str:
 
 
 def left(world: World, running: Running | None = None) -> str:
-    """Processes that still run after GONE_S, which are killed; after SIGKILL the next command has to end them."""
+    """Kills and names processes that run after GONE_S; after SIGKILL, none: the next command has to end them."""
     if running is not None and running.process.returncode == -signal.SIGKILL:
         return ""
     end = time.monotonic() + GONE_S

@@ -93,8 +93,8 @@ kernel.write_text(kernel.read_text().replace("again < 40", f"again < { {1: 25, 2
 @timed
 @pytest.mark.slow
 def test_candidates_are_compared_in_jobs_before_one_is_judged(project: Project, tmp_path: Path) -> None:
-    """One without a gain is reverted by that comparison alone; then the best passes the gate, and its comparison
-    is taken over, not timed anew."""
+    """A candidate without a gain is reverted by its comparison alone. The best one passes the gate. The gate takes
+    over its comparison instead of timing it anew."""
     script = tmp_path / "propose.py"
     script.write_text(GAINS)
     words = ("--width", "3", "--max-candidates", "3", "--executor", "local", "--json")

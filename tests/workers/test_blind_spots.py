@@ -147,8 +147,8 @@ def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> Non
 
 
 def test_where_the_reference_overflows_nothing_is_wrong(tmp_path: Path) -> None:
-    """A variant that overflows in the same places is not judged; one that is wrong in another place is wrong, and
-    one that does not overflow is right."""
+    """A variant that overflows in the same places is not judged. One that does not overflow is right, and one with
+    an error elsewhere is wrong."""
     judged = Judged(tmp_path, "shares", PLAIN, workloads={"some": [{"N": 64, "k": 60.0}]})
     assert "" == judged.expect().unjudged_reason
     x = 60 * judged.inputs
@@ -215,9 +215,9 @@ Limited = Callable[..., tuple[judge.Judge, PrepareAnswer, dict[str, Any]]]
 
 @pytest.fixture
 def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
-    """Makes a judge with a GPU of little memory; how many times its reference was called by device is noted.
+    """Makes a judge with a GPU of little memory, and counts calls of its reference by device.
 
-    Tensors without memory stand for those of the GPU.
+    Tensors of the `meta` device stand for those of the GPU.
     """
     noted: dict[str, Any] = {"cpu": 0, "meta": 0}
     on = target_functions.Inputs.copy_to
