@@ -185,7 +185,7 @@ def test_a_compile_error_is_told_with_its_place(folder: Path, tmp_path: Path) ->
 
 
 def test_a_header_whose_name_is_no_text_fails_the_build(folder: Path, tmp_path: Path) -> None:
-    """A compiler takes any bytes, our records do not: it is no bug."""
+    """Records hold only UTF-8 text, so the build fails with a message instead of a crash."""
     (folder / os.fsdecode(b"\xff.h")).write_text("")
     (folder / "scale.h").write_bytes(b'#include "\xff.h"\n#define SCALE 2\n')
     failed = failure(folder, tmp_path / "cache")

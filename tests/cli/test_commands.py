@@ -72,7 +72,7 @@ def test_a_pattern_that_cannot_be_read_is_named_with_its_place(tmp_path: Path, k
 
 
 def test_a_path_that_no_file_system_takes_is_no_bug(tmp_path: Path) -> None:
-    """A name that is too long; the user's mistake, with the path."""
+    """A name that is too long is a mistake of the user; the message has the path."""
     done = loop("kernels", "list", "--target", str(tmp_path / ("a" * 300)))
     assert 2 == done.returncode, done.stderr
     assert "target.yaml: File name too long" in done.stderr

@@ -175,7 +175,7 @@ def stops_machine(folder: Path, job: JobFolder, *queued: str, keep_host: bool = 
 
 @pytest.mark.parametrize("keep_host", [False, True])
 def test_a_machine_is_kept_if_the_job_says_so(tmp_path: Path, keep_host: bool) -> None:
-    """Otherwise it is stopped, where nothing is known of gaps and restarts."""
+    """Otherwise it is stopped, because gaps and restarts are unknown."""
     assert keep_host != stops_machine(tmp_path, make(tmp_path, "a"), keep_host=keep_host)
 
 

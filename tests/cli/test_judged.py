@@ -9,24 +9,24 @@ from loop.model.record import Finished
 from tests.formats.test_mistakes import task_of
 
 
-def verified(**found: tuple[str, ...]) -> Finished:
-    output = VerifyOutput(ok=True, message="m", **found).model_dump(mode="json")
-    more = {"run": 1, "pattern": "p", "step": "verify", "status": "passed", "seconds": 1.0, "budget_s": 1.0}
-    return Finished.model_validate({"message": "m", "action": "kernel.verify", "output": output, **more})
+def verified(**names: tuple[str, ...]) -> Finished:
+    output = VerifyOutput(ok=True, message="m", **names).model_dump(mode="json")
+    fields = {"run": 1, "pattern": "p", "step": "verify", "status": "passed", "seconds": 1.0, "budget_s": 1.0}
+    return Finished.model_validate({"message": "m", "action": "kernel.verify", "output": output, **fields})
 
 
 @pytest.mark.parametrize(
-    ("found", "ours", "same", "explained"),
+    ("names", "ours", "same", "explained"),
     [
         ({"right": ("a",)}, "right", "yes", False),
         ({"wrong": ("a",)}, "wrong", "no", True),
         ({}, "not judged", "", False),
     ],
 )
-def test_both_stand_side_by_side(found: dict[str, tuple[str, ...]], ours: str, same: str, explained: bool) -> None:
-    """A disagreement has what may be behind it; without a verdict of ours there is none."""
-    both = judge_answer(task_of(), "a", [verified(**found)], Verdict(status="right", speedup=1.5))
+def test_both_stand_side_by_side(names: dict[str, tuple[str, ...]], ours: str, same: str, explained: bool) -> None:
+    """A disagreement lists possible causes. Without a verdict of ours there is no disagreement."""
+    both = judge_answer(task_of(), "a", [verified(**names)], Verdict(status="right", speedup=1.5))
     assert ("a", ours, "right, 1.50x", same) == both.row
     assert explained is bool(both.causes)
-    told = TwoVerdicts(task="t", format="f", verdicts=(both,)).reason_lines
-    assert explained is any("may be behind it" in text for text in told)
+    reasons = TwoVerdicts(task="t", format="f", verdicts=(both,)).reason_lines
+    assert explained is any("may be behind it" in text for text in reasons)

@@ -113,7 +113,7 @@ def test_a_mistake_is_told_by_its_cause_rule_and_place(explained: dict[str, Expl
 
 @pytest.mark.skipif(cores() == 1, reason="one core runs one thread")
 def test_what_is_right_with_one_thread_is_told(explained: dict[str, Explanation]) -> None:
-    """A race or not: several threads make it wrong. A race that spares the first call keeps no values."""
+    """Several threads make a racing kernel wrong. A race that spares the first call is no kept value."""
     assert f"wrong with {cores()} threads, right with 1" in explained["threads"].cause
     assert f"wrong with {cores()} threads, right with 1" in explained["late"].cause
     assert f"two outputs with {cores()} threads, one with 1" in explained["order"].cause

@@ -126,7 +126,7 @@ def steps(device: str, *, sanitize: bool) -> list[Step]:
     ],
 )
 def test_a_gpu_has_tools_of_its_own(device: str, sanitize: bool, expected: list[str]) -> None:
-    """Under the emulator the build is another one instead. What is wrong is explained on both."""
+    """Instead of them there is an emulated build on a CPU. Both plans explain wrong variants."""
     plan = steps(device, sanitize=sanitize)
     assert expected == [step.id for step in plan]
     assert ["continue"] == [step.on_fail for step in plan if step.id in ("verify", "emulate")]

@@ -91,7 +91,7 @@ def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any],
 
 
 def test_an_id_is_whole_in_a_list_of_80_columns() -> None:
-    """It is copied from there; device and cost give way, and have room beside short ids."""
+    """Users copy ids from the list. Device and cost give way, and are shown beside short ids."""
     facts = {"status": "passed", "grade": "B", "device": "cuda", "seconds": 143.0, "usd": 0.01}
     for name, last in (
         ("2026-11-29-162041-explicit-instantiation", "6.20x"),

@@ -112,8 +112,8 @@ def test_candidates_are_compared_in_jobs_before_one_is_judged(project: Project, 
     }
     assert ["skipped", "passed"] == [line["status"] for line in steps if line["step"] == "verify"][:2]
     assert ["reverted", "kept"] == [change["outcome"] for change in changes["judged"]]
-    said = ["the gate's other checks did not run" in change["reason"] for change in changes["judged"]]
-    assert [True, False] == said, "a candidate that is slow may be wrong as well"
+    hints = ["the gate's other checks did not run" in change["reason"] for change in changes["judged"]]
+    assert [True, False] == hints, "a candidate that is slow may be wrong as well"
     compared = [line["output"] for line in steps if line["step"] == "compare" and line["output"]][:2]
     assert ["slower", "faster"] == [output["found"]["verdicts"][0]["verdict"] for output in compared]
     for later, number in zip(compared, (3, 2), strict=True):

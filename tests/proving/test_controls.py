@@ -241,7 +241,7 @@ def test_what_no_control_is_made_of_is_said(
 
 
 def test_no_control_is_made_of_whole_numbers(tmp_path: Path, build_cache: Path) -> None:
-    """Copies of a variant that gives them would crash, and a crash would count as a rejected bug."""
+    """A copy with whole-number outputs would crash, and its crash would count as a rejected bug."""
     signature = {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}, "types": {"output": "int32"}}
     eager = {"kind": "python", "device": "cpu", "module": "tiny_functions", "function": "double"}
     target = write_target(tmp_path, {"right": compiled(), "eager": eager}, signature=signature)

@@ -70,8 +70,8 @@ def test_a_new_file_beside_the_target_is_no_change_of_it(tmp_path: Path) -> None
 
 
 def test_a_new_file_elsewhere_that_a_build_read_is_a_change(tmp_path: Path) -> None:
-    """Others are none: ignored ones, those outside the checkout, and new files that no build read. A submodule's
-    new file counts; a name that is no UTF-8 text can be stored."""
+    """Ignored files, files outside the checkout and files that no build read are no change. A submodule's new file
+    is one. A name that is no UTF-8 text can be stored."""
     target = make_repository(tmp_path / "r") / "target"
     (target / "deep").mkdir(parents=True)
     (target / "kernel.cpp").write_text("committed\n")
@@ -85,10 +85,10 @@ def test_a_new_file_elsewhere_that_a_build_read_is_a_change(tmp_path: Path) -> N
         (target.parent / place / name).write_text("new\n")
     read = ("../a [1].h", "../ignored.o", "../../outside.h", "kernel.cpp", "deep/new.h", "../submodule/s.h")
     files = [target / name for name in (*read, "../gone.h", f"../{odd_name}")]
-    found = add_new_files(read_revision(target), target, files)
-    assert (True, ("target/deep/", "a [1].h", "\ufffd.h", "submodule/s.h")) == (found.dirty, found.changed)
-    kept = read_revision(tmp_path)
-    assert kept == add_new_files(kept, tmp_path, [target / "kernel.cpp"])
+    revision = add_new_files(read_revision(target), target, files)
+    assert (True, ("target/deep/", "a [1].h", "\ufffd.h", "submodule/s.h")) == (revision.dirty, revision.changed)
+    clean = read_revision(tmp_path)
+    assert clean == add_new_files(clean, tmp_path, [target / "kernel.cpp"])
 
 
 def test_a_damaged_object_is_named_with_the_next_step(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_long_sizes_stay_small_in_time_and_memory() -> None:
 
 
 def test_whole_numbers_are_also_drawn_from_the_whole_type() -> None:
-    """A key cut to 16 bits, and a counter of 16 bits, are right on small numbers."""
+    """Small numbers alone would pass a kernel that cuts keys to 16 bits, or counts with 16 bits."""
     workloads = init_target("--from", "ops:digits", "--like", "keys=N:int32").workloads
     kinds = {kind: [name for name, set_ in workloads.items() if kind in str(set_)] for kind in ("wide", "alike")}
     assert {"wide": ["edges", "long"], "alike": ["edges", "long"]} == kinds
@@ -283,11 +283,11 @@ def test_every_unclear_number_is_named_and_a_counted_one_is_noted() -> None:
 
 
 def test_a_letter_of_loop_that_a_parameter_has_too_is_a_guess() -> None:
-    """Whoever gives sizes by number calls none `M`: to the kernel it may be another size."""
+    """A size given by number has no name of the user's, so the kernel's `m` may be another size."""
     Path("scale.c").write_text("void scale(const float *x, float *y, int m, int n) {\n}\n")
-    said = loop("init", "mine", "--from", "scale.c", "--reference", "ops:scale", "--like", "x=8,100")
-    assert "guessed: m = M, the size 100; --set m=VALUE changes it" in said
-    assert "guessed: n = N, the size 8" in said
+    output = loop("init", "mine", "--from", "scale.c", "--reference", "ops:scale", "--like", "x=8,100")
+    assert "guessed: m = M, the size 100; --set m=VALUE changes it" in output
+    assert "guessed: n = N, the size 8" in output
 
 
 def test_sizes_are_proposed_in_the_order_of_the_kernels_parameters() -> None:

@@ -206,13 +206,13 @@ def test_what_was_noticed_while_timing_takes_every_speed(
 
 
 def test_a_wrong_output_of_one_variant_takes_no_verdict_of_another(compared: Compared, earlier: Build) -> None:
-    """One verdict says it, and the step fails; the other variant keeps what was measured."""
+    """The wrong variant is incorrect, and the step fails. The other variant keeps its verdicts."""
     wrong = [("strides again", make_check(LARGE, right=False))]
     timings = made_up({"right known good": 1.5}, lambda timings: setattr(timings, "wrong_outputs", wrong))
-    found = compared("right", "strides", known=earlier, timings=timings)
-    assert not found.ok
+    output = compared("right", "strides", known=earlier, timings=timings)
+    assert not output.ok
     expected = [("right", "faster")] * 3 + [("strides again", "incorrect")]
-    assert expected == [(one.variant, one.verdict) for one in found.verdicts]
+    assert expected == [(row.variant, row.verdict) for row in output.verdicts]
 
 
 def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:

@@ -69,9 +69,9 @@ def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 def doubtful(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """A target whose reference is another each time for seven rows, and wrong for nine."""
     folder = tmp_path_factory.mktemp("doubtful")
-    fields = {"reference": {"python": "tiny_functions:moody"}, "memory": "1000 * N * M"}
-    with open_bench(folder, write_target(folder, {"strides": compiled("strides")}, **fields), build_cache) as made:
-        yield made
+    terms = {"reference": {"python": "tiny_functions:moody"}, "memory": "1000 * N * M"}
+    with open_bench(folder, write_target(folder, {"strides": compiled("strides")}, **terms), build_cache) as bench:
+        yield bench
 
 
 def rows(number: int) -> Workload:
