@@ -66,7 +66,7 @@ def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkey
 
 
 def test_one_that_prints_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After so long without output."""
+    """Its end comes after a time without output."""
     monkeypatch.setattr(proposing, "END_LIMIT_S", 0.1)
     assert "stalled" == errand(tmp_path, "echo begun; sleep 300", quiet_minutes=0.005)[0].ended
 

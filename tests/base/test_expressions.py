@@ -78,7 +78,7 @@ CONDITIONS = [
 
 @pytest.mark.parametrize(("text", "answer"), CONDITIONS)
 def test_a_condition_is_answered(text: str, answer: bool) -> None:
-    """Everything a pattern may ask."""
+    """Every form of condition that a pattern may have is evaluated."""
     assert answer is truth(text)
 
 

@@ -177,7 +177,7 @@ def test_what_children_start_ends_with_a_command_that_is_interrupted(tmp_path: P
 
 
 def test_a_second_signal_ends_it_at_once_with_all_that_it_started(tmp_path: Path) -> None:
-    """One second after the first."""
+    """The second signal comes one second after the first."""
     deaf = "import time\nwith signals_as_flags():\n    done('worker')\n    time.sleep(60)"
     forgets = KEEPS.partition("try:")[0].format(shell=NASTY["one that ignores signals"])
     with started(tmp_path, forgets + deaf) as process:
@@ -192,7 +192,7 @@ def test_a_second_signal_ends_it_at_once_with_all_that_it_started(tmp_path: Path
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_nothing_is_raised_before_somebody_looks(number: signal.Signals) -> None:
-    """Then the signal is named."""
+    """The error then names the signal."""
     before = signal.getsignal(number)
     with signals_as_flags():
         signal.raise_signal(number)

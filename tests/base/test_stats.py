@@ -22,7 +22,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("probability", "freedom"), TABLE)
 def test_quantiles_are_those_of_the_printed_table(probability: float, freedom: int) -> None:
-    """To the three decimals that tables give."""
+    """They agree to the three decimals that tables give."""
     assert TABLE[probability, freedom] == pytest.approx(t_quantile(probability, freedom), abs=5.1e-4)
 
 

@@ -148,7 +148,7 @@ def test_a_schema_is_valid(model: type[Model]) -> None:
 
 
 def test_fields_are_described_by_their_docstrings() -> None:
-    """Also beside a reference."""
+    """A field that is a reference is described too."""
     schema = schema_of(Picture)
     assert "Known as $defs in files." == schema["properties"]["$defs"]["description"]
     assert "The first one." == schema["properties"]["first"]["description"]

@@ -141,7 +141,7 @@ def test_a_bad_end_without_a_speed_has_a_next_command(project: Path) -> None:
 @timed
 @pytest.mark.slow
 def test_a_session_that_finds_a_regression_names_its_commit(project: Path, tmp_path: Path) -> None:
-    """By itself, in its report."""
+    """The report names it without another command."""
     good = loop("run", "session", "mine", "--target", str(project), "--threads", "1")
     assert 0 == good.returncode, good.stderr
     commits = develop(project, {3: SLOW}, 6)
@@ -156,7 +156,7 @@ def test_a_session_that_finds_a_regression_names_its_commit(project: Path, tmp_p
 
 
 def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> None:
-    """By the next search."""
+    """The next search removes it."""
     folder = tmp_path / "r"
     commits = make_history(folder, ["1", "2", "3"])
     leftover = Path(os.environ["LOOP_STATE"]) / "worktrees" / "bisect-999999999-trial"
@@ -237,7 +237,7 @@ def test_the_commit_that_made_it_slower_is_found(tmp_path: Path) -> None:
 
 
 def test_a_probe_says_what_its_values_mean() -> None:
-    """In words: signs and logarithms are for the report's table."""
+    """The text is in words; signs and logarithms are for the report's table."""
     base: dict[str, Any] = {"commit": "c" * 40, "against": "a" * 40, "why": "probe"}
     for fields, metric, expected in (
         ({"status": "measured", "values": (1.0, 0.0)}, "correctness", "right in 1 of 2 runs"),

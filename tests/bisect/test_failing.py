@@ -87,7 +87,7 @@ def test_a_slower_workload_is_searched_alone_else_open_ones_or_all() -> None:
 
 @pytest.mark.parametrize(("step", "is_slower"), [(0.0, False), (0.08, True), (0.5, True)])
 def test_blocks_that_are_far_off_change_nothing(step: float, is_slower: bool) -> None:
-    """One in ten, as on a machine that does something else as well."""
+    """One block in ten is far off, as on a machine with other work."""
     for seed in range(20):
         noisy = blocks(step, seed=seed, count=MAX_BLOCKS, outliers=0.1)
         assert is_slower == (choose_slower_workloads({**ALIKE, "noisy": noisy}) == ("noisy",))

@@ -137,7 +137,7 @@ def test_built_variants_load(tmp_path: Path, build_cache: Path) -> None:
 
 
 def test_sources_of_two_units_or_with_framework_headers_are_told(tmp_path: Path, build_cache: Path) -> None:
-    """Before anything is compiled."""
+    """The error comes before anything is compiled."""
     two = compiled(sources=["scale.cpp", "more.cpp"])
     target = write_target(tmp_path / "tiny", {"two": two})
     (tmp_path / "tiny" / "ATen").mkdir()
@@ -164,7 +164,7 @@ def test_two_builds_at_once_leave_one_whole_entry(folder: Path, tmp_path: Path) 
 
 
 def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: Path) -> None:
-    """By the next build; finished ones stay."""
+    """The next build removes it; finished entries stay."""
     cache = tmp_path / "cache"
     for name in (".making-abc", "0123"):
         (cache / name).mkdir(parents=True)
@@ -247,7 +247,7 @@ def test_a_compiler_speaks_english_to_us(folder: Path, tmp_path: Path, monkeypat
     ],
 )
 def test_the_first_error_of_a_log_is_found(log: str, expected: str | None) -> None:
-    """As g++, clang, nvcc and the linker write it."""
+    """Logs of g++, clang, nvcc and the linker are read."""
     assert expected == first_error(log)
 
 

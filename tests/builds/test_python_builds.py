@@ -105,7 +105,7 @@ def test_the_copy_is_found_by_its_hash_as_long_as_it_holds_the_same(tmp_path: Pa
     ("text", "message"), [("def f(:\n", r"^scale\.py:1:7: invalid syntax"), ("x = '\0'", r"^scale\.py.*null")]
 )
 def test_what_is_no_python_fails_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
-    """As a compiler would say it; a file that is not there, too."""
+    """The message has a compiler's form; a missing file fails too."""
     with pytest.raises(BuildFailed, match=message):
         build_of(tmp_path, tmp_path / "cache", text)
     variant = PythonVariant(kind="python", device="cpu", module="gone.py", function="scale")

@@ -99,7 +99,7 @@ def test_defined_names_are_demangled(tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_libraries_are_the_same_code_without_symbols_and_debug_information(tmp_path: Path) -> None:
-    """Wherever they are compiled; another constant is other code."""
+    """The folder of the build does not matter; another constant is other code."""
     paths = {}
     for name, flags, number in (("a", ["-g"], 1), ("b", [], 1), ("c", [], 2)):
         source, paths[name] = tmp_path / name / "a.c", tmp_path / f"{name}.so"

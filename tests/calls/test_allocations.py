@@ -29,7 +29,7 @@ def poke(tensor: Tensor, element: int) -> Tensor:
 )
 @pytest.mark.parametrize("before", [False, True])
 def test_a_write_beyond_a_result_shows(make: Callable[[], Tensor], before: bool) -> None:
-    """Of every type and layout, behind it and in front of it."""
+    """It shows for every type and layout, behind the result and in front of it."""
 
     def variant() -> Tensor:
         result = make()

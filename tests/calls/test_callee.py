@@ -101,7 +101,7 @@ def test_what_is_replaced_is_named(space: Any, name: str, function: str, monkeyp
 def test_other_code_in_the_same_function_is_named(
     function: Callable[..., Any], ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of our own functions, and of the classes that we import."""
+    """Our own functions and the classes that we import are checked."""
     seal = Seal()
     monkeypatch.setattr(function, "__code__", fake.__code__)
     broken = seal.replaced_functions()
@@ -150,7 +150,7 @@ def test_a_name_that_is_taken_is_told_with_both_files(target: Path) -> None:
 
 @pytest.mark.parametrize(("name", "place"), [("operator:mul", "operator.py"), ("time:time", "time/__init__.py")])
 def test_pythons_own_module_is_not_judged_in_place_of_a_file(name: str, place: str, target: Path) -> None:
-    """Also where both have the function, and where Python's has no file."""
+    """It is refused even if both have the function, or if Python's module has no file."""
     (target / place).parent.mkdir(exist_ok=True)
     (target / place).write_text("def mul(a, b):\n    return a + b\n")
     with pytest.raises(Refused, match=f"{place} has the name of .*: rename it"):

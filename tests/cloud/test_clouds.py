@@ -31,7 +31,7 @@ def wait(watch: Watch, until: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cloud_is_found_by_its_own_server(name: str, fake: FakeCloud) -> None:
-    """And by no other's."""
+    """No other cloud's server is taken for it."""
     fake.name = name
     here = find_cloud()
     assert here is not None

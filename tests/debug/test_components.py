@@ -35,7 +35,7 @@ def check_edited(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[l
 
 @pytest.mark.parametrize("variant", ["cpu", pytest.param("small", marks=pytest.mark.soak)])
 def test_the_components_of_a_right_kernel_are_right(variant: str, tmp_path: Path, build_cache: Path) -> None:
-    """All of them, on tiles that are masked, split, turned around and wide."""
+    """All components are right on masked, split, reversed and wide tiles."""
     assert (list(PARTS), [], []) == check_edited(tmp_path, build_cache, variant)
 
 

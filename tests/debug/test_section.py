@@ -122,5 +122,5 @@ def wrong(**fields: Any) -> Check:
     ],
 )
 def test_a_place_is_described_in_the_manifests_words(numbers: tuple[int, int, int, int], expected: str) -> None:
-    """All of it, a range, a single index, or some of them."""
+    """A place is a whole dimension, a range, a single index, or some of the indices."""
     assert expected == describe_location(wrong(spans=spans(Sq=numbers)), SIGNATURE)

@@ -39,7 +39,7 @@ def side(bench: Bench, name: str) -> Side:
 
 @pytest.mark.parametrize("name", ["right", "synchronises", "torch"])
 def test_honest_variants_are_right(bench: Bench, name: str) -> None:
-    """On every shape; strided inputs are handled or declined."""
+    """They are right on every shape; strided inputs are handled or declined."""
     (verified,) = run_to_end(verify(bench, [Job(side(bench, name), shapes(bench))]))
     assert [(None, True)] == [(verified.first_failure, verified.is_right)]
 

@@ -77,7 +77,7 @@ def test_variants_are_compiled_for_the_gpu_that_is_used(fake: FakeMachine, tmp_p
 def test_no_gpu_has_a_reason(
     fake: FakeMachine, tmp_path: Path, smi: bool, init: int, environment: dict[str, str], why: str, mend: str
 ) -> None:
-    """And something to do about it."""
+    """The reason comes with a remedy."""
     fake.driver("580.65.06", 13000, init)
     if not smi:
         (fake.folder / "nvidia-smi").unlink()

@@ -143,7 +143,7 @@ def output_of(fake: FakeMachine, does: str) -> str:
     ],
 )
 def test_an_error_says_where_what_and_what_to_do(fake: FakeMachine, does: str, expected: str) -> None:
-    """A hint where one is known."""
+    """A known error has a hint."""
     fake.has(FakeGpu(bytes=GIB))
     assert expected == output_of(fake, does)
 

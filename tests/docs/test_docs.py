@@ -81,7 +81,7 @@ def test_commands_and_options_are_few() -> None:
 
 @pytest.mark.slow
 def test_help_fits_the_terminal_and_has_no_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All commands and groups at 80 columns; no types of Python's."""
+    """Help of each command and group fits 80 columns, and names no type of Python."""
     monkeypatch.setenv("COLUMNS", "80")
     for words in ((), *EVERY):
         done = CliRunner().invoke(app, [*words, "-h"])

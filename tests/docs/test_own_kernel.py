@@ -60,7 +60,7 @@ def test_each_kind_is_held_against_the_reference(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_its_property_holds_and_is_asked(folder: Path) -> None:
-    """On the C variant; a property that does not hold is seen."""
+    """A false property of the C variant fails the pattern, and is named."""
     path = folder / "my-scale" / "functions.py"
     path.write_text(path.read_text().replace("twice, 2 * once", "twice, 3 * once"))
     allow(folder)

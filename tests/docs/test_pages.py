@@ -47,7 +47,7 @@ def test_every_command_prints_what_the_page_says(page: str, least: int, tmp_path
 
 
 def test_a_page_that_is_wrong_is_seen(tmp_path: Path) -> None:
-    """Another word, or another end."""
+    """Another word, or another end, is reported."""
     page = "```sh\necho one\n```\n```text\ntwo\n```\n```sh\nexit 3\n```\n```sh\necho $X\n```\n```text\nx\n```\n"
     assert ["p.md:1: exit 0\none\n", "p.md:7: exit 3\n"] == list(shell.wrong("p.md", page, tmp_path, X="x"))
 

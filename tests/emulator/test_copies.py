@@ -61,7 +61,7 @@ def test_a_wait_is_no_barrier(emulated: Fixtures, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", WRONG_PLACE)
 def test_addresses_are_checked_when_a_copy_is_issued(emulated: Fixtures, name: str) -> None:
-    """At both ends."""
+    """Source and destination are checked."""
     assert WRONG_PLACE[name] in emulated.fault(name)
 
 

@@ -60,7 +60,7 @@ def product(hopper: Fixtures, faults: int, rounds: int = 3) -> tuple[str, Array,
 
 @pytest.mark.slow
 def test_a_pipeline_of_copies_and_products_is_right(hopper: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In any order, and whenever copies land."""
+    """It is right in any order of threads, and whenever copies land."""
     for seed in each_seed(monkeypatch, 20):
         fault, output, right = product(hopper, 0, rounds=1 + seed % 4)
         assert "" == fault
@@ -110,5 +110,5 @@ def test_lines_of_the_right_operand_may_be_its_rows(hopper: Fixtures) -> None:
     ],
 )
 def test_tensor_maps_are_checked(hopper: Fixtures, rows: int, stride: int, box_rows: int, says: str) -> None:
-    """As the driver does, which gives no reason."""
+    """The emulator refuses what the driver refuses, and adds the reason."""
     assert says in hopper.fault("map_of", drawn(8, 64, 6), rows, stride, box_rows)

@@ -32,7 +32,7 @@ def shape_fault(emulated: Fixtures, grid: tuple[int, ...], block: tuple[int, ...
 def test_what_no_gpu_would_launch_is_refused(
     emulated: Fixtures, grid: tuple[int, ...], block: tuple[int, ...], shared: int
 ) -> None:
-    """With a sentence."""
+    """The message names the limit that the launch exceeds."""
     assert IMPOSSIBLE[grid, block, shared] in shape_fault(emulated, grid, block, shared)
 
 
@@ -46,7 +46,7 @@ def test_a_fault_ends_its_launch_and_nothing_else(emulated: Fixtures, name: str)
 
 
 def test_the_seed_that_is_told_replays_the_fault(emulated: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Word by word, though schedules differ."""
+    """The text is the same word for word, though schedules differ."""
     faults = {emulated.fault("no_barrier_before_refill") for _ in range(30)}
     assert 1 < len(faults)
     for fault in faults:

@@ -78,7 +78,7 @@ def test_global_memory_has_bounds_and_alignment(emulated: Fixtures, name: str, o
 
 @pytest.mark.parametrize(("name", "offset"), INSIDE)
 def test_what_lies_inside_may_be_touched(emulated: Fixtures, name: str, offset: int) -> None:
-    """To the last element; an output may be read too."""
+    """The last element may be touched too, and an output may be read."""
     assert "" == fault_of(emulated, name, offset)
 
 

@@ -29,7 +29,7 @@ RACES = (
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_a_barrier_orders_passes(emulated: Fixtures, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No false alarm, whichever warp runs ahead."""
+    """There is no false alarm, whichever warp runs ahead."""
     seeds = each_seed(monkeypatch, 4 if name.startswith("many") else 40)
     assert {""} == {emulated.fault(name) for _ in seeds}
 

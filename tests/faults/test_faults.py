@@ -42,7 +42,7 @@ def test_a_fault_breaks_no_promise(module: FaultClass, number: int, tmp_path: Pa
 
 @pytest.mark.slow
 def test_damage_is_named_and_changes_no_figure_without_a_word() -> None:
-    """In sessions, state and cache."""
+    """Files of sessions, state and cache are damaged."""
     problems = [damage.one_damage(15, number) for number in range(8)]
     assert [] == [broken for broken in problems if broken]
 

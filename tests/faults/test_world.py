@@ -31,7 +31,7 @@ def ended_command(world: World, *lines: str, errors: str = "") -> Running:
 
 @pytest.mark.parametrize("trace", ["environment", "folder", "note"])
 def test_what_is_left_is_found(world: World, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its environment, its folder or its note; and it is killed."""
+    """A process is found by its environment, its folder or its note, and is killed."""
     monkeypatch.setattr(worlds, "GONE_S", 0.1)
     env = world.env if trace == "environment" else {}
     cwd = world.folder if trace == "folder" else Path("/")
@@ -78,7 +78,7 @@ def test_every_class_says_what_it_promises_and_is_drawn_from_the_seed_alone() ->
 
 
 def test_each_class_has_its_promise_on_the_page() -> None:
-    """With the figures of RESULTS.md."""
+    """Figures of RESULTS.md stand beside the promises."""
     text = PROMISES.read_text()
     assert set(classes()) <= {match[1] for match in SHOWN.finditer(text)}
     outcome = Outcome("children", "one", "", 1.0, {}, 1, "2026-11-22", "two cores", "x")

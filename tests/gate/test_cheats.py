@@ -95,7 +95,7 @@ def test_a_known_gap_still_gains(bench: Bench, name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", [*PYTHON_CHEATS, *(f"c_{name}" for name in C_CHEATS)])
 def test_every_cheat_gains_nothing(bench: Bench, name: str) -> None:
-    """All cheats, also the slow ones."""
+    """All cheats are timed, the slow ones too."""
     result = outcome(bench, name)
     assert result.caught, result.reason
 

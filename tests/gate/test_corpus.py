@@ -39,6 +39,6 @@ def test_compiled_kernels_are_rejected_for_the_mistake_at_their_edge(warm: Bench
 @pytest.mark.soak
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.function)
 def test_python_kernels_are_rejected_for_the_mistake_at_their_edge(warm: Bench, kernel: Kernel) -> None:
-    """Every function."""
+    """Each function of the corpus is tried."""
     results = outcomes(with_kernel(warm, kernel), kernel, "PyTorch")
     assert [] == [(result.mistake, result.expected, result.check) for result in results if not result.as_expected]

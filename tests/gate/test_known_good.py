@@ -124,7 +124,7 @@ def build_of(root: Path, variant: str = "cpu", **head: Any) -> str | None:
 
 
 def test_the_last_session_that_passed_counts(tmp_path: Path) -> None:
-    """With its build, its revision and its name."""
+    """Its build, revision and name are returned."""
     make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"))
     expected = KnownGood(session="2026-11-20-090000-a", build_id="second", commit=COMMIT, branch="main")
@@ -133,7 +133,7 @@ def test_the_last_session_that_passed_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", ["failed", "aborted", "paused", ""])
 def test_a_session_that_did_not_pass_is_passed_over(status: str, tmp_path: Path) -> None:
-    """Also one that is still open."""
+    """A session that is still open is passed over too."""
     make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"), status=status)
     assert "first" == build_of(tmp_path)

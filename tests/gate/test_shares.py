@@ -47,7 +47,7 @@ def test_merged_checks_stand_in_the_order_of_one_job() -> None:
 
 
 def test_each_gpu_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In parts of one size; where there are too few, all are shared."""
+    """The parts have one size. With too few cores, all GPUs share all."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(900, 909)))  # No CPU has so many.
     assert [[900, 901, 902, 903], [904, 905, 906, 907]] == split_cores(2)
     assert [[]] * 9 == split_cores(9)

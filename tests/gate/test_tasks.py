@@ -160,7 +160,7 @@ def check_parts(bench: Bench, name: str, **changes: Any) -> VariantChecks:
 @pytest.mark.parametrize("name", ["sum_twice_reduce", "half_weights_partial"])
 @pytest.mark.slow
 def test_a_component_that_is_wrong_is_found(name: str, bench: Bench) -> None:
-    """With its own error map."""
+    """The component has its own error map."""
     first = check_parts(bench, name).first_failure
     assert first is not None
     assert ("wrong", True) == (first.status, first.wrong > 0)

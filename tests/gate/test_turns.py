@@ -143,7 +143,7 @@ def test_wrong_later_calls_are_found_and_named(bench: Bench) -> None:
 
 
 def test_what_is_made_once_and_right_passes(bench: Bench) -> None:
-    """By a static initialiser, or by the first call."""
+    """A static initialiser may make it, or the first call."""
     checks = checked(bench, "table_at_load", "py_lazy_table")
     assert all(side.is_right for side in checks.values())
 
@@ -158,7 +158,7 @@ def test_a_kernel_that_trusts_one_layout_is_wrong(bench: Bench, name: str) -> No
 
 
 def test_a_layout_may_be_declined_or_left_out(bench: Bench) -> None:
-    """By an error number, or by `takes`; each is counted."""
+    """An error number declines it, `takes` leaves it out; both are counted."""
     sides = checked(bench, "dense_alone", "dense_by_takes")
     assert "right on 5, not supported on 4 (strided x1, transposed x1, broadcast x2)" == sides["dense_alone"].tally
     assert "not supported on 1 (layout=transposed x1)" in sides["dense_by_takes"].tally

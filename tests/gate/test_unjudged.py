@@ -219,7 +219,7 @@ def test_what_lies_outside_takes_is_counted_and_not_called(declining: Bench) -> 
 
 
 def test_what_is_not_taken_is_named_beside_what_was_not_exercised(declining: Bench) -> None:
-    """With the condition that leaves it out."""
+    """The text has the condition that leaves the workloads out."""
     (side,) = make_sides(declining, "fragile")
     sentence = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
     assert (sentence,) == describe_untaken_workloads(side, workloads(declining))
@@ -236,7 +236,7 @@ def test_what_is_not_taken_is_named_beside_what_was_not_exercised(declining: Ben
     ],
 )
 def test_a_condition_that_has_no_answer_is_found_when_it_is_read(takes: str, message: str, tmp_path: Path) -> None:
-    """With file, line and column, before anything runs."""
+    """The error has file, line and column, and comes before anything runs."""
     write_target(tmp_path, {"right": compiled(takes=takes)})
     with pytest.raises(DefinitionError) as raised:
         read_target(find_project(tmp_path, tmp_path))

@@ -33,7 +33,7 @@ def hosts_file(tmp_path: Path) -> Path:
 
 
 def test_hosts_are_named(hosts_file: Path) -> None:
-    """By name; with the address and port that ssh is called with, and the price."""
+    """Each name has its address and port for ssh, and its price."""
     hosts = ssh.read_hosts()
     assert ("me@34.1.2.3", "2222") == (hosts["l4"].ssh_address, hosts["l4"].port)
     assert ("h100", "") == (hosts["h100"].ssh_address, hosts["h100"].port)
@@ -138,7 +138,7 @@ def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
     ],
 )
 def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], says: str, mend: str) -> None:
-    """Before anything is sent there."""
+    """The error comes before anything is sent there."""
     with pytest.raises(UsageError) as wrong:
         ssh.list_lacks(connection(), {**FIT, **facts})
     assert says in wrong.value.message

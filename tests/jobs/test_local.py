@@ -133,7 +133,7 @@ def test_closing_ends_what_runs(make: Make) -> None:
 
 
 def test_a_slot_outlives_what_its_jobs_run_into(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the disk is so full that not even the reason can be noted: the next job is done."""
+    """The next job is done even if the disk is too full to note the reason."""
     jobs = [make("go"), make("nap 1")]
     runs = local.run_job
 

@@ -215,7 +215,7 @@ def test_jobs_of_slurm_end_at_their_limits(make: Make, slurm_here: None, monkeyp
 def test_a_job_that_slurm_drops_or_refuses_is_lost(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
 ) -> None:
-    """Not as long as `sbatch` waits for it."""
+    """It counts as lost only once `sbatch` has ended."""
     (tmp_path / "sbatch").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)

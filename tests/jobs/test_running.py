@@ -124,7 +124,7 @@ def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
 
 
 def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
-    """By the manifest, which is written before the exit code."""
+    """They are compared by the manifest, which is written before the exit code."""
     job = make("go")
     executor.run_job(job)
     (job.path / "out" / "sessions" / "made.txt").write_text("other")

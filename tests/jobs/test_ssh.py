@@ -78,7 +78,7 @@ def test_a_cut_line_loses_nothing(machine: Server) -> None:
 
 @pytest.mark.slow
 def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> None:
-    """By the watchdog there, and by word from here."""
+    """The watchdog there ends it at its limit; a message from here cancels it."""
     executor = opened(HOST, HOST)
     limited, cancelled = make("limited", *LONG, ttl_s=3.0), make("cancelled", *LONG)
     executor.submit(limited)

@@ -94,7 +94,7 @@ def assert_right(output: Tensor, right: Tensor, slack: float = 1.0) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(), (1.0,), (1.0, 1.0)], ids=["full", "causal", "causal to the right"])
 def test_sizes_need_not_fill_tiles(kernel: Any, dtype: torch.dtype, numbers: tuple[float, ...]) -> None:
-    """Of features, queries or keys, of which there may be several tiles."""
+    """Features, queries and keys may fill several tiles, and the last one partly."""
     for size in (1, 7, 31, 32, 40, 100, 128):
         for queries, keys in ((1, 1), (1, 300), (15, 17), (48, 32), (49, 129), (20, 7)):
             q, k, v = draw(dtype, queries, keys, size)

@@ -248,7 +248,7 @@ def grouped(call: Call, group: int) -> Call:
 def test_heads_of_queries_share_heads_of_keys(
     kernels: Kernels, queries: int, keys: int, heads: int, group: int, causal: float
 ) -> None:
-    """With heads before and behind the positions; the output's too."""
+    """Heads may come before or after the positions, in queries and in the output."""
     call = make_call(queries, keys, batches=2, heads=heads, causal=causal, alignment=1.0)
     q = draw(2, heads * group, queries, 64, seed=7)
     for variant in VARIANTS:

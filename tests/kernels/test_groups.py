@@ -62,7 +62,7 @@ def test_blocks_take_several_pieces(
 
 @pytest.mark.parametrize("causal", [0.0, 1.0])
 def test_heads_of_queries_share_keys_of_a_section(kernels: Groups, causal: float) -> None:
-    """Under a mask each head by itself; without one they are rows of one."""
+    """Under a mask each head is computed by itself; without one heads are rows of one head."""
     for depth in kernels.depths:
         keys = make_call(210, 280, depth, heads=2, causal=causal, alignment=1.0)
         q = draw(2, 6, 210, depth, seed=7)

@@ -104,7 +104,7 @@ def test_an_id_is_whole_in_a_list_of_80_columns() -> None:
 
 
 def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are listed as ever."""
+    """Whole sessions are listed as always."""
     root = tmp_path / "sessions"
     make_session(root, "good", make_finished(), started=NOON)
     make_session(root, "open", make_finished(), status="")

@@ -63,7 +63,7 @@ def decision(number: int, *, kept: bool) -> DecisionOutput:
 
 
 def test_where_to_look_is_said_with_the_file() -> None:
-    """File, message, first failing workload."""
+    """The text has file, message and first failing workload."""
     output = make_verify(make_check("b", right=False))
     finished = [make_finished(status="failed", output=output)]
     assert "Look in cpu.cpp: 3 of 4096 elements wrong on b" == explain_location(finished, "cpu", ["cpu.cpp"])

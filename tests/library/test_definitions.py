@@ -40,7 +40,7 @@ def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
 
 
 def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
-    """Otherwise one of the two is a mistake."""
+    """If file and definition have different names, one of them is a mistake."""
     folder = make_project(tmp_path / "p")
     add_commands(folder, "mine", ["true"])
     (folder / "patterns" / "mine.yaml").rename(folder / "patterns" / "yours.yaml")
@@ -96,7 +96,7 @@ def test_mistakes_in_a_target_are_found_where_they_stand(tmp_path: Path, old: st
 
 
 def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
-    """Or with all there are."""
+    """The hint asks whether the nearest name was meant."""
     plans = definitions.plans(find_project(None, tmp_path))
     with pytest.raises(LoopError) as caught:
         definitions.choose(plans, "quik", "plan")
@@ -247,7 +247,7 @@ def test_a_command_that_was_typed_here_has_the_card_alone(tmp_path: Path) -> Non
 
 
 def test_what_the_sender_allowed_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """These very definitions, and no others."""
+    """An edited definition is not allowed any more."""
     folder = make_project(tmp_path / "project")
     project = Project(folder, folder / "sessions", bundled=False)
     send(monkeypatch, trusted=[trust.definition_hash(project)])
@@ -259,7 +259,7 @@ def test_what_the_sender_allowed_is_allowed(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_every_line_of_evidence_names_a_session_of_the_history(tmp_path: Path) -> None:
-    """One with rows, or one that its reports mention."""
+    """The session has rows, or the history's reports mention it."""
     (history,) = read_histories()
     sessions = {*(row.id for row in history.sessions), *history.mentioned}
     patterns = definitions.patterns(find_project(None, tmp_path))

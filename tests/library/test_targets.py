@@ -82,7 +82,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_edit_of_a_source_is_other_ground(folder: Path) -> None:
-    """And so is one of the manifest, or a new pattern."""
+    """An edit of the manifest, or a new pattern, changes the hash too."""
     first = sources_hash(find_project(folder, folder))
     (folder / "patterns").mkdir()
     (folder / "patterns" / "mine.yaml").write_text("format: 1\n")

@@ -61,7 +61,7 @@ class Disks:
         self.room = {CACHE: 1 << 40, TMP: 1 << 40}
 
     def glance(self, folder: Path) -> int:
-        """As the real one."""
+        """The error number that writing to the folder gives; 0 without one."""
         return self.said.get(folder, errno.ENOSPC if self.room[folder] < MIN_FREE_BYTES else 0)
 
 
@@ -91,7 +91,7 @@ def test_a_wrong_kernel_on_a_sound_machine_is_wrong(gauge: FolderWatch) -> None:
 
 
 def test_a_disk_that_fills_takes_the_outcome_with_it(gauge: FolderWatch, disks: Disks) -> None:
-    """Also a good one, and also where there is room again at the end."""
+    """A good outcome is lost too, even if the disk has room again at the end."""
     disks.room[TMP] = 0
     gauge.measure()
     disks.room[TMP] = 1 << 40
@@ -107,7 +107,7 @@ def test_of_two_full_folders_the_one_that_is_named_is_to_blame(disks: Disks) -> 
 
 
 def test_a_folder_that_became_read_only_explains_what_follows(disks: Disks) -> None:
-    """In the step, and in a later one that speaks of it."""
+    """It explains a failure in its step, and in a later step that names the folder."""
     first = FolderWatch(Folders((CACHE, TMP)))
     disks.said[TMP] = errno.EROFS
     assert "/tmp: Read-only file system" == failure(first, has_failed=False)
@@ -168,7 +168,7 @@ def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path)
     ],
 )
 def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str) -> None:
-    """With the limit that may be raised."""
+    """The hint names the limit that may be raised."""
     cause = find_machine_failure(error, Folders())
     assert cause is not None
     assert advice in (cause.hint or "")
@@ -222,7 +222,7 @@ OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
 
 
 def test_our_own_processes_are_no_strangers() -> None:
-    """Nor are numbers from outside a container: as many as we have unseen, the smallest first."""
+    """Process numbers from outside a container count as ours: as many as we have unseen, smallest first."""
     assert () == other_users([User(10, None), User(11, None)], OURS, HERE)
     assert (User(40, None),) == other_users([User(10, None), User(40, None)], OURS, HERE)
     outside = [User(9001, 500), User(9002, 9000), User(9003, 600)]

@@ -29,7 +29,7 @@ def unloaded(workload: str, inputs: Layout = "contiguous") -> Check:
 
 
 def test_a_variant_that_does_not_load_is_told_once() -> None:
-    """One message for all workloads and layouts, with the count of checks."""
+    """There is one message for all workloads and layouts, with the count of checks."""
     assert (f"refused: {NO_LOAD} (3 checks)",) == failures(unloaded("a"), unloaded("a", "strided"), unloaded("b"))
     assert (f"refused: {NO_LOAD} on a",) == failures(unloaded("a")), "a single one names its workload"
 
@@ -68,7 +68,7 @@ def test_a_short_name_has_no_return_type_and_no_parameters(name: str, expected: 
 
 
 def test_all_combinations_of_instances_are_promised() -> None:
-    """Each with the line that makes it."""
+    """Each combination has the line that makes it."""
     promised = tuple(Instances.model_validate(SPLIT).required_symbols())
     assert 4 == len(promised)
     assert ("scale::rows<float, 16>", "template void scale::rows<float, 16>(float *);") == promised[0]

@@ -82,7 +82,7 @@ def test_a_session_that_never_closed_is_charged_for_its_steps() -> None:
 
 
 def test_the_recorded_history_is_charged_to_the_cent_and_the_minute() -> None:
-    """Rows added up by hand."""
+    """The expected sums were added up by hand."""
     assert 0 == loop("sessions", "import", "history").returncode
     totals = costs()["totals"]
     assert (764.0, 3.84, 10.06, 25.0, 38.9) == tuple(

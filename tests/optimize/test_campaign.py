@@ -75,7 +75,7 @@ def test_rounds_are_walked_until_the_proposer_has_nothing_more(project: Project,
 
 @pytest.mark.slow
 def test_a_program_that_is_not_there_is_refused(project: Project) -> None:
-    """Before anything runs."""
+    """The error comes before anything runs."""
     code, _, err = optimize(project, "not-installed-anywhere {brief}")
     assert (2, True) == (code, "there is no program `not-installed-anywhere`" in err)
     assert not project.sessions.is_dir() or not list(project.sessions.iterdir())

@@ -43,6 +43,6 @@ def test_correctness_comes_before_speed_and_a_gain_on_one_workload_is_enough() -
     ],
 )
 def test_anything_less_is_taken_back(verdicts: Sequence[Verdict], reason: str) -> None:
-    """With the reason."""
+    """The outcome has the reason."""
     outcome, why, _ = decide_on_change(None, verdicts, 0.01)
     assert ("reverted", True) == (outcome, why.startswith(reason))

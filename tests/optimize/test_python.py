@@ -205,7 +205,7 @@ def test_a_new_python_file_is_called_after_the_variants(name: str, may: bool) ->
 
 
 def test_a_brief_says_how_a_variant_is_called(tmp_path: Path) -> None:
-    """No compiler for Python."""
+    """A brief on Python names no compiler."""
     target = target_in(tmp_path, VARIANTS)
     context = cast(Context, SimpleNamespace(bench=SimpleNamespace(target=target, device="cpu")))
     terms = contract(context, target.variants["ours"])

@@ -183,7 +183,7 @@ def test_points_behind_the_best_and_those_that_failed_have_lost() -> None:
     ],
 )
 def test_a_tuning_that_makes_no_sense_is_refused(untrusted: Path, old: str, new: str, words: str) -> None:
-    """Before anything runs, with its place."""
+    """The error comes before anything runs, and has the place."""
     manifest = untrusted / "target.yaml"
     assert old in manifest.read_text()
     manifest.write_text(manifest.read_text().replace(old, new))

@@ -197,7 +197,7 @@ def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
     ],
 )
 def test_a_mistake_in_the_tree_is_found_where_it_stands(when: str, expected: str) -> None:
-    """Before anything runs."""
+    """The error comes before anything runs."""
     document = load_yaml(TREE.format(when=when), "f.yaml")
     with pytest.raises(DefinitionError) as caught:
         parse(ProfileTerms, document, ("with",))

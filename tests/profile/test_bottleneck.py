@@ -32,7 +32,7 @@ def facts(**fields: Fact) -> dict[str, Fact]:
 def test_what_rests_on_something_unknown_is_unknown(
     flops: float | None, moved: float | None, reach: PeakRates, unknown: set[str]
 ) -> None:
-    """Not zero: a rule must not take it for little."""
+    """It is not zero, because a rule would take zero for a small share."""
     shares, _ = reach.facts(flops, moved, 1.0)
     assert unknown == {name for name, value in shares.items() if value is None}
 

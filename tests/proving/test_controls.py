@@ -110,7 +110,7 @@ def test_each_control_is_killed_for_its_reason(compiled_score: GateOutput, bench
 
 @pytest.mark.slow
 def test_honest_candidates_pass_and_the_score_counts_what_errs(compiled_score: GateOutput) -> None:
-    """Also by way of the controls' arrays; all that errs is killed, each for its own reason."""
+    """An honest copy through the controls' arrays passes. Each control that errs is killed for its own reason."""
     honest = [(control.name, control.killed) for control in compiled_score.controls if control.kind == "honest"]
     way = table.HONEST_COPY.name
     assert [("honest", False), (way, False)] == honest

@@ -78,7 +78,7 @@ def test_the_bridge_restores_the_device_and_leaks_nothing(tmp_path: Path) -> Non
     ],
 )
 def test_structures_are_those_of_the_bridge(structure: type[ctypes.Structure], tmp_path: Path) -> None:
-    """Each field of shim.py where loop_torch.cpp has it."""
+    """Each field of shim.py has the offset that it has in loop_torch.cpp."""
     name = f"LoopTorch{structure.__name__.removeprefix('Torch')}"
     lines = ["#include <cstddef>", '#include "loop_torch.cpp"']
     lines += [f"static_assert(sizeof({name}) == {ctypes.sizeof(structure)});"]

@@ -30,7 +30,7 @@ def op() -> Operator:
     "options", [{}, {"causal": True}, {"causal": True, "alignment": "bottom_right", "scale": 0.3}]
 )
 def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, options: dict[str, Any]) -> None:
-    """In every type, with attributes by name."""
+    """Values agree in every type, with attributes given by name."""
     inputs = make_inputs(2, 3, 33, 40, keys=47, dtype=dtype)
     output = op(*inputs, **options)
     assert dtype == output.dtype
@@ -88,7 +88,7 @@ def test_an_error_names_the_argument(op: Operator, words: str) -> None:
     ],
 )
 def test_a_wrong_attribute_is_told(op: Operator, args: dict[str, Any], error: type[Exception], words: str) -> None:
-    """In the manifest's words."""
+    """The message uses the manifest's words."""
     with pytest.raises(error, match=re.escape(words)):
         op(*make_inputs(1, 1, 3, 4), **args)
 
@@ -132,7 +132,7 @@ def test_inputs_are_let_go(op: Operator) -> None:
 
 
 def test_threads_do_not_disturb_each_other(op: Operator) -> None:
-    """Each with its own shapes and values, some of them wrong."""
+    """Each thread has its own shapes and values, some of them wrong."""
 
     def work(number: int) -> bool:
         inputs = make_inputs(1, 2, 8 + number, 16)

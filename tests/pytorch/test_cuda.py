@@ -33,7 +33,7 @@ def make(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("size", [1, 33, 128])
 def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, size: int) -> None:
-    """In each type."""
+    """Values agree in each type."""
     inputs = make(2, 3, size, 64, dtype=dtype)
     output = op(*inputs, causal=True)
     assert TOLERANCE[dtype] > worst(output, exact(inputs, causal=True))
@@ -83,7 +83,7 @@ def test_a_call_waits_for_the_call_before_it(op: Operator, captured: bool) -> No
 
 
 def test_tensors_elsewhere_are_refused(op: Operator) -> None:
-    """All of them on the processor, or one."""
+    """All tensors may be on the CPU, or one."""
     q, k, v = make(1, 1, 16, 64)
     with pytest.raises(RuntimeError, match="q: expected a tensor on cuda, got one on cpu"):
         op(q.cpu(), k.cpu(), v.cpu())

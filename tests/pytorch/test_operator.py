@@ -94,7 +94,7 @@ def test_another_device_is_not_passed_over() -> None:
 
 
 def test_the_folder_one_stands_in_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """./target.yaml; a matrix is doubled."""
+    """The operator of ./target.yaml doubles a matrix."""
     monkeypatch.chdir(make_target(tmp_path / "own", "standing-here"))
     op = operator("right")
     assert "loop_standing_here::right" == op.contract.title
@@ -124,7 +124,7 @@ def test_definitions_that_were_not_allowed_do_not_run(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_said(name: str, device: str | None, words: str, note: str, tmp_path: Path) -> None:
-    """With a remedy as a note under the traceback."""
+    """The error has a remedy as a note under the traceback."""
     folder = make_target(tmp_path / "strict", "strict")
     with pytest.raises(LoopError) as caught:
         operator(name, folder, device)
@@ -154,7 +154,7 @@ def test_two_targets_of_one_name_do_not_mix(tmp_path: Path) -> None:
     ],
 )
 def test_a_signature_that_no_operator_can_have(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """Is refused before anything is compiled."""
+    """It is refused before anything is compiled."""
     signature = {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}, **fields}
     folder = make_target(tmp_path / "odd", "odd", signature=signature, workloads={"some": []})
     with pytest.raises(LoopError, match=words):

@@ -63,7 +63,7 @@ def test_colours_are_for_terminals_or_on_request(
 
 
 def test_a_result_in_sentences_goes_to_stdout() -> None:
-    """Also from a quiet screen; the progress line on stderr ends before it."""
+    """A quiet screen prints it too; the progress line on stderr ends before it."""
     out, err = io.StringIO(), Watched()
     screen = Screen(out, err, is_quiet=True)
     screen.may_animate = True

@@ -229,6 +229,6 @@ def test_the_line_goes_by_first_parents(folder: Path) -> None:
     ("good", "bad", "text"), [("--all", "main", "--all is no commit"), ("main~1^{tree}", "main", "is no commit")]
 )
 def test_what_is_no_line_is_refused(folder: Path, good: str, bad: str, text: str) -> None:
-    """With the reason."""
+    """The message has the reason."""
     with pytest.raises(LoopError, match=text):
         first_parent_commits(folder, good, bad)

@@ -109,7 +109,7 @@ def test_a_worktree_is_found_again(target: Path, tmp_path: Path) -> None:
 
 
 def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
-    """Without its sessions, into a repository of its own."""
+    """The copy is a repository of its own, without sessions."""
     folder = tmp_path / "mine"
     (folder / "sessions").mkdir(parents=True)
     (folder / "sessions" / "x").write_text("x")

@@ -54,7 +54,7 @@ def measure_step(*all_measured: Measurement, **fields: Any) -> Finished:
 
 
 def profile_step(*profiles: Profile) -> Finished:
-    """Where variants are on the roofline."""
+    """A finished `profile` step: places of variants on the roofline."""
     output = ProfileOutput(ok=True, message="profiled", profiles=profiles)
     return make_finished("profile", run=2, output=output, seconds=0.9, message="cpu: latency")
 

@@ -120,7 +120,7 @@ def test_a_step_that_would_not_fit_is_refused_with_both_figures() -> None:
 
 
 def test_money_lasts_until_its_cost_is_reached() -> None:
-    """Also where the first minute is charged as a whole."""
+    """It holds too if the first minute is charged as a whole."""
     assert 100.0 == pytest.approx(affordable_seconds(1.0, lambda s: s / 100), abs=0.01)
     assert 30.0 == pytest.approx(affordable_seconds(0.9, lambda s: max(s, 60) / 100 + s / 100), abs=0.01)
 

@@ -69,7 +69,7 @@ def output_of(form: str, project: Path, output: Path | None = None) -> str:
 
 @pytest.mark.parametrize("form", ["md", "html", "json"])
 def test_every_format_goes_to_stdout_or_into_a_file(form: str, project: Path, root: Path, tmp_path: Path) -> None:
-    """The same text."""
+    """Both have the same text."""
     make_session(root, "passed")
     output = tmp_path / f"out.{form}"
     text = output_of(form, project)
@@ -79,7 +79,7 @@ def test_every_format_goes_to_stdout_or_into_a_file(form: str, project: Path, ro
 
 @pytest.mark.parametrize("name", SESSIONS)
 def test_json_is_what_its_schema_says(name: str, project: Path, root: Path) -> None:
-    """Of sessions of every kind."""
+    """JSON of each kind of session fits its schema."""
     folder = make_session(root, name)
     content = json.loads(output_of("json", project))
     jsonschema.validate(content, json.loads(schema_text("report")), jsonschema.Draft202012Validator)
@@ -118,7 +118,7 @@ def mine(tmp_path: Path) -> Path:
 
 
 def test_the_shipped_history_becomes_sessions_marked_as_recorded(tmp_path: Path) -> None:
-    """In order, with their costs; readers of loop's own sessions leave them out."""
+    """They are in order, with their costs. Readers of loop's own sessions leave them out."""
     done = loop("sessions", "import", "history", "--json")
     assert 0 == done.returncode, done.stderr
     reply = json.loads(done.stdout)
@@ -134,7 +134,7 @@ def test_the_shipped_history_becomes_sessions_marked_as_recorded(tmp_path: Path)
 
 
 def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
-    """Nor does one of the same rows in a file that looks otherwise."""
+    """An import of the same rows from an edited file changes nothing either."""
     assert 0 == loop("sessions", "import", str(mine)).returncode
     before = {path: path.read_bytes() for path in (tmp_path / "sessions").rglob("*.json")}
     mine.write_text(f"# a comment\n{MINE}")

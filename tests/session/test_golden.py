@@ -39,7 +39,7 @@ def without_inlined(text: str) -> str:
 
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_report_is_what_it_was(name: str) -> None:
-    """Word for word, on every machine."""
+    """It is the same word for word, on every machine."""
     held_against(GOLDEN / name / "report.md", rendered(name)[0])
 
 
@@ -54,7 +54,7 @@ def test_figures_are_what_they_were(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["incorrect", "gpu"])
 def test_a_page_is_what_it_was(name: str) -> None:
-    """One failed session, and one with every section."""
+    """The pages are of a failed session, and of one with every section."""
     parts = rendered(name)
     status = SESSIONS[name]().record.status
     whole = render_page(shipped("templates"), *parts, status)

@@ -79,7 +79,7 @@ def test_a_step_sees_earlier_steps_only() -> None:
     "path", sorted((shipped("patterns") / "bench").glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_the_patterns_of_single_commands_are_patterns_like_any(path: Path) -> None:
-    """Though no list shows them."""
+    """They pass the checks of patterns, though no list shows them."""
     read = read_file(path, Pattern)
     assert path.stem == read.value.name
     assert [] == check_pattern(read, {}, {"variants": True, "emulated": True, "sanitized": True})

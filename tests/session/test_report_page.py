@@ -133,7 +133,7 @@ def tables(text: str) -> list[str]:
 
 
 def test_it_begins_with_its_mark_and_the_verdict() -> None:
-    """So that a workflow finds it again and a reader needs no more."""
+    """A workflow finds the page by its mark; a reader sees the verdict first."""
     lines = many(3).splitlines()
     assert "<!-- loop: attention -->" == lines[0]
     assert lines[3].startswith("**`attention` passed: ")
@@ -156,7 +156,7 @@ def test_it_fits_and_no_row_is_cut(limit: int) -> None:
 
 
 def test_hostile_text_stays_text() -> None:
-    """In names, messages, hints and logs."""
+    """Markup in names, messages, hints and logs is escaped."""
     head = make_session_head(target=ESCAPES, baseline=ESCAPES, variants=(ESCAPES,))
     bad = make_finished("verify", status="failed", message=f"{ESCAPES}\n```\n{ESCAPES}", hint=ESCAPES)
     verdicts = [make_speed(ESCAPES, variant=ESCAPES), make_no_speed(ESCAPES, variant=ESCAPES)]

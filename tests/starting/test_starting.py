@@ -299,7 +299,7 @@ def test_sizes_are_proposed_in_the_order_of_the_kernels_parameters() -> None:
 
 
 def test_a_header_in_a_subfolder_may_include_one_above_it() -> None:
-    """As with `-I` in the user's own build."""
+    """The build gets `-I.`, as the user's own build would."""
     Path("parts").mkdir()
     Path("parts/one.h").write_text('#include "factor.h"\n')
     Path("plain.cpp").write_text(f'#include "parts/one.h"\n{PLAIN}')

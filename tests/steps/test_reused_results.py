@@ -66,7 +66,7 @@ def reused(
 
 
 def test_what_an_earlier_session_found_is_taken_over_with_its_name(folder: Path) -> None:
-    """All of its fields, and where they are from."""
+    """All fields are taken over, with the session that they are from."""
     output = reused(folder, hours=3)
     assert output is not None
     assert (EARLIER, 3) == (output.taken_from, output.killed)
@@ -161,7 +161,7 @@ def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
     ],
 )
 def test_what_does_not_fit_is_named(text: str, message: str, tmp_path: Path) -> None:
-    """With a workload that fits."""
+    """The hint has a workload that fits."""
     with pytest.raises(LoopError) as caught:
         setting.with_stated_workloads(setting.read_setting(make_project(tmp_path)), [text])
     assert f"--workloads {text!r}: {message}" == caught.value.message
@@ -175,7 +175,7 @@ def audited(*records: Finished) -> AuditOutput:
 
 
 def test_the_longest_silence_of_any_step_counts() -> None:
-    """Not the sum, not the last."""
+    """Neither the sum counts, nor the last."""
     output = audited(
         *(make_finished(step, longest_silence_s=s) for step, s in (("a", 3.0), ("b", 12.0), ("c", 1.0)))
     )

@@ -150,7 +150,7 @@ def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
 
 
 def test_a_failure_that_a_later_attempt_got_past_was_cured_in_the_session() -> None:
-    """By a resume; a failure of the same step in another way is not a cure."""
+    """A resume cured it; another failure of the same step is no cure."""
     passed = make_finished("build", attempt=2)
     assert [("s", "kernel.build")] == [
         (row.cured_by, row.action) for row in collect_failures(HEAD, [failed(), passed])

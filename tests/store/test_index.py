@@ -87,7 +87,7 @@ def test_an_open_comparison_with_the_known_good_leaves_the_fastest_variant(tmp_p
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By size and time of the files."""
+    """Size and time of a file tell whether it changed."""
     make_some(tmp_path)
     index.rows(tmp_path)
     read: list[str] = []
@@ -123,7 +123,7 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
 
 
 def test_a_torn_index_is_made_anew(tmp_path: Path) -> None:
-    """It is derived."""
+    """It holds nothing that the sessions' files do not hold."""
     make_some(tmp_path)
     index.rows(tmp_path)
     index.index_file(tmp_path).write_bytes(b"\xff" * 4096)
@@ -255,7 +255,7 @@ def test_a_flipped_bit_changes_nothing_without_a_word(tmp_path: Path, name: str)
 
 
 def test_lines_of_a_journal_cannot_be_exchanged(tmp_path: Path) -> None:
-    """Each continues the checksum of the one before, also where its number fits."""
+    """Each line continues the checksum of the one before, so a fitting number is not enough."""
     first, second = (
         make_session(tmp_path, name, *EVENTS[:2], make_finished(seconds=s)) for name, s in (("a", 1.5), ("b", 7.5))
     )

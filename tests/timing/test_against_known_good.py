@@ -142,7 +142,7 @@ def test_the_known_good_itself_is_not_timed(compared: Compared, bench: Bench) ->
 @pytest.mark.parametrize(("factor", "expected"), [(1.2, "faster"), (1.0, "same")])
 @pytest.mark.slow
 def test_a_known_good_leads_to_verdicts(factor: float, expected: str, compared: Compared, earlier: Build) -> None:
-    """One a workload, with ratio, interval and evidence."""
+    """Each workload has a verdict with ratio, interval and evidence."""
     output = compared("right", known=earlier, timings=made_up({"right known good": factor}))
     assert output.ok == (expected != "slower")
     assert [(expected, "known_good")] * 3 == [(verdict.verdict, verdict.against) for verdict in output.verdicts]
@@ -196,7 +196,7 @@ def test_what_a_positive_control_does_not_see_is_not_the_same(compared: Compared
 def test_what_was_noticed_while_timing_takes_every_speed(
     field: str, value: object, verdict: str, message: str, compared: Compared, earlier: Build
 ) -> None:
-    """Also where the samples look fine."""
+    """No speed is claimed even if the samples look fine."""
     timings = made_up({"right known good": 1.5}, lambda timings: setattr(timings, field, value))
     output = compared("right", known=earlier, timings=timings)
     assert not output.ok

@@ -150,7 +150,7 @@ def with_heat(segments: Sequence[Segment], rounds: int) -> list[Segment]:
 
 @pytest.mark.parametrize("rounds", [(0.0033, 0.0029), (0.0041, 0.0030, 0.0022), (0.02, 0.0195)])
 def test_what_is_slower_by_far_is_slower_after_a_few_rounds(rounds: Sequence[float]) -> None:
-    """However they scatter: no disturbance makes each of them so slow."""
+    """Their scatter does not matter, because no disturbance makes each round so slow."""
     assert "slower" == by_interval(measure(make_rounds(*rounds))).verdict
 
 

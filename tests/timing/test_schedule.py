@@ -201,7 +201,7 @@ def test_a_loss_names_side_and_workload(name: str, message: str, bench: Bench) -
     ],
 )
 def test_a_program_may_state_its_own_time(output: str, expected: float | None) -> None:
-    """As `seconds` of a JSON object on its last line."""
+    """It prints `seconds` in a JSON object on its last line."""
     assert expected == stated_seconds(output, 2.0)
 
 
@@ -268,7 +268,7 @@ def test_all_inputs_of_a_call_are_of_the_same_draw() -> None:
 
 
 def test_a_window_is_rotated_to_the_draw_whose_answer_is_known() -> None:
-    """All inputs by as many draws, so that they still belong together."""
+    """All inputs are rotated by as many draws, so that they still belong together."""
     grid = make_grid(known_draw=1)
     assert [0, 0] == grid.rotations((64, 32))
     assert [2 * 64, 2 * 32] == grid.rotations((3 * 64, 3 * 32))

@@ -89,7 +89,7 @@ def test_the_evidence_is_the_integral_that_defines_it(count: int, effect: float)
 @pytest.mark.parametrize("value", [0.0, 1e-300, -1e-300, 0.01, -5.0, 1e300, -1e300])
 @pytest.mark.parametrize("spread", [0.0, 1e-300, 1e-17, 1.0, 1e300])
 def test_no_series_gives_anything_but_a_number(value: float, spread: float) -> None:
-    """No nan and no infinity, also where squares underflow, cancel or overflow."""
+    """Nothing is NaN or infinite, even if squares underflow, cancel or overflow."""
     for count in (2, 8, 60, 400):
         logs = around(value, spread, count)
         assert math.isfinite(e_value(logs, EDGE))
@@ -188,7 +188,7 @@ def test_a_huge_slowdown_needs_four_blocks() -> None:
 
 @pytest.mark.slow
 def test_noise_is_never_far_off() -> None:
-    """Of blocks that scatter by half of their time and have no effect."""
+    """Blocks scatter by half of their time, and have no effect."""
     draw = random.Random(7)
     series = [[draw.gauss(0, 0.5) for _ in range(40)] for _ in range(2000)]
     assert not any(decide_large_difference(logs[:count], 1000) for logs in series for count in (4, 5, 8, 16, 40))

@@ -58,7 +58,7 @@ def test_a_mistake_in_a_property_is_the_targets_fault(bench: Bench) -> None:
 
 
 def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs its limit."""
+    """It takes as long as its limit."""
     monkeypatch.setattr(relating, "CALL_LIMIT_S", 0.3)
     results = results_of(bench, "hangs", "half_twice")
     assert {SMALL: "holds", LARGE: "failed", MIDDLE: "holds"} == statuses(results)
