@@ -125,13 +125,13 @@ def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
     make_private(chosen)
     danger = explain_foreign_access(chosen)
     if not danger:
-        return chosen.resolve()
+        return Path(os.path.realpath(chosen))  # Unlike `resolve` it bears a link to itself.
     make_private(default)
     is_default_safe = default != chosen and not explain_foreign_access(default)
     safe_folder = default if is_default_safe else private_folder(variable.lower())
     advice = f"mend that, or name another folder with {variable}"
     remark_once(f"{chosen} is not used: {danger}. {safe_folder} is used instead; {advice}")
-    return safe_folder.resolve()
+    return Path(os.path.realpath(safe_folder))
 
 
 def shared_locks() -> Path | None:

@@ -33,6 +33,8 @@ app = build_app()
 WORKERS = "loop.workers.program"
 """The module that starts processes. Before its import, an interrupt has no process to end."""
 
+WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # The user named them, in an option or a variable.
+
 Answer = TypeVar("Answer")
 UsageErrorOfTyper: Any = typer.BadParameter.__mro__[2]
 """The exception class for unknown commands and options. typer does not export it by name."""
@@ -128,7 +130,7 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
             raise (failure if is_explained else failure.with_instruction("run the same command again")) from error
         if isinstance(error, LoopError):
             raise
-        if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP) and error.filename:
+        if isinstance(error, OSError) and error.errno in WRONG_PATHS and error.filename:
             raise UsageError(f"{error.filename!s}: {error.strerror}", "name another path") from error
         if isinstance(error, FileNotFoundError) and error.filename is None:  # As os.getcwd raises it.
             try:

@@ -341,7 +341,11 @@ def require_repository(target: Path) -> Path:
     top = repository_of(target)
     if top is None:
         message = f"{target} is not under git, or none of it is committed"
-        raise UsageError(message, hint="git init, and commit what works")
+        try:
+            git(target, "ls-tree", "HEAD")
+        except LoopError as error:  # It may be damaged, or another user's.
+            message += f": {error.message}"
+        raise UsageError(message, hint="git init, and commit what works; or mend what git says")
     return top
 
 

@@ -18,6 +18,7 @@ from loop.repository.worktree import (
     find_worktree,
     make_at_commit,
     make_from_checkout,
+    require_repository,
 )
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
@@ -106,6 +107,13 @@ def test_a_worktree_is_found_again(target: Path, tmp_path: Path) -> None:
     tree.remove()
     assert find_worktree(target, tmp_path / "tree") is None
     assert {} == make_from_checkout(target, tmp_path / "tree").changed_lines()
+
+
+def test_a_repository_that_git_refuses_is_told_with_its_words(target: Path) -> None:
+    """It may be damaged, or another user's: `git init` alone would be the wrong advice."""
+    (target.parents[1] / ".git" / "config").write_text("[core\n")
+    with pytest.raises(LoopError, match=r"is not under git, or none of it is committed: git .* bad config line 1"):
+        require_repository(target)
 
 
 def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
