@@ -81,8 +81,10 @@ ENTRY(fickle) {
   return 0;
 }
 #ifdef __SSE2__
+#include <fenv.h>
 #include <xmmintrin.h>
 ENTRY(flushes) { _mm_setcsr(_mm_getcsr() | 0x8040); return fill(x, y, rows * columns); }
+ENTRY(traps) { feenableexcept(FE_UNDERFLOW); return fill(x, y, rows * columns); }
 ENTRY(rounds_up) { _mm_setcsr((_mm_getcsr() & ~0x6000) | 0x4000); return fill(x, y, rows * columns); }
 #endif
 ENTRY(greedy) {

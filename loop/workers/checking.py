@@ -48,6 +48,9 @@ class CheckedOutput:
 def describe_float_unit() -> str:
     """How this thread's floating-point unit differs from a usual one, in words; empty if it does not. A variant
     may change it in a call, or when it is loaded: `-Ofast` links such code into libraries."""
+    enabled_traps = getattr(ctypes.CDLL(None), "fegetexcept", None)
+    if enabled_traps is not None and enabled_traps():  # They could end the calculations below, too.
+        return "a floating-point exception, such as underflow, ends the process"
     smallest, eps = sys.float_info.min, sys.float_info.epsilon
     changes = ["subnormal numbers count as 0"] if smallest / 2 + smallest / 2 != smallest else []
     if (1 + eps / 4, -1 - eps / 4, 1 + 0.75 * eps) != (1.0, -1.0, 1 + eps):

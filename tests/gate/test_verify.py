@@ -170,7 +170,12 @@ def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the kernels set a register of x86")
 @pytest.mark.parametrize(
-    ("name", "change"), [("flushes", "subnormal numbers count as 0"), ("rounds_up", "results round another way")]
+    ("name", "change"),
+    [
+        ("flushes", "subnormal numbers count as 0"),
+        ("rounds_up", "results round another way"),
+        ("traps", "a floating-point exception, such as underflow, ends the process"),
+    ],
 )
 def test_a_floating_point_unit_that_is_left_changed_is_said(name: str, change: str, bench: Bench) -> None:
     """Its outputs are right: what it changes is what others compute afterwards in its process."""
