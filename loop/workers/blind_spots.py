@@ -60,24 +60,24 @@ class DrawnInputs:
                 self.negative_inputs.add(file.name)
 
     def summarise(self) -> InputWeaknesses:
-        """The inputs that never differ between calls, have a single value, or are never negative."""
+        """The inputs that never differ between calls, have a single value, are never negative, or fit 16 bits."""
         compared = {name for (name, _), digests in self.digest_by_call.items() if len(digests) > 1}
         moving = {name for (name, _), digests in self.digest_by_call.items() if len(set(digests.values())) > 1}
         names = dict.fromkeys(name for name, _ in self.digest_by_call)
         fixed = [name for name in names if name in compared - moving]
         varied = [name for name in names if name in self.varied_inputs]
+        narrow = [
+            name
+            for name, (low, high) in self.bounds_by_integers.items()
+            if name in varied and -(1 << 15) <= low and high < 1 << (15 if low < 0 else 16)
+        ]
         return InputWeaknesses(
             fixed=tuple(fixed),
             single_valued=tuple(name for name in names if name not in (*varied, *fixed)),
             nonnegative=tuple(name for name in varied if name not in self.negative_inputs),
-            narrow=tuple(name for name in varied if _fit(*self.bounds_by_integers.get(name, (-1, 1 << 16)))),
+            narrow=tuple(narrow),
             finite=self.all_finite,
         )
-
-
-def _fit(low: int, high: int) -> bool:
-    """Whether 16 bits hold all numbers from `low` to `high`."""
-    return -(1 << 15) <= low and high < 1 << (15 if low < 0 else 16)
 
 
 def find_blind_spots(
