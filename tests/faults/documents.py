@@ -71,11 +71,11 @@ def cases(seed: int) -> Iterator[Case]:
     """A hundred texts a case."""
     for number in range(YAML // EACH):
         start = number * EACH
-        yield f"YAML {start} to {start + EACH - 1}", functools.partial(many, seed=seed, first=start, check=yaml)
+        yield f"YAML {start} to {start + EACH - 1}", functools.partial(many, seed=seed, start=start, check=yaml)
     for number in range(EXPRESSIONS // EACH):
         start = number * EACH
         name = f"expressions {start} to {start + EACH - 1}"
-        yield name, functools.partial(many, seed=seed, first=start, check=expression)
+        yield name, functools.partial(many, seed=seed, start=start, check=expression)
 
 
 def many(folder: Path, *, seed: int, start: int, check: Callable[[random.Random], str]) -> str:

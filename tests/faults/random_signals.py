@@ -26,10 +26,10 @@ def cases(seed: int) -> Iterator[Case]:
     """A signal and a moment for each case; one in four sends a second signal, half of the steps fork."""
     for number in range(COUNT):
         draw = random.Random(f"{seed} signal {number}")
-        signals = draw.sample(SIGNALS, 2 if draw.random() < 1 / 4 else 1)
+        signals = tuple(draw.sample(SIGNALS, 2 if draw.random() < 1 / 4 else 1))
         moment, apart_s, forking = drawn(draw), draw.uniform(0.0, 0.3), draw.random() < 1 / 2
         names = " then ".join(sent_one.name for sent_one in signals)
-        work = functools.partial(signalled, sent=tuple(signals), moment=moment, apart_s=apart_s, forking=forking)
+        work = functools.partial(signalled, signals=signals, moment=moment, apart_s=apart_s, forking=forking)
         yield f"{number}: {names}, {moment}{', while it forks' if forking else ''}", work
 
 
