@@ -215,9 +215,9 @@ TYPICAL_NOISE, MOST_NOISE = 0.005, 0.025
 a commit is blamed, until the observed builds rule it out."""
 RULED_OUT_Z = -2.8
 """Normal quantile: noise is ruled out if builds scatter this little in 1 of 400 cases."""
-ENOUGH_BUILDS = 11
-"""Builds that are enough to rule out noise, or to give up because of it."""
-LEAST_STEP = 3.3
+LEAST_BUILDS, ENOUGH_BUILDS = 7, 11
+"""Fewest builds that show noise; builds after which the search gives up because of it."""
+LEAST_STEP = 3.5
 """Least step to blame a commit or a range, as a multiple of the noise between builds."""
 OUTLIER_DEVIATIONS = 4.5
 """A pair this many median deviations beyond both levels is clipped."""
@@ -231,7 +231,7 @@ MOST_NEEDED = 8
 """After this many times the pairs that a vote needs, more would not decide it."""
 BATCH_MOST = 32
 """Most pairs in one request."""
-NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 8.5
+NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0
 """Builds that show the noise between builds; the step as a multiple of a build's standard error."""
 LEAST_SHARE = 0.15
 """Least share of a merge's step that a commit of its branches explains."""
@@ -270,7 +270,7 @@ def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) ->
     (noise^2 + variance) = the chi^2 quantile that belongs to the standard normal `quantile` (0: the median; by
     Wilson and Hilferty 1931). Too few builds: 0; infinity for a quantile below 0, for they rule out no noise."""
     freedom = len(residuals) - 2
-    if len(residuals) < (ENOUGH_BUILDS if quantile < 0 else 5):
+    if len(residuals) < LEAST_BUILDS:
         return math.inf if quantile < 0 else 0.0
     part = 2 / (9 * freedom)
     chi_squared_quantile = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
