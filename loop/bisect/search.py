@@ -710,7 +710,7 @@ def _find_unobserved(evidence: Evidence, good: int, bad: int) -> int | None:
         return None
     least_distance = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
     candidates = [position for position, distance in distances.items() if distance >= least_distance]
-    return min(candidates, key=lambda position: (abs(position - (good + bad) / 2), position))
+    return min(candidates, key=lambda position: (abs(position - (good + bad) / 2), -position))
 
 
 def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
