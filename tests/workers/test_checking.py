@@ -108,6 +108,14 @@ def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypat
     assert call_counts[True, 10.0] > 2
 
 
+def test_a_program_has_no_memory_for_other_values() -> None:
+    """Its inputs are files: a call in between is made on the same ones."""
+    program = Made(lambda around, prefill: 2.0)
+    program.input_bytes = [b"file"]
+    program.rotate_randomly(random.Random(1))
+    assert [] == program.inputs
+
+
 EVENTS = [
     {"ph": "X", "cat": "overhead", "name": "Activity Buffer Request", "ts": 1, "dur": 7.937},
     {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "ts": 2, "dur": 1.0, "args": {"bytes": 64}},
