@@ -110,7 +110,7 @@ def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypat
 
 def test_a_program_has_no_memory_for_other_values() -> None:
     """Its inputs are files: a call in between is made on the same ones."""
-    program = Made(lambda around, prefill: 2.0)
+    program = RecordedCall(lambda around, prefill: 2.0)
     program.input_bytes = [b"file"]
     program.rotate_randomly(random.Random(1))
     assert [] == program.inputs
