@@ -31,8 +31,6 @@ class LoadedCandidate:
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self.generator = random.Random()
-        self.was_called = False
-        """Whether this process has checked a call before."""
         self.prepared: Prepared | None = None
         """The call that was prepared last; None: none yet."""
         self.prepared_form: object = None
@@ -42,15 +40,16 @@ class LoadedCandidate:
 
     def check(self, request: messages.Compute) -> CallCheck:
         """Check one call: at least two runs, or one if it is slow and was checked on other values.
-        At random, an unchecked call on other values comes first, so a variant cannot count which
-        calls are checked. A process's first call is checked; there the other call comes after it."""
+        At random, an unchecked call on other values comes first, so a variant cannot count which calls
+        are checked. The first call of a process or of other sizes is checked; the other call comes after it."""
+        earlier = self.prepared
         prepared = self._prepare(request)
-        is_first, self.was_called = not self.was_called, True
-        if is_first:
+        is_new = prepared is not earlier
+        if earlier is None:
             self.generator.seed(request.call.key)  # A process's first check is reproducible.
         is_thorough = not (request.is_hurried or request.may_run_once)
         makes_other_call = request.layout == "contiguous" and is_thorough
-        if makes_other_call and not is_first and self.generator.randrange(2):
+        if makes_other_call and not is_new and self.generator.randrange(2):
             prepared.rotate_randomly(self.generator)  # Rotated inputs are other values.
             prepared.bind()()
         check = CallCheck(
@@ -58,7 +57,7 @@ class LoadedCandidate:
             self.generator,
             is_hurried=request.is_hurried,
             may_run_once=self.is_slow or request.may_run_once,
-            interposes_call=makes_other_call and is_first,
+            interposes_call=makes_other_call and is_new,
         ).run()
         self.is_slow = check.limit_s < check.quickest_s < math.inf
         return check

@@ -12,7 +12,9 @@ from loop.calls.invocation import Prepared
 from loop.calls.memory import NAN, Buffer, Guard
 from loop.workers import checking
 from loop.workers.checking import CallCheck
+from loop.workers.messages import Compute as ComputeRequest
 from loop.workers.messages import Kernel
+from loop.workers.worker_program import LoadedCandidate
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """The output's only number, from the guards of the tensors and the output's prefilled content."""
@@ -114,6 +116,24 @@ def test_a_program_has_no_memory_for_other_values() -> None:
     program.input_bytes = [b"file"]
     program.rotate_randomly(random.Random(1))
     assert [] == program.inputs
+
+
+def test_the_first_call_of_other_sizes_is_checked() -> None:
+    """A variant whose first call after a change of sizes is wrong never passes by an unchecked call before it."""
+
+    class Remembering:
+        """A variant that is wrong once, whenever it was prepared anew."""
+
+        def prepare(self, call: Call, layout: str) -> RecordedCall:
+            values = itertools.chain([1.0], itertools.repeat(2.0))
+            prepared = RecordedCall(lambda around, prefill: next(values))
+            prepared.inputs = []
+            return prepared
+
+    candidate = LoadedCandidate(Remembering())  # type: ignore[arg-type]
+    for size in range(1, 20):
+        call = Call("", "float32", (), TensorFile("output", "", (size,), "float32"), {}, ())
+        assert 2 == len(candidate.check(ComputeRequest(call)).outputs)
 
 
 EVENTS = [
