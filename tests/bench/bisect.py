@@ -179,9 +179,9 @@ def runs_table(share: int) -> Iterator[str]:
 
 INTRODUCTION = """\
 A history has N commits after the good end, one of which, at random, makes the kernel slower by the step for good.
-A measurement is a log time that scatters by sigma about its commit's level; the search observes pairs with the
-good end, so a pair counts as two measurements and its log ratio scatters by 1.41 sigma. *Layout*: each build has
-an offset of its own, with this standard deviation, the same in each of its measurements; nobody tells the search.
+A measurement is a log time that scatters by sigma about its commit's level. The search observes pairs with the
+good end. A pair counts as two measurements, and its log ratio scatters by 1.41 sigma. *Layout*: each build has an
+offset of its own, the same in each of its measurements, with this standard deviation. Nobody tells the search.
 
 - *Search*: measurements (runs, for correctness) of the search, its ends included. *Confirm*: of confirmations.
 - *Named*: only culprits are named. *Wrong*: another commit is named.
