@@ -15,6 +15,7 @@ from loop.timing.doubts import (
     explain_beyond_gpu_memory,
     explain_cached_results,
     explain_impossible_speed,
+    explain_wrong_clock,
     gpu_arithmetic_ceiling,
     verdicts_on_wrong_outputs,
 )
@@ -61,6 +62,14 @@ def test_processes_that_waited_accuse_only_together(further: list[MemoryProbe]) 
     """If all processes waited for a core, each of them has to show it."""
     waited = [MemoryProbe(1880 * US, 624 * US, is_undisturbed=False)] * 2
     assert bool(further) != bool(explain_cached_results([*waited, *further]))
+
+
+def test_on_a_shared_gpu_every_sample_has_to_show_a_wrong_clock() -> None:
+    """Other programs' kernels delay most samples there. A changed clock shows in all."""
+    delayed, honest = [(0.21e-3, 0.07e-3)] * 5, [(0.08e-3, 0.07e-3)]
+    assert "its clock was changed" in explain_wrong_clock([*delayed, *honest])
+    assert "" == explain_wrong_clock([*delayed, *honest], is_shared=True)
+    assert "its clock was changed" in explain_wrong_clock(delayed, is_shared=True)
 
 
 def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_side() -> None:
