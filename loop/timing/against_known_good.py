@@ -40,7 +40,7 @@ class CompareOutput(Output):
     null_controls: tuple[NullControl, ...] = ()
     """Each variant against itself: a difference here is noise."""
     positive_controls: tuple[PositiveControl, ...] = ()
-    """Each variant against a copy slowed on purpose: shows that a slowdown would be seen."""
+    """Each variant against a copy slowed on purpose: shows that a slowdown would be seen. Not in a campaign."""
     known_good: tuple[KnownGood, ...] = ()
     """The known-good builds that the variants were compared with."""
     unchanged: tuple[str, ...] = ()
@@ -98,7 +98,8 @@ class Contest:
     candidate_number: int = 0
     """Number of the candidate within its campaign, from 1; 0 outside a campaign."""
     controls: Sequence[Rival] = ()
-    """Null control and positive control, in this order; empty if another contest's count."""
+    """Null control and positive control, in this order; a campaign's candidate has only the first. Empty if
+    another contest's count."""
     most_blocks: int = verdicts.MAX_BLOCKS
     """Blocks after which an undecided pair becomes `inconclusive`."""
 
@@ -115,12 +116,15 @@ class Contest:
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Names of the sides that still have to be timed, by workload; only undecided pairs, of less than
         `most_blocks`. The null control goes on where another pair of the workload does; alone, it ends with the
-        blocks that a verdict needs. Empty for a campaign's candidate that is evidently not faster anywhere."""
+        blocks that a verdict needs. In a campaign it begins when the candidate is found faster: most are not,
+        and each side is one more process. Empty for a campaign's candidate that is evidently not faster."""
         side_names: dict[str, list[str]] = {}
         if self.candidate_number and self.is_evidently_not_faster(timings):
             return side_names
         null = self.controls[0] if self.controls else None
         for rival in (*self.rivals, *reversed(self.controls)):  # The null control comes last.
+            if rival is null and self.candidate_number and (side_names or not self.lacks_null_control(timings)):
+                break
             for workload in rival.workloads:
                 is_alone = rival is null and workload.name not in side_names
                 most_blocks = verdicts.MIN_BLOCKS if is_alone else self.most_blocks
@@ -129,6 +133,15 @@ class Contest:
                     side_names.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return side_names
 
+    def lacks_null_control(self, timings: Timings) -> bool:
+        """Whether a campaign's candidate is faster and nowhere slower, but has too few blocks against itself to be
+        believed. False outside a campaign, where the null control is timed from the start."""
+        if not self.candidate_number or not self.controls:
+            return False
+        words = {self.decide_now(timings, w, rival).verdict for rival in self.rivals for w in rival.workloads}
+        blocks = [len(self.log_ratios(timings, w, self.controls[0])) for w in self.controls[0].workloads]
+        return "faster" in words and "slower" not in words and min(blocks) < verdicts.MIN_BLOCKS
+
     def is_promising(self, timings: Timings) -> bool:
         """Whether more blocks may lead to keeping the candidate. Never if its null control, the same binary
         under another name, came out different."""
@@ -136,7 +149,8 @@ class Contest:
             return False
         pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
         verdict_words = [self.decide_now(timings, *pair).verdict for pair in pairs]
-        return is_hopeful(verdict_words, [self.log_ratios(timings, *pair) for pair in pairs])
+        log_ratios = [self.log_ratios(timings, *pair) for pair in pairs]
+        return self.lacks_null_control(timings) or is_hopeful(verdict_words, log_ratios)
 
     def is_evidently_not_faster(self, timings: Timings) -> bool:
         """Whether it is evident on each workload that the candidate beats no rival by more than the margin; False
@@ -186,8 +200,10 @@ class Contest:
             block_sd=noise_between_rounds(log_ratios),
         )
 
-    def positive_control(self, timings: Timings) -> PositiveControl:
-        """Whether timing detected the deliberate slowdown, on the one workload that tries it."""
+    def positive_control(self, timings: Timings) -> PositiveControl | None:
+        """Whether timing detected the deliberate slowdown, on the one workload that tries it. None without one."""
+        if len(self.controls) < 2:
+            return None
         rival = self.controls[1]  # The first is the null control.
         workload = rival.workloads[0]
         decision = self.decide_now(timings, workload, rival)
@@ -244,7 +260,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         all_measurements += contest_measurements
         all_verdicts += contest_verdicts
         summaries.append(_summarise_contest(contest, contest_verdicts, timings))
-    contests_with_controls = [contest for contest in contests if contest.controls]
+    null_controls = [contest.null_control(timings) for contest in contests if contest.controls]
     message = "; ".join(summaries) or "; ".join(not_exercised) or "no compiled variant is right"
     output = CompareOutput(
         ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts),
@@ -253,8 +269,8 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         verdicts=tuple(all_verdicts),
         known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.rivals}),
         measurements=tuple(all_measurements),
-        null_controls=tuple(contest.null_control(timings) for contest in contests_with_controls),
-        positive_controls=tuple(contest.positive_control(timings) for contest in contests_with_controls),
+        null_controls=tuple(control for control in null_controls if control.blocks),
+        positive_controls=tuple(filter(None, (contest.positive_control(timings) for contest in contests))),
         rounds=timings.rounds,
         outputs=timings.checked_outputs,
         not_exercised=tuple(not_exercised),
@@ -304,7 +320,9 @@ def _plan_contests(
             continue
         except NoKnownGood as reason:
             not_exercised.append(f"{name} against its known good: {reason}")
-        if is_cpu or not contests:  # Slow down the longest workload only.
+        if arguments.candidate:  # No slowed copy: only `same` needs it, which keeps no candidate.
+            controls = [null_rival(candidate, accepted)]
+        elif is_cpu or not contests:  # Slow down the longest workload only.
             longest = max(accepted, key=partial(count_operations, bench.target))
             controls = [null_rival(candidate, accepted), slowed_rival(candidate, SLOWDOWN, [longest])]
         else:
@@ -353,7 +371,8 @@ def _judge_contest(
 ) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
     """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. With a doubt, or
     a workload on which the variant differs from itself, its verdicts are these alone. `same` needs a positive
-    control that was seen, else it becomes `inconclusive`."""
+    control that was seen, if there is one, and a campaign's `faster` its null control; else they become
+    `inconclusive`."""
     control_contest = contest if contest.controls else fallback
     pairs = [Pair(contest.candidate, rival.side.name, "self") for rival in contest.controls[:1]]
     pairs += [Pair(contest.candidate, rival.side.name, "known_good") for rival in contest.rivals]
@@ -376,9 +395,12 @@ def _judge_contest(
     for measurement in (m for m in measured if m.against == "known_good"):
         decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
         verdict, reason = decision.verdict, decision.reason
-        if verdict == "same" and positive.verdict != "slower":
+        if verdict == "same" and positive and positive.verdict != "slower":
             verdict, slowdown = "inconclusive", f"a slowdown of {positive.slowdown:.0%} put in on purpose"
             reason = f"{slowdown} was not seen: {positive.reason}"
+        if verdict == "faster" and contest.lacks_null_control(timings):
+            needed = f"{verdicts.MIN_BLOCKS} blocks against itself"
+            verdict, reason = "inconclusive", f"faster, but it lacks the {needed} that this needs: measure longer"
         judged.append(verdicts.speed_verdict(measurement, verdict, reason, decision.e_value))
     return measured, judged
 
@@ -391,10 +413,12 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
     parts = []
     if contest.controls:
         null, positive = contest.null_control(timings), contest.positive_control(timings)
-        unclear = f", inconclusive on {null.inconclusive}" if null.inconclusive else ""
-        parts.append(f"against itself: same on {null.same} of {null.comparisons}{unclear}")
-        answer = "yes" if positive.verdict == "slower" else "no"
-        parts.append(f"would a slowdown of {positive.slowdown:.0%} be seen: {answer}")
+        if null.blocks:
+            unclear = f", inconclusive on {null.inconclusive}" if null.inconclusive else ""
+            parts.append(f"against itself: same on {null.same} of {null.comparisons}{unclear}")
+        if positive:
+            answer = "yes" if positive.verdict == "slower" else "no"
+            parts.append(f"would a slowdown of {positive.slowdown:.0%} be seen: {answer}")
     speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)

@@ -38,6 +38,7 @@ PROBED_ROUNDS = 3  # Rounds in which each side is tested for cached results.
 FIRST_SET_SHARE = 0.45  # Share of the remaining time for the first set of shared processes: it has more to start.
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_BATCH = 3
+SETS_AT_ONCE_GPU = 2
 PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call, by chance or because it computes none.
 ROUNDS_PER_SET_CPU, ROUNDS_PER_SET_GPU = 1, 5
 """Rounds that share processes: on an H200 they start one by one, in 0.2 s; torch takes 3 s."""
@@ -337,7 +338,9 @@ def measure(
             unproven[workload] = [name for name in right if timings.unproven_times_s(name, workload)]
         return unproven
 
-    for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), rounds_per_set):
+    # A GPU's driver makes contexts one by one: more sets at once start no sooner, and a verdict may need fewer.
+    most_sets = SETS_AT_ONCE_GPU if rounds_per_set > 1 else max(1, PROCESSES_AT_ONCE // len(sides))
+    for batch in batches(terms.rounds, most_sets, rounds_per_set):
         fitting = schedule.sets_that_fit(batch)
         if not any(pending_sides().values()) or not fitting:
             break
@@ -360,7 +363,7 @@ def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[r
     count = max(math.ceil(rounds / rounds_per_set), min(2, rounds))
     bounds = [rounds * index // count for index in range(count + 1)]
     sets = [range(first, end) for first, end in itertools.pairwise(bounds)]
-    first_batch = min(most_sets, FIRST_BATCH if rounds_per_set == 1 else 2)
+    first_batch = min(most_sets, FIRST_BATCH)
     later_batches = range(first_batch, count, most_sets)
     return [sets[:first_batch]] + [sets[first : first + most_sets] for first in later_batches]
 

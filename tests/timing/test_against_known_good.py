@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +260,6 @@ def test_a_contest_rests_where_it_is_decided_and_ends_at_its_limit() -> None:
     """A decided pair is timed no further; a noisy one ends at the limit of blocks."""
     contest = make_contest()
     assert {} == contest.pending_sides(make_timings(30, {}))
-    contest = make_contest()
     pending = contest.pending_sides(make_timings(MIN_BLOCKS + 4, {"new known good": 1.015}, noise=0.006))
     assert pending
     assert all({"new", "new known good"} == set(names) for names in pending.values())
@@ -281,13 +281,42 @@ def of_a_campaign() -> Contest:
 
 def test_the_null_control_goes_on_only_where_another_pair_does() -> None:
     """If the known good is decided, an open null control alone is not timed further."""
-    contest = of_a_campaign()
+    contest = replace(of_a_campaign(), candidate_number=0)
     clear = make_timings(MIN_BLOCKS, {"new known good": 3.0}, noise=0.05, only=TWO)
     unclear = make_timings(MIN_BLOCKS, {}, noise=0.05, only=ONE)
     clear.segments += unclear.segments
     names_by_workload = contest.pending_sides(clear)
     assert {"new", "new known good", "new again"} == set(names_by_workload["one"])
     assert "new again" not in names_by_workload.get("two", ())
+
+
+@pytest.mark.parametrize(
+    ("known_good", "blocks_against_itself", "pending"),
+    [
+        (1.015, 0, {"new", "new known good"}),
+        (1.3, 0, {"new", "new again"}),
+        (1.3, MIN_BLOCKS - 1, {"new", "new again"}),
+        (1.3, MIN_BLOCKS, set()),
+        (0.7, 0, set()),
+    ],
+    ids=["undecided", "faster", "too few blocks", "enough blocks", "slower"],
+)
+def test_a_candidate_is_timed_against_itself_once_it_is_faster(
+    known_good: float, blocks_against_itself: int, pending: set[str]
+) -> None:
+    """While it is undecided, or slower, no process is spent on the control. Until it has a verdict's blocks
+    against itself, `faster` is not believed."""
+    contest, timings = of_a_campaign(), make_timings(MIN_BLOCKS, {"new known good": known_good}, noise=0.006)
+    timings.segments = [
+        segment
+        for segment in timings.segments
+        if segment.side != "new again" or segment.round < blocks_against_itself
+    ]
+    names_by_workload = contest.pending_sides(timings)
+    assert pending == {name for names in names_by_workload.values() for name in names}
+    is_faster = known_good > 1.1
+    assert (is_faster and blocks_against_itself < MIN_BLOCKS) == contest.lacks_null_control(timings)
+    assert contest.lacks_null_control(timings) <= contest.is_promising(timings)
 
 
 @pytest.mark.parametrize(
