@@ -90,8 +90,8 @@ class TriedPoint(Model):
 
     tuning: str
     values: Values
-    outcome: Literal["incumbent", "refused", "wrong", "timed", "best", "lost"]
-    """`incumbent`: current values; `refused`: does not compile; `best`: fastest; `lost`: lost before, skipped."""
+    outcome: Literal["incumbent", "refused", "wrong", "timed", "best"]
+    """`incumbent`: current values; `refused`: does not compile; `best`: fastest."""
     reason: str = ""
     ratio: float | None = None
     """Time of the incumbent / time of this point, geometric mean over workloads; None: not timed."""
@@ -122,8 +122,6 @@ class BriefOutput(Output):
     jobs: tuple[JobRun, ...] = ()
     """Jobs of the step on an executor: comparisons of candidates, or points of a search."""
     trials: tuple[TriedPoint, ...] = ()
-    ground: str = ""
-    """Hash of sources, recipe, toolchain and workloads. If it is equal, a lost point loses again."""
 
 
 class JudgedOutput(Output):
@@ -293,13 +291,3 @@ def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:
     """Numbers of the runs whose change was kept."""
     return frozenset(run for run, output in outputs_by_run(records, DecisionOutput) if output.kept)
-
-
-class PastSearch(Model):
-    """A tuning search of an earlier session."""
-
-    session: str
-    ground: str
-    trials: tuple[TriedPoint, ...]
-    taken_back: str = ""
-    """Why the gate reverted its best point; empty if it was not reverted."""

@@ -9,6 +9,6 @@ A change is one run of the pattern `profile-before-optimise`, in these steps:
 
 A campaign has rounds until `briefing.CampaignSpent` ends it (pure; add a stop rule there). `edits` decides
 what to take of an edit. `session_changes` finds the current change in the journal, the builds it has to
-beat, and what earlier sessions reverted and searched. A kept change is a commit on `loop/<session>`; a reverted
+beat, and what earlier sessions reverted. A kept change is a commit on `loop/<session>`; a reverted
 one leaves its patch. `section` reports.
 """

@@ -19,7 +19,6 @@ from loop.model.change import (
     BriefOutput,
     DecisionOutput,
     JudgedOutput,
-    PastSearch,
     TriedChange,
     as_target_step,
     kept_runs,
@@ -247,20 +246,3 @@ def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
                 change = tried.model_copy(update={"session": folder.id, "digest": digest})
                 reverted[digest or f"{folder.id} {tried.patch}"] = change
     return tuple(reverted.values())
-
-
-def tuning_searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
-    """Tuning searches of earlier sessions with this toolchain, oldest first."""
-    searches = []
-    for folder, _, steps in earlier_sessions(root, head, comparable_key):
-        revert_reason_by_run = dict[int, str]()
-        for run, decision in outputs_by_run(steps, DecisionOutput):
-            if decision.tried is not None and decision.tried.outcome == "reverted":
-                revert_reason_by_run[run] = decision.tried.reason
-        for run, output in outputs_by_run(steps, BriefOutput):
-            if output.trials:
-                fields = {"ground": output.ground, "trials": output.trials}
-                searches.append(
-                    PastSearch(session=folder.id, taken_back=revert_reason_by_run.get(run, ""), **fields)
-                )
-    return tuple(searches)

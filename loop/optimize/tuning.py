@@ -5,10 +5,9 @@ is an edit of the manifest in the session's worktree; the gate judges it like an
 `loop` edits YAML: everything outside `best` is unchanged, including comments and order.
 """
 
-import contextlib
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
@@ -16,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from loop.base.documents import content_hash
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, run_side_by_side
@@ -28,7 +26,7 @@ from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
 from loop.machine.machine import cores
-from loop.model.change import Brief, BriefOutput, PastSearch, TriedPoint
+from loop.model.change import Brief, BriefOutput, TriedPoint
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.target import Target, Tuning, Values, Workload, literal_text
@@ -56,8 +54,6 @@ INCUMBENT = "incumbent"
 FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
 """Points that are timed again, three times as long; rounds of each in the first pass; most points
 of a search."""
-LOSING_MARGIN = 0.01
-"""A tuning point lost if it is more than this share (1 %) slower than the best point of its search."""
 
 
 def point_label(values: Values) -> str:
@@ -78,8 +74,6 @@ class PointSearch:
     """Outcomes, of the points that have left the search and at its end of all."""
     sides: dict[str, Side] = field(default_factory=dict)
     """Label to the built side of the incumbent, and of each point that may still win."""
-    sources_hash: str = ""
-    """Hash of sources, recipe, toolchain and workloads, to match earlier searches; "" at first."""
 
     @property
     def incumbent(self) -> Values:
@@ -111,27 +105,15 @@ class PointSearch:
         self.trials.append(self.make_trial(label, outcome, reason=reason))
 
     def compile(self) -> Generator[Tick, None, None]:
-        """Compile the incumbent, and every point that has not lost in an earlier search; one compiler a core.
-        Points that do not compile leave the search."""
+        """Compile the incumbent and every point; one compiler a core. Points that do not compile leave the
+        search."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
-        recipes: dict[str, Any] = {}  # By label; empty label: the recipe without any values.
-        for label, values in {**self.points, "": {}}.items():
+        recipes: dict[str, Any] = {}  # By label.
+        for label, values in self.points.items():
             chosen = tuning.model_copy(update={"best": {self.device: values}})
             target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, self.name: chosen}})
             recipes[label] = target.compiled_variant(tuning.variant, bench.architecture)
-        with contextlib.suppress(BuildFailed):
-            scanned = yield from build.scan_sources(recipes.pop(""), bench.folder, bench.include)
-            names = [workload.name for workload in self.workloads]
-            self.sources_hash = content_hash([scanned.identity, *names])[:32]
-        searches = (
-            [] if context.task.retries_lost_changes else context.past.searches
-        )  # `--again` tries lost points, too.
-        for label, values in self.points.items():
-            reason = explain_loss(values, searches, self.name, self.sources_hash)
-            if reason and label != INCUMBENT:
-                self.drop_point(label, "lost", reason)
-                del recipes[label]
 
         def build_or_failure(recipe: Any) -> Generator[Tick, None, Build | BuildFailed]:
             try:
@@ -206,7 +188,7 @@ class PointSearch:
 
     def describe_points(self) -> str:
         """How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`."""
-        texts = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
+        texts = {"refused": "did not compile", "wrong": "went wrong"}
         counts = Counter(texts.get(trial.outcome, "timed") for trial in self.trials)
         ratios = [trial.ratio for trial in self.trials if trial.ratio is not None]
         parts = [f"{counts[text]} {text}" for text in (*texts.values(), "timed") if counts[text]]
@@ -260,7 +242,7 @@ def _propose_best(
     """Write the best point into the worktree's manifest, and save that edit with its brief; no edit if there is no
     best point, or one that is not faster than the incumbent by `arguments.gain`."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
-    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.sources_hash}
+    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials)}
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
         label = point_label(search.incumbent)
         message = f"{search.name}: the incumbent stays ({label}); {search.describe_points()}"
@@ -286,31 +268,6 @@ def _propose_best(
     best_text = f"{point_label(best.values)} looks {speedup_text(best.ratio, 3)} as fast as now"
     fields["message"] = f"{search.name}: {best_text}; {search.describe_points()}"
     return BriefOutput(**{**dict(edit), **fields})
-
-
-def explain_loss(values: Values, searches: Iterable[PastSearch], tuning: str, sources_hash: str) -> str:
-    """Why a point (these values) lost in the last earlier search that tried it; empty if it may still win. Only
-    searches with the same `sources_hash` (of sources, workloads and tolerances) count; none if it is empty."""
-    reason = ""
-    for search in searches:
-        if not sources_hash or search.ground != sources_hash:
-            continue
-        # Points that the search itself skipped had lost before.
-        trials = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]
-        reverted = [trial for trial in trials if search.taken_back and trial.outcome == "best"]
-        best_ratio = max((trial.ratio or 0.0 for trial in trials if trial not in reverted), default=0.0)
-        for trial in trials:
-            if trial.values != values:
-                continue
-            reason = ""
-            if trial.outcome in ("refused", "wrong"):
-                reason = f"{trial.reason or trial.outcome} (session {search.session})"
-            elif trial in reverted:
-                reason = f"taken back in session {search.session}: {search.taken_back}"
-            elif trial.ratio is not None and trial.ratio * (1 + LOSING_MARGIN) < best_ratio:
-                speeds = f"{speedup_text(trial.ratio, 3)} where the best had {speedup_text(best_ratio, 3)}"
-                reason = f"{speeds} (session {search.session})"
-    return reason
 
 
 def write_best(manifest: str, name: str, device: str, values: Values) -> str:

@@ -23,7 +23,7 @@ from loop.library.rates import rates
 from loop.machine.failures import Folders, find_machine_failure
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
-from loop.optimize.session_changes import reverted_changes, tuning_searches
+from loop.optimize.session_changes import reverted_changes
 from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.reading import add_new_files, read_revision
@@ -210,7 +210,6 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         known_good=find_known_good(root, head),
         verified_builds=verified_builds(root, head),
         reverted_changes=reverted_changes(root, head) if task.has_change_steps else (),
-        searches=tuning_searches(root, head) if task.has_change_steps else (),
         sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
         read_steps=lambda name: SessionFolder(root / name).finished(),
     )

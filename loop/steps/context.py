@@ -11,7 +11,7 @@ from loop.base.processes import Tick
 from loop.cloud.clouds import Watch
 from loop.model.base import Model
 from loop.model.campaign import Campaign
-from loop.model.change import ON_CHANGE, PastSearch, TriedChange
+from loop.model.change import ON_CHANGE, TriedChange
 from loop.model.index import SessionRow
 from loop.model.measurement import Segment
 from loop.model.money import RateCard
@@ -83,8 +83,6 @@ class Past:
     """Builds that the gate judged in earlier sessions, oldest first."""
     reverted_changes: tuple[TriedChange, ...] = ()
     """Code changes that lost and were reverted in earlier sessions, in the same environment."""
-    searches: tuple[PastSearch, ...] = ()
-    """Parameter searches of earlier sessions in the same environment, oldest first."""
     sessions: tuple[SessionRow, ...] = ()
     """Earlier sessions of the target, oldest first."""
     read_steps: Callable[[str], Sequence[Finished]] = lambda session: ()

@@ -1,12 +1,12 @@
-"""Facts from earlier sessions: tried, kept and reverted changes, and searches."""
+"""Facts from earlier sessions: tried, kept and reverted changes."""
 
 import datetime
 from pathlib import Path
 from typing import Any
 
-from loop.model.change import BriefOutput, DecisionOutput, TriedChange, TriedPoint
+from loop.model.change import BriefOutput, DecisionOutput, TriedChange
 from loop.model.record import Event, Finished
-from loop.optimize.session_changes import reverted_changes, tuning_searches
+from loop.optimize.session_changes import reverted_changes
 from loop.store.sessions import verified_builds
 from tests.makers import NOON, make_check, make_finished, make_machine, make_session_head, make_verify
 from tests.store.folders import make_session
@@ -56,20 +56,6 @@ def test_another_environment_says_nothing(tmp_path: Path) -> None:
     broken = make_session(tmp_path, "2026-11-10-090000-a", *change(), started=BEFORE)
     (broken.path / "journal.jsonl").write_text("{\n")
     assert () == reverted_changes(tmp_path, NOW)
-
-
-def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> None:
-    """The gate may have reverted its best point."""
-    best = TriedPoint(tuning="tile", values={"rows": 16}, outcome="best", ratio=1.2)
-    tuned = BriefOutput(ok=True, message="m", trials=(best,), ground="g", digest="d3")
-    reverted = change(run=1)[1]
-    session = "2026-11-20-090000-a"
-    make_session(
-        tmp_path, session, make_finished("tune", action="change.tune", output=tuned), reverted, started=BEFORE
-    )
-    (search,) = tuning_searches(tmp_path, NOW)
-    assert (session, "g", "slower", 1) == (search.session, search.ground, search.taken_back, len(search.trials))
-    assert ["d3"] == [idea.digest for idea in reverted_changes(tmp_path, NOW)]
 
 
 DEBUGGED = make_session_head(id="2026-11-21-120000-debug")

@@ -10,7 +10,7 @@ import yaml
 from loop.base.errors import DefinitionError
 from loop.base.places import find_project
 from loop.library import targets
-from loop.model.change import PastSearch, TriedPoint
+from loop.model.change import TriedPoint
 from loop.model.target import Tuning
 from loop.optimize import tuning
 from loop.optimize.tuning import PointSearch
@@ -165,15 +165,6 @@ def test_the_incumbent_stays_where_nothing_is_faster(tmp_path: Path) -> None:
     assert "the incumbent stays (again 40); of 4 others 1 did not compile, 1 went wrong, 1 timed" in output.message
 
 
-def test_points_behind_the_best_and_those_that_failed_have_lost() -> None:
-    """The best may be proposed again; one that is as fast within noise, or was never soundly timed, is not out."""
-    tried = [point(0, "wrong"), point(1, "best", ratio=1.5), point(2, "timed", ratio=1.495), point(6, "timed")]
-    tried += [point(7, "refused"), point(9, "timed", ratio=1.2), point(40, "incumbent", ratio=1.0)]
-    past = PastSearch(session="s", ground="g", trials=tuple(tried))
-    losers = [trial.values["again"] for trial in tried if tuning.explain_loss(trial.values, [past], "work", "g")]
-    assert [0, 7, 9, 40] == losers
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -191,25 +182,3 @@ def test_a_tuning_that_makes_no_sense_is_refused(untrusted: Path, old: str, new:
         targets.read_target(find_project(untrusted, untrusted))
     assert words in refused.value.message
     assert "target.yaml:" in refused.value.message
-
-
-@timed
-@pytest.mark.soak
-def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, tmp_path: Path) -> None:
-    """The next session tries the winner alone, and says so; `--again` tries all, and so does an edited source."""
-    tune = ("optimize", str(folder), "--plan", "tune")
-    first, second, anew = (loop(*tune, *words) for words in ((), (), ("--again",)))
-    (folder / "scale.c").write_text(GUARDED.replace("float *y", "float   *y"))
-    edited = loop(*tune)
-    points = [
-        {trial["values"]["again"]: trial for trial in searches(session)[0]["output"]["trials"]}
-        for session in sorted((tmp_path / "sessions").iterdir())
-    ]
-    outcomes = [{again: trial["outcome"] for again, trial in session.items()} for session in points]
-    full = {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"}
-    assert [full, {0: "lost", 1: "best", 2: "lost", 7: "lost", 40: "incumbent"}, full, full] == outcomes
-    assert "3 lost before (--again tries them), 1 was timed" in second.stderr
-    assert not [done for done in (first, anew, edited) if "lost before" in done.stderr]
-    session = min(path.name for path in (tmp_path / "sessions").iterdir())
-    assert points[1][2]["reason"].endswith(f"(session {session})")
-    assert "x where the best had " in points[1][2]["reason"]
