@@ -14,7 +14,6 @@ from loop.base.documents.schemas import schema_of, schema_of_all
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, find_project
 from loop.cli.command import ALL
-from loop.learning.prediction import PatternStatistics, compute_statistics, statistics_lines
 from loop.library import definitions, targets
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
@@ -72,7 +71,7 @@ class PatternList(Printed):
             return
         cells = [(row.number, row.priority, row.name, row.steps, row.problem) for row in self.patterns]
         screen.table(("#", "", "pattern", "steps", "answers"), cells)
-        screen.say("how one stands, and by which runs: loop patterns show NAME")
+        screen.say("the steps of one: loop patterns show NAME")
 
 
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> tuple[PatternList, int]:
@@ -98,12 +97,11 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
 class ShownPattern(Printed, Pattern):
     """What `loop patterns show --json` prints."""
 
-    schema_version: int = 4
+    schema_version: int = 5
     file: str
-    statistics: PatternStatistics
 
     def show(self, screen: Screen) -> None:
-        """Print the pattern's fields, steps and statistics."""
+        """Print the pattern's fields and steps."""
         screen.prose(f"{self.number}. {self.title} ({self.name}, {self.priority})\n\n{self.problem}\n\n")
         screen.prose(f"use when: {', '.join(self.use_when)}")
         screen.prose(f"takes about {say.seconds(self.estimate.minutes * 60)}\n\n")
@@ -114,16 +112,13 @@ class ShownPattern(Printed, Pattern):
         if self.evidence:
             screen.data("")
             screen.table(("session", "evidence"), [(e.session, e.note) for e in self.evidence])
-        screen.prose("\n" + "\n".join(statistics_lines(self.statistics)))
         screen.data(f"\n{self.file}\nrun it: loop run pattern {self.name}")
 
 
 def show_pattern(name: str, target: Path | None) -> ShownPattern:
-    """A pattern with its statistics. Raises LoopError for an unknown name."""
-    here = find_project(target, Path.cwd())
-    file = definitions.choose(definitions.patterns(here), name, "pattern")
-    statistics = compute_statistics({name: file.value}, index.rows(here.sessions))[name]
-    return ShownPattern(file=str(file.path), statistics=statistics, **dict(file.value))
+    """A pattern, and the file that defines it. Raises LoopError for an unknown name."""
+    file = definitions.choose(definitions.patterns(find_project(target, Path.cwd())), name, "pattern")
+    return ShownPattern(file=str(file.path), **dict(file.value))
 
 
 class PlanList(Printed):

@@ -6,10 +6,9 @@ prior. The next time follows Student's t (Gelman et al., Bayesian Data Analysis,
 cache, age. The centre is a weighted median, so one disturbed run changes little.
 """
 
-import datetime
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -18,7 +17,7 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.stats import t_quantile
 from loop.library.rates import rates
-from loop.model.base import Model, Printed
+from loop.model.base import Printed
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import Pattern, PlannedPattern, Predicted
@@ -161,7 +160,7 @@ def _weighted_runs(
         has_same_files = row.ground == session.ground
         is_here = environment_weight(row.environment, session.environment) == 1
         has_variants = {*row.variants, *row.emulated} >= {*session.variants, *session.emulated}
-        has_built = any(run.is_success for run in row.runs)
+        has_built = any(run.whole for run in row.runs)
         has_warm_cache |= has_same_files and is_here and has_variants and has_built
     later_runs: Counter[object] = Counter()  # Of the same work in the same environment.
     for row, run in reversed(runs):
@@ -172,114 +171,6 @@ def _weighted_runs(
         weight *= OTHER_CACHE_FACTOR if may_compile and run.built == has_warm_cache else 1.0
         later_runs[work] += 1
         yield row, run, weight
-
-
-ENOUGH_RUNS, FEW_RUNS = 5.0, 3.0
-"""Weighted runs needed to validate or retire a pattern (first), and to doubt it (second)."""
-VALIDATED_SHARE, DOUBTFUL_SHARE, RETIRED_SHARE = 0.8, 0.6, 0.4
-"""Least share of answers of a validated pattern; shares below which a pattern is doubtful or retired."""
-
-
-class PatternStatistics(Model):
-    """Statistics of one pattern over all sessions."""
-
-    name: str
-    status: Literal["proposed", "applied", "validated", "doubtful", "retired"]
-    """Status of the pattern, from the share of runs that gave an answer."""
-    why: str
-    passed: int
-    found: int
-    """Number of runs that found something wrong."""
-    broken: int
-    """Number of runs that gave no answer."""
-    success: float | None
-    """Share of runs with an answer, 0 to 1, each by its weight; None without runs."""
-    seconds: float
-    """Predicted median seconds of the next run."""
-    interval_s: tuple[float, float]
-    """80 % interval of the next run, in seconds."""
-    weight: float
-    """Sum of the weights of the timed runs."""
-    saved_minutes: float
-    """Measured minutes that the pattern saved."""
-    saved_usd: float
-    last_used: str | None
-    """Time of the latest run, ISO 8601; None without runs."""
-    last_session: str | None
-
-    @property
-    def applied(self) -> int:
-        """Number of runs that ended, with or without an answer."""
-        return self.passed + self.found + self.broken
-
-
-def compute_statistics(
-    patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]
-) -> dict[str, PatternStatistics]:
-    """Statistics by pattern. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
-    rows = [row for row in rows if not row.recorded]
-    weighted_rows = [(row, environment_weight(row.environment, rows[-1].environment)) for row in rows]
-    statistics = {}
-    for name, pattern in patterns.items():
-        runs: list[tuple[PatternRun, float]] = []  # With their weights.
-        last_session = None
-        for row, weight in weighted_rows:
-            counted = [run for run in row.runs if run.pattern == name and run.is_success is not None]
-            runs += [(run, weight) for run in counted]
-            last_session = row.id if counted else last_session
-        answered = [(run, weight) for run, weight in runs if run.is_success]
-        answered_weight, total_weight = sum(weight for _, weight in answered), sum(weight for _, weight in runs)
-        share = answered_weight / total_weight if runs else 0.0
-        status: Literal["proposed", "applied", "validated", "doubtful", "retired"] = "applied"
-        if not runs:
-            status = "proposed"
-        elif total_weight >= ENOUGH_RUNS and share < RETIRED_SHARE:
-            status = "retired"
-        elif total_weight >= FEW_RUNS and share < DOUBTFUL_SHARE:
-            status = "doubtful"
-        elif answered_weight >= ENOUGH_RUNS and share >= VALIDATED_SHARE:
-            status = "validated"
-        why = f"{answered_weight:.3g} of {total_weight:.3g} runs by weight answered: {100 * share:.0f} %"
-        times = [(run.seconds, weight) for run, weight in runs if run.whole and run.seconds > 0]
-        duration = predict_duration(60 * pattern.estimate.minutes, times)
-        passed = sum(run.status == "passed" for run, _ in runs)
-        last_start = runs[-1][0].started if runs else None
-        savings = [saving for row in rows for saving in row.savings if saving.pattern == name]
-        statistics[name] = PatternStatistics(
-            name=name,
-            status=status,
-            why=why if runs else "it was never run",
-            passed=passed,
-            found=len(answered) - passed,
-            broken=len(runs) - len(answered),
-            success=share if runs else None,
-            seconds=duration.seconds,
-            interval_s=duration.interval,
-            weight=duration.weight,
-            saved_minutes=math.fsum(saving.minutes for saving in savings),
-            saved_usd=math.fsum(saving.usd for saving in savings),
-            last_used=last_start.astimezone(datetime.UTC).isoformat() if last_start else None,
-            last_session=last_session,
-        )
-    return statistics
-
-
-def statistics_lines(statistics: PatternStatistics) -> list[str]:
-    """A pattern's statistics in sentences."""
-    sentences = [f"{statistics.name} is {statistics.status}: {statistics.why}"]
-    if statistics.applied:
-        counts = f"{statistics.passed} passed, {statistics.found} found something wrong, {statistics.broken} broke"
-        sentences.append(f"run {statistics.applied} times: {counts}")
-    basis = f"runs worth {statistics.weight:.3g} here" if statistics.weight else "its author's estimate alone"
-    low, high = map(say.seconds, statistics.interval_s)
-    interval_text = f"between {low} and {high} in {100 * INTERVAL_LEVEL:.0f} % of cases"
-    sentences.append(f"the next run takes {say.seconds(statistics.seconds)}, {interval_text}, from {basis}")
-    if statistics.saved_minutes:
-        saved = f"{say.seconds(60 * statistics.saved_minutes)}, {say.usd(statistics.saved_usd)}"
-        sentences.append(f"saved {saved}, as measured")
-    if statistics.last_used:
-        sentences.append(f"last used {statistics.last_used[:10]}, in {statistics.last_session}")
-    return sentences
 
 
 def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:

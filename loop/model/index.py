@@ -40,17 +40,6 @@ class PatternRun(Model):
     """Whether all steps ended. Predictions use only the time of whole runs."""
     built: bool = False
     """Whether a compiler ran. With a warm cache the run takes much less time."""
-    found: bool = False
-    """Whether a failed run failed because it found a defect, not because of an error in the run."""
-    answered: bool = True
-    """Whether a passed run answered its question. An inconclusive speed is no answer."""
-
-    @property
-    def is_success(self) -> bool | None:
-        """True: it answered or found a defect. False: an error. None: not finished, or no answer."""
-        if self.status == "passed":
-            return True if self.answered else None
-        return self.found if self.status == "failed" else None
 
 
 class StepRun(Model):

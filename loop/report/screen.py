@@ -21,9 +21,8 @@ COLOURS: dict[ColourKind, dict[str, str]] = {
 }
 """Colours of a kind (Okabe and Ito 2008): terminal code, and hex for a light and a dark page."""
 KIND_BY_WORD: dict[str, ColourKind] = {
-    **dict.fromkeys(("passed", "faster", "kept", "right", "yes", "validated"), "good"),
-    **dict.fromkeys(("failed", "aborted", "slower", "incorrect", "invalid"), "bad"),
-    **dict.fromkeys(("wrong", "doubtful", "retired"), "bad"),
+    **dict.fromkeys(("passed", "faster", "kept", "right", "yes"), "good"),
+    **dict.fromkeys(("failed", "aborted", "slower", "incorrect", "invalid", "wrong"), "bad"),
     **dict.fromkeys(("paused", "open", "inconclusive"), "wait"),
     **dict.fromkeys(("skipped", "same", "recorded"), "soft"),
 }

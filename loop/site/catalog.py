@@ -22,7 +22,6 @@ from loop.base.documents.files import file_error
 from loop.base.errors import UsageError, remark_once
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import shipped
-from loop.learning.prediction import PatternStatistics, compute_statistics, statistics_lines
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.plan import Pattern, Plan
@@ -66,8 +65,6 @@ class Contents:
 
     target: Target
     patterns: Mapping[str, Pattern]
-    statistics: Mapping[str, PatternStatistics]
-    """By name of the pattern, for each of `patterns`."""
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
     """All sessions that can be read, oldest first."""
@@ -136,7 +133,7 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
             asked_by += [(other, answer.when) for answer in earlier.next if answer.pattern == name]
         plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
         rows = [row for row in newest if any(run.pattern == name for run in row.runs)]
-        values = {"one": pattern, "statistics": contents.statistics[name], "asked_by": asked_by, "plans": plans}
+        values = {"one": pattern, "asked_by": asked_by, "plans": plans}
         yield page_path("patterns", name), "pattern", {**values, **_shown_rows(rows)}
     for name, plan in contents.plans.items():
         yield page_path("plans", name), "plan", {"plan": plan, **_shown_rows(contents.of_plan(name))}
@@ -181,7 +178,6 @@ def site_environment(templates: Path) -> Environment:
         "stem": stem,
         "status": status_of,
         "kind": colour_class,
-        "sentences": statistics_lines,
         "yaml": lambda value: to_json(value).strip(),
     }
     env.globals |= {"page": page_path, "place": name_processor}
@@ -302,11 +298,9 @@ def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
     """The contents of a project's catalogue, at the time `now`."""
     entries = index.entries(setting.project.sessions)
     rows = [entry.row for entry in entries if entry.row is not None]
-    patterns = {name: read.value for name, read in setting.patterns.items()}
     return Contents(
         target=setting.target,
-        patterns=patterns,
-        statistics=compute_statistics(patterns, rows),
+        patterns={name: read.value for name, read in setting.patterns.items()},
         plans={name: plan.value for name, plan in setting.plans.items()},
         rows=tuple(rows),
         damaged=tuple(entry for entry in entries if entry.problem),

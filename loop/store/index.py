@@ -35,7 +35,7 @@ from loop.store.sessions import RECORDED, SessionFolder, describe_lost_lines, re
 
 RECENT_SESSIONS = 200  # Number of newest sessions that predictions, proposals and decisions use.
 MAX_NAMED = 5  # Messages name at most this many damaged folders; `loop sessions list --json` has all.
-FORMAT = f"25 {__version__}"
+FORMAT = f"26 {__version__}"
 """Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
 
 
@@ -137,8 +137,6 @@ HEAD_FIELDS = (
 """Fields that a row copies from the session's head."""
 CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")
 """Actions that compare the target's variants with the reference."""
-ANSWER_ACTIONS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
-"""Actions that answer with a speed verdict, a commit or a decision. They may pass without an answer."""
 TIMING_ACTIONS = ("kernel.measure", "kernel.compare")  # Timing actions. They check outputs too.
 
 
@@ -288,11 +286,7 @@ def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequenc
     runs = []
     for (run, name), run_steps in by_run.items():
         statuses = {step.status for step in run_steps}
-        failed_outputs = [step.output for step in run_steps if step.status == "failed"]
-        answers = [step.output for step in run_steps if step.action in ANSWER_ACTIONS]
         builds = [build for step in run_steps for build in step.output.get("builds") or ()]
-        # An error leaves no output, a bug a traceback. Any other output is a finding.
-        are_findings = all(output and "traceback" not in output for output in failed_outputs)
         runs.append(
             PatternRun(
                 pattern=name,
@@ -301,8 +295,6 @@ def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequenc
                 started=start_times.get((run, name), head.started),
                 whole=len(run_steps) == step_counts.get(name) and not was_cut_short(run_steps),
                 built=any(isinstance(build, dict) and not build.get("cached") for build in builds),
-                found=bool(failed_outputs) and are_findings,
-                answered=not answers or any(map(_is_conclusive, answers)),
             )
         )
     return tuple(runs)
@@ -315,12 +307,6 @@ def was_cut_short(steps: Sequence[Finished]) -> bool:
     after_failure = steps[statuses.index("failed") :] if "failed" in statuses else ()
     is_left_out = any(step.status == "skipped" and not step.output for step in after_failure)
     return is_left_out or bool({"aborted", "paused"}.intersection(statuses))
-
-
-def _is_conclusive(output: dict[str, Any]) -> bool:
-    """Whether an output has a conclusive verdict against another build, a bisection's answer or a decision."""
-    verdicts = {verdict["verdict"] for verdict in output.get("verdicts", ()) if verdict["against"] != "self"}
-    return bool(verdicts - {"inconclusive"} or output.get("answer") or output.get("tried"))
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loop.base.places import shipped
-from loop.learning.prediction import PatternStatistics, compute_statistics
 from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Plan, Step
@@ -82,8 +81,7 @@ def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
         "version": "0.2.0",
         "date": "2026-11-21 12:00 UTC",
     }
-    values = {**base, **fields}
-    return Contents(**{"statistics": compute_statistics(values["patterns"], values["rows"]), **values})
+    return Contents(**{**base, **fields})
 
 
 def make_hostile() -> Contents:
@@ -124,22 +122,6 @@ def make_hostile() -> Contents:
         failures=(failure,),
         notes=(HOSTILE,),
     )
-    statistics = PatternStatistics(
-        name=HOSTILE,
-        status="applied",
-        why=HOSTILE,
-        passed=1,
-        found=0,
-        broken=0,
-        success=None,
-        seconds=1.0,
-        interval_s=(1.0, 2.0),
-        weight=1.0,
-        saved_minutes=0.0,
-        saved_usd=0.0,
-        last_used=HOSTILE,
-        last_session=HOSTILE,
-    )
     target = make_target()
     mine = target.variants["ours"].model_copy(update={"title": HOSTILE, "sources": (HOSTILE,)})
     return make_contents(
@@ -148,7 +130,6 @@ def make_hostile() -> Contents:
         make_row("index"),
         target=target.model_copy(update={"variants": {**target.variants, "ours": mine}, "properties": (HOSTILE,)}),
         patterns={"build": pattern},
-        statistics={"build": statistics},
         plans={"quick": make_plan(title=HOSTILE, checks=(HOSTILE,), parameters={HOSTILE: HOSTILE})},
         date=HOSTILE,
         version=HOSTILE,

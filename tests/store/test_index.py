@@ -15,7 +15,7 @@ from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.model.measurement import Segment
 from loop.model.money import Charge, Saving
-from loop.model.record import Closed, Finished, Line, Opened
+from loop.model.record import Closed, Line, Opened
 from loop.store import index, journal
 from loop.store.index import session_row
 from loop.store.journal import NAME
@@ -31,7 +31,6 @@ from tests.makers import (
     make_record,
     make_session_head,
     make_speed,
-    make_verify,
 )
 from tests.store.folders import make_session
 from tests.store.test_journal import EVENTS
@@ -140,32 +139,6 @@ def test_a_flipped_bit_never_changes_a_figure(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b'\\"seconds\\":12.0', b'\\"seconds\\":13.0'))
     assert rows == index.rows(tmp_path)
     assert data == path.read_bytes()
-
-
-UNSURE = make_measured(make_measurement("w", 1.0))
-FASTER = make_measured(make_measurement("w", 1.5), make_measurement("v", 1.0))
-SEARCHED = {"ok": True, "message": "", "answer": None}
-KEPT = {"ok": True, "message": "", "kept": False, "tried": {"number": 1}}
-
-
-@pytest.mark.parametrize(
-    ("steps", "success"),
-    [
-        ([make_finished("verify", output=make_verify())], True),
-        ([make_finished("measure", output=FASTER)], True),
-        ([make_finished("measure", output=UNSURE)], None),
-        ([make_finished("verify", output=make_verify()), make_finished("measure", status="skipped")], None),
-        ([make_finished("measure", output=UNSURE), make_finished("verify", status="failed")], False),
-        ([make_finished("search", action="bisect.search", output=SEARCHED)], None),
-        ([make_finished("decide", action="change.decide", output=KEPT)], True),
-        ([make_finished("decide", action="change.decide", status="skipped")], None),
-    ],
-)
-def test_a_run_counts_where_its_question_was_answered(steps: list[Finished], success: bool | None) -> None:
-    """A run without a clear speed does not count as an answer of the pattern."""
-    lines = [Line(seq=place, at=NOON, event=step) for place, step in enumerate(steps, start=1)]
-    (run,) = session_row(make_session_head(), None, lines).runs
-    assert success is run.is_success
 
 
 def test_a_run_that_a_failure_cut_short_is_not_a_whole_run() -> None:
