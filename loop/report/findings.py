@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import geometric_mean
 
 from loop.model.change import latest_target_attempts
 from loop.model.measurement import Check, Measurement, SpeedVerdict, VariantChecks, Verdict
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
+from loop.model.profile import Profile
 from loop.model.record import Finished
 from loop.report import format as say
-from loop.report.figures.roofline import Roof
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Line, Section
 
@@ -25,6 +26,8 @@ COMPARISON_NOTE = (
     "the same checks, on the workloads that are timed."
 )
 SPEED_NOTE = "A ratio is the library's time over the variant's: above 1 the variant is faster."
+ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
+"""Facts of a profile that determine the roof."""
 RATES_NOTE = " GB/s and GFLOP/s are the manifest's `bytes` and `flops` over the variant's time."
 
 
@@ -107,6 +110,35 @@ def _error_map_lines(check: Check) -> Iterator[str]:
 def _number_or_nan(value: float | None) -> str:
     """A number with two digits. `nan` for None (JSON has no NaN) and for an overflow."""
     return "nan" if value is None or value > 1e300 else f"{value:.2g}"
+
+
+@dataclass(frozen=True)
+class Roof:
+    """Peak rates of the device: one roof for all variants of a session."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+    def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
+        """How near the rates are to the roof: the larger of their shares of the peaks; None if a rate is
+        unknown."""
+        if not flops_per_s or not bytes_per_s:
+            return None
+        return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
+
+
+def find_roof(profiles: Sequence[Profile]) -> Roof | None:
+    """The highest peaks that any profile implies: its rates / their shares of the peak; None if no profile has all
+    of `ROOF_FACTS` as numbers above 0."""
+    flops_peaks, bytes_peaks = list[float](), list[float]()
+    for profile in profiles:
+        values = [profile.facts.get(name) for name in ROOF_FACTS]
+        numbers = [float(value) for value in values if isinstance(value, int | float) and value > 0]
+        if len(numbers) == len(ROOF_FACTS):
+            flops, moved, time_us, flops_share, bandwidth_share = numbers
+            flops_peaks.append(flops / time_us * 1e6 / flops_share)
+            bytes_peaks.append(moved / time_us * 1e6 / bandwidth_share)
+    return Roof(max(flops_peaks), max(bytes_peaks)) if flops_peaks else None
 
 
 def speed_sections(

@@ -1,11 +1,10 @@
-"""A section of a report (heading, text, table, figure), shown in Markdown, on a terminal and as JSON."""
+"""A section of a report (heading, text, table), shown in Markdown, on a terminal and as JSON."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loop.report.figures.svg import Figure
-from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, image, shortened
+from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, shortened
 from loop.report.screen import Screen, fold, terminal_columns
 
 Line = str | tuple[str, ...]
@@ -29,7 +28,7 @@ MAX_TERMINAL_TEXT = 400  # Most characters of one text on a terminal.
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, then in this order: note, figure, lines, table, further lines, code. All text is
+    """A heading, then in this order: note, lines, table, further lines, code. All text is
     plain, not Markdown. Words between backticks are shown as code."""
 
     title: str = ""
@@ -45,7 +44,6 @@ class Section:
     code: tuple[str, ...] = ()
     language: str = "sh"
     """Language of the code. A long `text` (a log) shows its last lines only."""
-    figure: Figure | None = None
     screen: bool = False
     """Whether a terminal shows the section at the end of a session, too."""
     modelled: bool = False
@@ -53,7 +51,7 @@ class Section:
 
     def __bool__(self) -> bool:
         """False for a section with nothing but a title: it is left out."""
-        return bool(self.note or self.lines or self.table or self.after or self.code or self.figure)
+        return bool(self.note or self.lines or self.table or self.after or self.code)
 
     def markdown(self, limit: SizeLimit) -> Iterator[str]:
         """Yield the parts as escaped Markdown."""
@@ -61,8 +59,6 @@ class Section:
             yield f"### {escape_prose(shortened(self.title, limit.characters))}"
         if self.note:
             yield escape_paragraph(shortened(self.note, limit.characters))
-        if self.figure:
-            yield image(self.figure.title, self.figure.description, self.figure.path)
         if self.lines:
             yield _bullet_list(self.lines, limit)
         if self.table:
@@ -130,7 +126,7 @@ def _print_lines(lines: Iterable[Line], screen: Screen, columns: int) -> None:
 
 
 def section_fields(section: Section) -> dict[str, Any]:
-    """A section as a dictionary, for `--json`: its figure and its code are left out."""
+    """A section as a dictionary, for `--json`: its code is left out."""
     return {
         "title": section.title,
         "note": section.note,

@@ -34,7 +34,6 @@ from loop.proving.actions import known_good_table, trust_sentences
 from loop.report import findings
 from loop.report import format as say
 from loop.report.figures.ratios import draw_ratios
-from loop.report.figures.roofline import draw_roofline, find_roof
 from loop.report.figures.svg import Figure
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
 from loop.report.sections import Line, Section, SizeLimit, sections_as_markdown
@@ -363,17 +362,16 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
     folds: dict[str, list[Section]] = {}
     for name, section in sections_by_fold(view):
         folds.setdefault(name, []).append(section)
-    ratios_figure = draw_ratios(view.record.verdicts, view.head.baseline)
+    picture = draw_ratios(view.record.verdicts, view.head.baseline)
     values = {
         "title": f"{view.head.target}: session {view.head.id} {view.record.status}",
         "first": first_screen(view.record, view.finished),
-        "picture": ratios_figure,
+        "picture": picture,
         "folds": folds,
         "baseline": view.head.baseline,
     }
     text = markdown_environment(templates).get_template("report.md.j2").render(view=values).rstrip() + "\n"
-    figures = (ratios_figure, *(part.figure for parts in folds.values() for part in parts))
-    return text, tuple(figure for figure in figures if figure is not None)
+    return text, (picture,) if picture else ()
 
 
 def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
@@ -394,7 +392,7 @@ def speed_sections(view: View) -> Iterator[Section]:
     """Every timed variant against the baseline, and how it was timed; or why nothing was timed. Then each
     variant against its known-good build."""
     finished, baseline = view.finished, view.head.baseline
-    roof = find_roof(view.profiles)
+    roof = findings.find_roof(view.profiles)
     tables = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
     yield from tables or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
     call_texts = tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output))
@@ -563,7 +561,6 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
     profiles = view.profiles
     outputs = outputs_of(view.finished, ParallelismOutput)
     occupancies = [occupancy for output in outputs for occupancy in output.fillings]
-    yield Section(figure=draw_roofline(profiles, view.head.baseline))
     for leaf, workload in map(profiling.describe_leaf, profiles):
         when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
         lines = [f"Look with: {leaf.tool}"] if leaf.tool else []

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from html import escape
 
 from loop.report.markdown import one_line, shortened
-from loop.report.screen import COLOURS
 
 WIDTH = 360.0
 """Width of every figure in its own units: the width of a phone, where 12-unit letters have 12 pixels."""
@@ -24,8 +23,6 @@ _COLOURS = {
     "ink": ("#1f2328", "#f0f6fc"),
     "soft": ("#59636e", "#9198a1"),
     "line": ("#d1d9e0", "#3d444d"),
-    "box": ("#f6f8fa", "#151b23"),
-    "bad": (COLOURS["bad"]["light"], COLOURS["bad"]["dark"]),
 }
 """Name to its colour on light and on dark paper."""
 _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"), ("#8f3d78", "#e69ac9"))
@@ -33,7 +30,7 @@ _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"),
 
 def _colour_rules(is_dark: bool) -> str:
     """CSS rules of all colours, for light or dark paper: `.ink` fills, `.s-ink` draws a line."""
-    fills, strokes = ("paper", "ink", "soft", "box", "bad"), ("ink", "soft", "line", "bad")
+    fills, strokes = ("paper", "ink", "soft"), ("ink", "soft", "line")
     rules = [f".fig .{name}{{fill:{_COLOURS[name][is_dark]}}}" for name in fills]
     rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][is_dark]}}}" for name in strokes]
     for number, hue in enumerate(_HUES):
@@ -119,13 +116,10 @@ def text(
     return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}>{title}{escape(shown)}</text>'
 
 
-def line(
-    x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, width: float = 1, dash: str = ""
-) -> str:
+def line(x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, width: float = 1) -> str:
     """A straight line. `kind`: its colour, in `_COLOURS` or of `hue`."""
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
     ends = f'x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}"'
-    return f'<line class="s-{kind}" {ends} stroke-width="{coord(width)}"{dashed}/>'
+    return f'<line class="s-{kind}" {ends} stroke-width="{coord(width)}"/>'
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
@@ -145,10 +139,10 @@ def hue(variant_number: int) -> str:
     return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES)}"
 
 
-def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> str:
-    """The mark of a variant by its number: its shape in its colour, filled or `hollow`."""
+def mark(x: float, y: float, variant_number: int) -> str:
+    """The mark of a variant by its number: its shape in its colour."""
     colour = hue(variant_number)
-    kind = f"hollow s-{colour}" if hollow else f"{colour} s-{colour}"
+    kind = f"{colour} s-{colour}"
     shape, r = SHAPES[variant_number % len(SHAPES)], 4.5
     if shape == "circle":
         return f'<circle class="{kind}" cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}" stroke-width="1.5"/>'
@@ -163,7 +157,6 @@ def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> st
 
 MAX_MARKS = 6
 _FINE_STEPS, _FINEST_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
-_PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
 
 @dataclass(frozen=True)
@@ -211,9 +204,3 @@ def plain_number(value: float) -> str:
     if value == 0 or 0.001 <= abs(value) < 1000:
         return f"{value:.3g}"
     return f"{value:.0e}".replace("e-0", "e-")
-
-
-def with_prefix(value: float) -> str:
-    """A number with an SI prefix, to which a unit is added: `100 G`, `2.5 T`."""
-    power = min(15, max(-12, 3 * math.floor(math.log10(value) / 3 + 1e-9))) if value > 0 else 0
-    return f"{value / 10.0**power:.3g} {_PREFIXES[power]}".strip()
