@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from loop.base.errors import ESCAPE_SEQUENCES
@@ -39,9 +39,6 @@ def shortened(text: object, max_characters: int) -> str:
 
 
 MAX_LINE = 2000  # Most characters of a line in a fenced block.
-COLUMN_GAP = 2  # Spaces between two columns on a terminal.
-MIN_FIRST_COLUMN, FOLDED_FIRST_COLUMN = 12, 20
-"""Least width of the first column on a terminal, and its width when it is folded, in characters."""
 MAX_PADDED = 48  # Only cells up to this width are padded with spaces.
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
@@ -152,24 +149,6 @@ class Table:
         if hidden_count:
             lines += ["", f"And {hidden_count} more rows, which are in the records of the session."]
         return "\n".join(lines)
-
-    def split_to_width(self, max_width: int) -> Iterator["Table"]:
-        """Pieces of the table, at most `max_width` characters wide unless one column is wider. Each repeats the
-        first column, which the screen folds at `FOLDED_FIRST_COLUMN` characters."""
-        widths = []
-        for cells in zip(self.titles, *self.rows, strict=True):
-            widths.append(COLUMN_GAP + max(map(len, cells)))
-        first_width = min(max(widths[0] - COLUMN_GAP, MIN_FIRST_COLUMN), FOLDED_FIRST_COLUMN)
-        used_width, groups = max_width, list[list[int]]()  # Numbers of the columns of each piece.
-        for number in range(1, len(widths)):
-            if used_width + widths[number] > max_width:
-                used_width = first_width
-                groups.append([0])
-            groups[-1].append(number)
-            used_width += widths[number]
-        for group in groups:
-            cells = tuple(tuple(row[number] for number in group) for row in self.rows)
-            yield Table(tuple(self.heads[number] for number in group), cells)
 
 
 def drop_empty_columns(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) -> Table | None:

@@ -98,8 +98,7 @@ def _indented_sentences(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
 
 
 def print_sections(sections: Iterable[Section], screen: Screen) -> None:
-    """Print sections to stdout, folded at the terminal's width. A table that is too wide is split into pieces; one
-    that names a column to wrap is folded there."""
+    """Print sections to stdout, folded at the terminal's width."""
     columns = terminal_columns(screen.out)
     for number, section in enumerate(filter(None, sections)):
         head_texts = filter(None, (section.title, section.note))
@@ -107,13 +106,8 @@ def print_sections(sections: Iterable[Section], screen: Screen) -> None:
         screen.data("\n" * bool(number) + "\n".join(heads))
         _print_lines(section.lines, screen, columns)
         if section.table is not None:
-            # Remove terminal escapes from its cells.
-            rows = tuple(tuple(shortened(cell, 200) for cell in row) for row in section.table.rows)
-            table = Table(section.table.heads, rows)
-            for piece_number, piece in enumerate(table.split_to_width(columns) if section.wrap == 0 else [table]):
-                if piece_number:
-                    screen.data("")
-                screen.table(piece.titles, piece.rows, wrap=section.wrap)
+            rows = [[shortened(cell, 200) for cell in row] for row in section.table.rows]
+            screen.table(section.table.titles, rows, wrap=section.wrap)
         _print_lines(section.after, screen, columns)
         for text in section.code:
             screen.data(f"  {text}")
