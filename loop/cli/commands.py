@@ -578,13 +578,10 @@ def cost_rates(target: Target = None) -> None:
     "cost keep-or-stop",
     "loop cost keep-or-stop --idle-hours 5",
     "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
-    "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80",
     work="money.command:keep_or_stop",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[float | None, "Hours until the GPU is needed again."] = None,
-    gpu_usd_per_hour: Annotated[float | None, "Default: the rate card's."] = None,
-    stop_cost_usd: Annotated[float | None, "Cost of a stop."] = None,
     restart_minutes: Annotated[float | None, "Minutes of a restart. Default: as measured."] = None,
     waiting: Annotated[
         Literal["nobody", "agent", "engineer"] | None, "Who waits for a restart. Default: the card's."

@@ -37,8 +37,7 @@ class AiUse(Model):
 Resource = Literal["gpu", "engineer", "ai"]
 Basis = Literal["measured", "stated"]
 """Whether `loop` measured the use, or the user stated it."""
-HIGHEST_USD_PER_HOUR = 500
-Price = Annotated[float, Field(gt=0, lt=HIGHEST_USD_PER_HOUR)]
+Price = Annotated[float, Field(gt=0, lt=500)]
 """US dollars per hour. Catalogues write 0 or 700 for "not offered"; both are refused."""
 
 

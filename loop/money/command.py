@@ -15,10 +15,10 @@ from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
-from loop.model.money import HIGHEST_USD_PER_HOUR, Rate, RateCard
+from loop.model.money import Rate, RateCard
 from loop.money import decisions
 from loop.money.bill import STALE_DAYS, SessionUse, explain_missing_price, make_bill, rate_for_gpu
-from loop.money.decisions import KeepOrStop, Options, Pivot, StopCost, Waiting
+from loop.money.decisions import KeepOrStop, Options, Pivot, Waiting
 from loop.report import format as say
 from loop.report.format import RESOURCE_NAMES
 from loop.report.screen import Screen
@@ -203,32 +203,19 @@ def show_rates(target: Path | None) -> Prices:
 
 
 def keep_or_stop(
-    *,
-    idle_hours: float | None,
-    gpu_usd_per_hour: float | None,
-    stop_cost_usd: float | None,
-    restart_minutes: float | None,
-    waiting: Waiting | None,
-    target: Path | None,
+    *, idle_hours: float | None, restart_minutes: float | None, waiting: Waiting | None, target: Path | None
 ) -> KeepOrStop:
-    """Costs of idling and of a stop, break-even and decision. Prices left out come from the rate card, a restart's
-    time from past sessions. `waiting`: for whom a restart costs time. Raises UsageError."""
+    """Costs of idling and of a stop, break-even and decision, by the prices of the rate card. `restart_minutes`:
+    None: as measured in past sessions. `waiting`: for whom a restart costs time. Raises UsageError."""
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
-    stop_options = {"--stop-cost-usd": stop_cost_usd, "--restart-minutes": restart_minutes}
-    for option, amount in {"--idle-hours": idle_hours, **stop_options}.items():
+    for option, amount in {"--idle-hours": idle_hours, "--restart-minutes": restart_minutes}.items():
         if amount is not None and not (math.isfinite(amount) and 0 <= amount < 1e6):
             raise UsageError(f"{option} {amount:g}: expected a number from 0 to 1e+06", hint=f"{option} 5")
     this_project = find_project(target, Path.cwd())
     card = rates(this_project)
-    usd_per_hour = _usd_per_hour(gpu_usd_per_hour, card, this_project)
-    if stop_cost_usd is not None:
-        if restart_minutes is not None or waiting is not None:
-            part = "--waiting" if restart_minutes is None else "--restart-minutes"
-            problem = f"--stop-cost-usd is the whole cost of a stop, and {part} a part of it: name one"
-            raise UsageError(problem, hint=f"leave out {part}")
-        stop = StopCost(usd=stop_cost_usd, source="as given")
-    elif restart_minutes is not None:
+    usd_per_hour = _usd_per_hour(card, this_project)
+    if restart_minutes is not None:
         stop = decisions.price_restart(restart_minutes, "as given", card, usd_per_hour, waiting)
     else:
         rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)
@@ -236,28 +223,22 @@ def keep_or_stop(
         stops = [decisions.measured_stop(rows, device, card, usd_per_hour, waiting) for device in devices]
         measured = next(filter(None, stops), None)
         if measured is None:
-            hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
+            hint = "say how long a restart takes: --restart-minutes 4"
             raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
         stop = measured
     return decisions.decide_keep_or_stop(idle_hours, usd_per_hour, stop)
 
 
-def _usd_per_hour(stated_usd: float | None, card: RateCard, this_project: Project) -> float:
-    """Dollars an hour: stated, else the card's rate for this GPU, or for the last session's if there is none here.
-    UsageError if the card charges another GPU."""
-    if stated_usd is not None:
-        if math.isfinite(stated_usd) and 0 < stated_usd < HIGHEST_USD_PER_HOUR:
-            return stated_usd
-        expected = f"a price above 0 and below {HIGHEST_USD_PER_HOUR}"
-        hint = "without a price there is no break-even; catalogues write 0 or 700 where nothing is offered"
-        raise UsageError(f"--gpu-usd-per-hour {stated_usd:g}: expected {expected}", hint=hint)
+def _usd_per_hour(card: RateCard, this_project: Project) -> float:
+    """Dollars an hour: the card's rate for this GPU, or for the last session's if there is none here. UsageError
+    if the card charges another GPU."""
     rows = index.rows(this_project.sessions, last=index.RECENT_SESSIONS)
     past_gpus = [row.environment.gpu for row in rows if row.environment.gpu and not row.recorded]
     gpu_here = detect_gpus().first
     gpu = gpu_here.name if gpu_here else next(reversed(past_gpus), None)
     rate = rate_for_gpu(card, gpu)
     if rate is None:
-        raise UsageError(explain_missing_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
+        raise UsageError(explain_missing_price(card, gpu), hint="loop cost rates")
     return rate.usd_per_hour
 
 

@@ -36,14 +36,14 @@ class StopCost(Model):
 
     usd: float
     source: str
-    waiting: Waiting | None = None
-    """Who waits for the restart; None if the cost was given as a whole."""
-    waiting_usd_per_hour: float = 0.0
+    waiting: Waiting
+    """Who waits for the restart."""
+    waiting_usd_per_hour: float
 
     def compare_with_idling(self, gpu_usd_per_hour: float) -> tuple[str, ...]:
         """Lines: cost of idling, cost of a stop, and the idle time at which both are equal."""
-        waiting = ", while nobody waits" if self.waiting else ""
-        if self.waiting in ("agent", "engineer"):
+        waiting = ", while nobody waits"
+        if self.waiting != "nobody":
             waiting = f", while an {self.waiting} waits at {say.rate(self.waiting_usd_per_hour)} an hour"
         return (
             f"Idling: {say.rate(gpu_usd_per_hour)} an hour",

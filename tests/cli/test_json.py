@@ -21,7 +21,7 @@ WITHOUT = {
 }
 """Commands that have no `--json`, and why."""
 WORDS = {
-    "cost keep-or-stop": "--idle-hours 5 --gpu-usd-per-hour 1 --stop-cost-usd 1",
+    "cost keep-or-stop": "--idle-hours 5 --restart-minutes 4",
     "catalog build": "--out pages",
     "init": "mine --from torch:sin --like input=N",
     "job run": "JOB",

@@ -25,7 +25,7 @@ from tests.two_stage import open_two_stage
 
 def stop_cost(usd: float) -> StopCost:
     """A stop that costs so much."""
-    return StopCost(usd=usd, source="as given")
+    return StopCost(usd=usd, source="as given", waiting="nobody", waiting_usd_per_hour=0.0)
 
 
 @pytest.mark.parametrize(("hours", "decision"), [(4.0, "keep"), (4.0001, "stop"), (0.0, "keep")])
