@@ -22,7 +22,7 @@ from loop.report import format as say
 from loop.report.screen import Screen, table_width, terminal_columns
 from loop.report.sections import Section, print_sections
 from loop.session import closing, recorded
-from loop.session.drive import TICKS, charges_so_far, read_ticks
+from loop.session.drive import charges_so_far
 from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import read_setting
 from loop.store import index, sessions
@@ -45,8 +45,6 @@ class Running:
     """When the step began, UTC; None between two steps."""
     step_s: float
     step_budget_s: float
-    note: str
-    """What the step is doing now."""
     done: int
     of: int
     """Number of steps in the plan, of which `done` have ended."""
@@ -63,7 +61,6 @@ class Running:
         last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
         since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
         seconds = sessions.running_seconds(lines) + max(0.0, since_s)
-        notes = [tick.note for tick in read_ticks(folder.path / TICKS) if step and tick.step == step.step]
         return cls(
             id=head.id,
             plan=plan.plan.name,
@@ -72,7 +69,6 @@ class Running:
             since=last_line_at if step else None,
             step_s=since_s if step else 0.0,
             step_budget_s=step.budget_s if step else 0.0,
-            note=notes[-1] if notes else "",
             done=len(latest_attempts(finished)),
             of=sum(len(plan.find_pattern(name).pattern.steps) for name in plan.plan.patterns),
             seconds=seconds,
@@ -85,7 +81,7 @@ class Running:
         """The running step, its progress and the cost so far."""
         lines = []
         if self.since is not None:
-            lines.append(f"{self.title}{': ' if self.note else ''}{self.note}")
+            lines.append(self.title)
             lines.append(f"since {say.day(self.since)}: {_time_of_budget(self.step_s, self.step_budget_s)}")
         lines.append(f"{self.done} of {say.count(self.of, 'step')}; {say.billed_usd(self.usd)} so far")
         lines.append(_time_of_budget(self.seconds, self.budget_s))
@@ -131,7 +127,7 @@ class WaitingSession:
 class Status(Printed):
     """What `loop status --json` prints."""
 
-    schema_version: Literal[5] = 5
+    schema_version: Literal[6] = 6
     target: str
     """The target's name; its folder if its definition is unreadable."""
     at: datetime.datetime

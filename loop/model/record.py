@@ -327,14 +327,3 @@ class SessionRecord(Conclusion):
     own_seconds: float
     bill: Bill
     lines: int = 0
-
-
-class StepTick(StepKey):
-    """A progress note of a running step, for display only. Results do not depend on it."""
-
-    format: Literal[1] = 1
-    attempt: Annotated[int, Field(ge=1)] = 1
-    seconds: Annotated[float, Field(ge=0)]
-    note: str
-    heartbeat: bool = False
-    """Whether the note only repeats the current state after a silence."""

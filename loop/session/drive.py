@@ -4,7 +4,6 @@ The limits end a session before its plan is done: minutes, dollars, and preempti
 """
 
 import contextlib
-import json
 import math
 import os
 import time
@@ -13,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from loop.base.documents import nearest, sums, to_json
+from loop.base.documents import nearest, to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.cloud.clouds import CHOICES, Watch
@@ -23,7 +20,7 @@ from loop.machine.failures import find_machine_failure
 from loop.model.change import hosts_of
 from loop.model.money import AiUse, Bill, RateCard
 from loop.model.plan import ResolvedPlan
-from loop.model.record import Finished, HostUse, Line, SessionHead, Started, Status, StepTick
+from loop.model.record import Finished, HostUse, Line, SessionHead, Started, Status
 from loop.money.bill import SessionUse, make_bill
 from loop.report import format as say
 from loop.report.screen import Screen
@@ -312,55 +309,12 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
     return Ending(None, walk.stop_reason or "", code, stop_text)
 
 
-TICKS = "ticks.jsonl"
-MAX_TICK_BYTES = 2**20
-"""Maximum size of the file of progress notes, which `loop status` reads. Later notes are dropped."""
-MIN_INTERVAL_S = 0.02  # Minimum seconds between two notes of one step. A note that comes sooner is dropped.
-
-
-class TickFile:
-    """Appends progress notes to one file. Ignores write errors, so that they never end a session."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last_tick: StepTick | None = None
-
-    def add(self, tick: StepTick) -> None:
-        """Append a note if the file is not full. Of one attempt at a step, a note that repeats the last one or
-        comes too soon is dropped, unless it is a heartbeat."""
-        last = self._last_tick
-        is_same_attempt = last is not None and (last.key, last.attempt) == (tick.key, tick.attempt)
-        if last is not None and is_same_attempt and not tick.heartbeat:
-            is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
-            if tick.note == last.note or is_too_soon:
-                return
-        self._last_tick = tick
-        with contextlib.suppress(OSError), self._path.open("a") as file:
-            if file.tell() < MAX_TICK_BYTES:
-                file.write(json.dumps(tick.model_dump(mode="json")) + "\n")
-
-
-def read_ticks(path: Path) -> list[StepTick]:
-    """All readable ticks; empty when the file is missing. A kill may leave a part of a line: it is skipped."""
-    ticks: list[StepTick] = []
-    with contextlib.suppress(OSError):
-        for line in sums.read_regular(path).splitlines():
-            with contextlib.suppress(ValidationError):
-                ticks.append(StepTick.model_validate_json(line))
-    return ticks
-
-
 def make_store(folder: sessions.SessionFolder, journal: Journal) -> Callable[[WalkEvent], WalkEvent]:
-    """A `store` for `drive`: appends records to the journal, writes samples and ticks to files."""
-    ticks = TickFile(folder.path / TICKS)
+    """A `store` for `drive`: appends records to the journal, and writes samples to files."""
 
     def store(event: WalkEvent) -> WalkEvent:
         """Write an event. Returns it; for an ended step with the names of its sample files."""
-        if isinstance(event, Ticked):
-            attempt = event.started.model_dump(include={"run", "pattern", "step", "attempt"})
-            seconds = max(0.0, event.seconds)
-            ticks.add(StepTick(seconds=seconds, note=event.note, heartbeat=event.heartbeat, **attempt))
-        elif isinstance(event, StepBegan):
+        if isinstance(event, StepBegan):
             journal.append(event.started)
         elif isinstance(event, StepEnded) and not event.replayed:
             record, files = event.finished, list[str]()

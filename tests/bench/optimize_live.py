@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from tests.repository.test_reading import put_under_git
 ONCE = (("wrong",), ("cheat",), ("hang", "fork"))
 DEALT = (*[("faster",)] * 2, *[("neutral",)] * 2, ("layout",), *ONCE)
 """Kinds of one campaign's candidates, which come in any order."""
-BUILDS = re.compile("reading the sources|compiling|loading")
 LIMIT_S = 4.0  # Limit of a proposer.
 MINUTES = 2.75  # A campaign asks for no further candidate then.
 STAYS = "100000"  # An argument of every process that a proposer leaves behind.
@@ -122,14 +120,14 @@ def play(root: Path, kernel: Kernel, plan: str, patches: Sequence[Patch], words:
     options = ["--proposer", command, "--stall", "100", "--max-candidates", str(len(patches))]
     before = {process.pid for process in psutil.process_iter()}
     reply, seconds = session(root, root / "target", [*arguments, *options, *words])
-    journal, ticks = (_lines(root / "sessions", name) for name in ("journal", "ticks"))
+    journal = _lines(root / "sessions", "journal")
     started = [process for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
     remaining = [process for process in started if STAYS in (process.info["cmdline"] or ())]
     return {
         "kernel": kernel.name,
         "load": round(os.getloadavg()[1], 1),
         "left": len(remaining),
-        **summary(reply["changes"], journal, ticks, seconds),
+        **summary(reply["changes"], journal, seconds),
     }
 
 
@@ -151,10 +149,10 @@ def _lines(sessions: Path, name: str) -> list[dict[str, Any]]:
 Lines = Sequence[Mapping[str, Any]]
 
 
-def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: float) -> dict[str, Any]:
+def summary(changes: Mapping[str, Any], journal: Lines, seconds: float) -> dict[str, Any]:
     """Each candidate with its outcome, the confirmed figure, and loop's own seconds.
 
-    loop's own seconds leave out steps that build, check or measure, proposers, and builds in a brief.
+    loop's own seconds leave out steps that build, check or measure, and proposers.
     """
     records = [row for row in journal if row["event"] == "finished"]
     outputs = {row["run"]: row["output"] for row in records if row["action"] in ("change.brief", "change.tune")}
@@ -169,7 +167,7 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
         outcome.append({"kind": kind, "idea": idea, **{key: decision[key] for key in ended}})
     at_work = sum(row["seconds"] for row in records if row["action"] not in ("change.brief", "change.decide"))
     edges = seconds - sum(row["seconds"] for row in records)
-    own = seconds - at_work - _in_builds(records, ticks) - sum(row["seconds"] for row in changes["proposals"])
+    own = seconds - at_work - sum(row["seconds"] for row in changes["proposals"])
     confirmed = [[figure["ratio"], *figure["interval"]] for figure in changes["confirmed"]]
     return {
         "outcome": outcome,
@@ -181,17 +179,6 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
         "searched": [row["message"] for row in records if row["output"].get("trials")],
         "failed": [f"{row['step']}: {row['message']}" for row in records if row["status"] == "failed"],
     }
-
-
-def _in_builds(records: Lines, ticks: Lines) -> float:
-    """Seconds that briefs spent in builds: from each note that `BUILDS` matches to the next note."""
-    total = 0.0
-    for row in records:
-        if row["action"] == "change.brief":
-            at = [tick for tick in ticks if all(tick[key] == row[key] for key in ("run", "step", "attempt"))]
-            ends = [*(tick["seconds"] for tick in at[1:]), row["seconds"]]
-            total += sum(end - t["seconds"] for t, end in zip(at, ends, strict=False) if BUILDS.match(t["note"]))
-    return total
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -226,7 +213,7 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
         "## Campaigns for real",
         "",
         "Two kernels of a page and the bundled `cpu`, each without some of its ideas. A script plays patches of",
-        "the pool in `optimize_pool.py`. `Own`: what `loop` took besides builds, checks, measuring and proposer.",
+        "the pool in `optimize_pool.py`. `Own`: what `loop` took besides steps of the gate and proposer.",
         f"On {'; '.join(machines)}.",
         "",
         "| Campaign | Kernel | Candidates | Kept | False keeps | In the end, at 99 % | Took | Own | Load |",

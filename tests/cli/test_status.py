@@ -51,7 +51,7 @@ def fields(project: Path) -> dict[str, Any]:
 def test_a_project_without_sessions_has_a_next_command(project: Path) -> None:
     """Nothing runs, and the next command is named all the same."""
     reply = fields(project)
-    assert (5, [], [], 0) == (reply["schema_version"], reply["running"], reply["waiting"], reply["sessions"])
+    assert (6, [], [], 0) == (reply["schema_version"], reply["running"], reply["waiting"], reply["sessions"])
     assert reply["milestone"]["command"].startswith("loop run session")
 
 

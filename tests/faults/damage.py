@@ -1,7 +1,7 @@
 """Flip one bit of a stored file, or cut its end off: `loop` names the damage, or shows the same figures.
 
 Each process makes one small world: a user's target, its sessions (failed, passed, imported), samples, a report,
-ticks and AI costs. It also holds the files of `loop` in its state and its cache. A case damages one file, runs its
+and AI costs. It also holds the files of `loop` in its state and its cache. A case damages one file, runs its
 readers, and restores everything.
 """
 

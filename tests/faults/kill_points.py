@@ -51,7 +51,6 @@ SESSION_POINTS = {
     "lock: before its holder is written": Point("write", f"{SESSION}/lock"),
     **dict(file_points("head", SESSION, 1, "session.json")),
     **dict(journal_points()),
-    "ticks: half of a sign of life": Point("write", f"{SESSION}/ticks.jsonl", 1, "half"),
     "index: before it is made": Point("open", "*/cache/index/.*.tmp"),
     "index: half of it written": Point("write", "*/cache/index/.*.tmp", 1, "half"),
     "index: between write and rename": Point("rename", "*/cache/index/*.jsonl"),

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from loop.model.measurement import Segment
-from loop.model.record import Closed, Opened, StepTick
-from loop.session.drive import TICKS, TickFile
+from loop.model.record import Closed, Opened
 from loop.store.sessions import SessionFolder
 from tests.makers import make_finished, make_measured, make_measurement, make_record, make_speed
 from tests.store.folders import make_session
@@ -26,9 +25,6 @@ def make(root: Path) -> SessionFolder:
         for side, s in (("cpu", 30.0 + n), ("baseline", 45.0 - n))
     ]
     folder.write_samples(Path(SAMPLED).stem, rows)
-    signs = TickFile(folder.path / TICKS)
-    for seconds in (0.5, 1.5):
-        signs.add(StepTick(run=1, pattern="baseline-first", step="measure", seconds=seconds, note=f"at {seconds}"))
     folder.write_record(make_record(folder.head(), [make_speed(WORKLOAD)], lines=len(folder.lines())))
     folder.write_report("# A report\n\n![speed](figures/speed.svg)\n", {"figures/speed.svg": "<svg/>\n"})
     return folder

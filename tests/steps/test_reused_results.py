@@ -1,4 +1,4 @@
-"""A step's device and sizes, reused results, signs of life, the audit of a session's promises."""
+"""A step's device and sizes, reused results, the audit of a session's promises."""
 
 import datetime
 from collections.abc import Sequence
@@ -11,10 +11,9 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.processes import run_to_end
 from loop.model.index import SessionRow
-from loop.model.record import Finished, StepTick
+from loop.model.record import Finished
 from loop.model.target import Target
 from loop.proving.prove import GateOutput
-from loop.session.drive import TICKS, TickFile, read_ticks
 from loop.steps import setting
 from loop.steps.actions import AuditOutput, Cadence, audit
 from loop.steps.context import Context, Task
@@ -181,27 +180,3 @@ def test_the_longest_silence_of_any_step_counts() -> None:
     )
     assert (12.0, True) == (output.longest_silence_s, output.ok)
     assert not audited(make_finished("a", longest_silence_s=61.0)).ok
-
-
-def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
-    """A sign of life of one step."""
-    base = {"run": 1, "pattern": "p", "step": "s", "seconds": seconds, "note": note}
-    return StepTick.model_validate({**base, **fields})
-
-
-def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
-    """Repeated texts, and texts within milliseconds, are left out; other steps and heartbeats are kept."""
-    written = TickFile(tmp_path / TICKS)
-    for sign in (
-        tick(0.0, "a"),
-        tick(1.0, "a"),
-        tick(1.001, "b"),
-        tick(1.002, "c"),
-        tick(2.0, "b"),
-        tick(2.002, "b", heartbeat=True),
-        tick(0.0, "b", step="other"),
-        tick(0.0, "b", step="other", attempt=2),
-    ):
-        written.add(sign)
-    stored = [(sign.step, sign.attempt, sign.note) for sign in read_ticks(tmp_path / TICKS)]
-    assert [("s", 1, "a"), ("s", 1, "b"), ("s", 1, "b"), ("other", 1, "b"), ("other", 2, "b")] == stored
