@@ -555,12 +555,12 @@ def sessions_compare(names: Annotated[list[str], Argument(metavar="ID", help=IDS
 
 @command("catalog build", "loop catalog build --out catalogue", work="site.catalog:build_site")
 def catalog_build(
-    out: Annotated[Path, Option(metavar="DIR", help="Folder to write; an older catalogue is replaced.")],
+    out: Annotated[Path, Option(metavar="DIR", help="The folder to write: a new or an empty one.")],
     target: Target = None,
 ) -> None:
     """Write a website of patterns, sessions, kernels and plans.
 
-    Open its index.html, or publish the folder anywhere. A folder that is no catalogue is not touched.
+    Open its index.html, or publish the folder anywhere.
     """
 
 

@@ -1,7 +1,6 @@
 """`loop catalog build`: makes the pages of the catalogue and writes them into a folder."""
 
 import datetime
-import json
 import os
 import re
 import secrets
@@ -184,67 +183,26 @@ def site_environment(templates: Path) -> Environment:
     return env
 
 
-MARKER = "catalogue.json"
-"""File that marks a folder as loop's catalogue and lists the top-level names that belong to it."""
-KIND = "loop catalogue"
-
-
-def check_out_folder(out: Path) -> Path:
-    """The absolute path of `out`. Raises UsageError for a folder with anything but a catalogue in it."""
-    place, here = Path(os.path.realpath(out)), Path(os.path.realpath(os.curdir))
-    hint = "choose another folder with --out; a new one is made"
-    if place in (here, *here.parents):
-        raise UsageError(f"{out}: this is where you are, or above it: it would be replaced", "--out catalogue")
-    if place.exists() and not place.is_dir():
-        raise UsageError(f"{place}: there is a file of this name", hint=hint)
-    if not place.is_dir() or not any(place.iterdir()):
-        return place
-    try:
-        marker = json.loads((place / MARKER).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        marker = None
-    if not isinstance(marker, dict) or marker.get("kind") != KIND or not isinstance(marker.get("top"), list):
-        raise UsageError(f"{place}: there are files, and it is not a catalogue made by loop", hint=hint)
-    own_names = {MARKER, *map(str, marker["top"])}
-    others = sorted(path.name for path in place.iterdir() if path.name not in own_names)
-    if others:
-        names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        message = f"{place}: {names} is not of the catalogue, and would be lost"
-        raise UsageError(message, hint=f"move it away, or {hint}")
-    return place
-
-
 def write_site(place: Path, files: Iterable[tuple[str, str]]) -> int:
-    """Write a site into `place`, replacing an older one. `files`: (path, text) pairs. Returns the number of files
-    with `MARKER`. An interruption leaves the old site unchanged and no temporary files. Raises LoopError if the
-    disk cannot be written."""
+    """Write a site as the folder `place`. `files`: (path, text) pairs. Returns their number. An interruption
+    leaves no folder. Raises UsageError for a folder that is not empty, LoopError if the disk cannot be written."""
+    if place.exists() and not (place.is_dir() and not any(place.iterdir())):
+        raise UsageError(f"{place}: is there already", hint="name a new folder, or remove this one")
     scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
-    paths = []
+    count = 0
     try:
         scratch.mkdir(parents=True)
         for path, text in files:
             raise_if_signalled()
             (scratch / path).parent.mkdir(parents=True, exist_ok=True)
             (scratch / path).write_text(text, encoding="utf-8")
-            paths.append(path)
-        top_names = sorted({path.partition("/")[0] for path in paths})
-        marker = {"schema_version": 1, "kind": KIND, "top": top_names}
-        (scratch / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
-        old = scratch.with_suffix(".old")
-        if place.is_dir():
-            os.rename(place, old)
-        try:
-            os.rename(scratch, place)
-        except OSError:  # Undo the first of the two renames.
-            if old.is_dir():
-                os.rename(old, place)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
+            count += 1
+        os.rename(scratch, place)
     except OSError as error:
         raise file_error(place, "written", error) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return len(paths) + 1
+    return count
 
 
 class BuiltSite(Printed):
@@ -272,8 +230,8 @@ class BuiltSite(Printed):
 
 
 def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
-    """Write the catalogue into a folder. Raises LoopError if the folder holds anything else."""
-    start, place = time.monotonic(), check_out_folder(out)
+    """Write the catalogue as a new folder. Raises LoopError for one with anything in it."""
+    start, place = time.monotonic(), Path(os.path.realpath(out))
     contents = gather_contents(read_setting(target), datetime.datetime.now(datetime.UTC))
     for entry in contents.damaged[: index.MAX_NAMED]:
         remark_once(f"left out: {entry.problem}")

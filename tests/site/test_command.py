@@ -65,4 +65,4 @@ def test_ctrl_c_leaves_a_whole_site_or_none(project: Path, tmp_path: Path) -> No
     remaining = os.listdir(tmp_path / "outer")
     assert (process.returncode, remaining) in ((130, []), (130, ["site"]), (0, ["site"]))
     if remaining:
-        assert (tmp_path / "outer" / "site" / "catalogue.json").is_file()
+        assert (tmp_path / "outer" / "site" / "index.html").is_file()
