@@ -23,8 +23,6 @@ from loop.store import index
 from loop.store.sessions import list_sessions
 
 ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and every output was right"
-Rejections = Mapping[str, int]  # Variant to the number of its changes that were rejected since the last kept one.
-MOST_REJECTIONS = 2  # Rejected changes of a variant in a row, after which `optimize` is no longer proposed.
 MOST_REPEATS = 2  # Sessions on the same files after which an inconclusive measurement is not repeated.
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 """Plans that do more than verify; a failure in one is verified again with `baseline`."""
@@ -214,7 +212,7 @@ class Idea:
     """Failed check to repeat, with its seed, threads and device."""
 
 
-def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> tuple[Idea, ...]:
+def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Idea, ...]:
     """Proposals for the next session, most urgent first; the last one always applies. `rows`: one
     target's sessions, oldest first."""
     local_rows = [row for row in rows if not row.recorded]  # `recorded`: from before loop, only figures.
@@ -249,7 +247,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
     if last_row and answer and answer not in {run.pattern for run in last_row.runs}:
         why = f"{last_row.id} missed its objective: {last_row.missed}"
         proposals.append(Idea(answer, "Do what the plan names as the answer to a miss", (why,)))
-    proposals += _ideas_for_slow(ended_rows, state, rejections)
+    proposals += _ideas_for_slow(ended_rows, state)
     # Sets that no session checked on these files, unless `baseline` tried.
     unjudged = state.find_unjudged(local_rows) if is_measured else {}
     tried_variants = [name for name in unjudged if _has_ended("baseline", name, local_rows, state.files_hash)]
@@ -355,10 +353,9 @@ def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     )
 
 
-def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> Iterator[Idea]:
-    """For each compiled variant slower than `SUFFICIENT_RATIO` x baseline, the slowest first.
-    After `MOST_REJECTIONS` rejected changes a variant comes last, and only its tuning is proposed.
-    A plan that ended on these files with nothing kept is not proposed for them again."""
+def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
+    """For each compiled variant slower than `SUFFICIENT_RATIO` x baseline, the slowest first: a change, then a
+    search of its tuning. A plan that ended on these files with nothing kept is not proposed for them again."""
     latest_row = dict[str, SessionRow]()
     for row in rows:
         # A missed objective is answered even if some of the workloads are inconclusive.
@@ -366,19 +363,15 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: 
         names = [name for name in row.ratios if name in state.compiled and name not in undecided]
         latest_row |= dict.fromkeys(names, row)
     ratios = {name: row.ratios[name] for name, row in latest_row.items()}
-    worn_out = {name for name, count in rejections.items() if count >= MOST_REJECTIONS}
-    for variant in sorted(ratios, key=lambda name: (name in worn_out, ratios[name])):
+    for variant in sorted(ratios, key=lambda name: ratios[name]):
         if ratios[variant] >= SUFFICIENT_RATIO:
             continue
         speed, session = plain_ratio(ratios[variant]), latest_row[variant].id
-        reasons = [f"{variant} ran at {speed} of the baseline's speed in {session}"]
-        if rejections.get(variant):
-            lost = f"{rejections[variant]} of its changes lost in this environment"
-            reasons.append(f"{lost} and are not proposed again")
-        if variant not in worn_out and not _has_ended("optimize", variant, rows, state.files_hash):
-            yield Idea("optimize", f"Make {variant} faster", tuple(reasons), variant)
+        why = f"{variant} ran at {speed} of the baseline's speed in {session}"
+        if not _has_ended("optimize", variant, rows, state.files_hash):
+            yield Idea("optimize", f"Make {variant} faster", (why,), variant)
         elif variant in state.tunable and not _has_ended("tune", variant, rows, state.files_hash):
-            yield Idea("tune", f"Search {variant}'s tiles and warps", tuple(reasons), variant)
+            yield Idea("tune", f"Search {variant}'s tiles and warps", (why,), variant)
 
 
 def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], files_hash: str) -> bool:

@@ -2,7 +2,6 @@
 
 import functools
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.optimize import candidate
 from loop.optimize.edits import may_edit_variant
-from loop.optimize.session_changes import reverted_changes
 from loop.report.markdown import one_line
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
@@ -110,7 +108,7 @@ def propose_next(
     indexed_rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     rows = [*(row for row in indexed_rows if row.id not in ended_ids), *ended_rows]
     state = read_target_state(setting, device)
-    all_ideas = _present_ideas(setting, rows, state, device)
+    all_ideas = _present_ideas(setting, rows, state)
     for idea in all_ideas:
         if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
             continue
@@ -146,18 +144,16 @@ def propose_next(
     )
 
 
-def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState, device: str) -> list[Idea]:
+def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState) -> list[Idea]:
     """All ideas for the present files, most urgent first; the last is always to run the baseline again. An example
     or baseline with an inconclusive speed gives no idea."""
-    head = _make_head_for(Idea("baseline", "", ()), setting, device)  # Only to find sessions of this toolchain.
-    reverted = reverted_changes(setting.project.sessions, head)
     main_names = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     main_rows = []
     for row in rows:
         names = tuple(name for name in row.inconclusive if name in main_names)
         main_rows.append(row.model_copy(update={"inconclusive": names}))
     present_ideas = []
-    for idea in next_plan.propose_sessions(main_rows, state, Counter(change.variant for change in reverted)):
+    for idea in next_plan.propose_sessions(main_rows, state):
         # The plan of an earlier session may have been deleted since.
         is_deleted = idea.failed_check and idea.plan not in setting.plans
         present_ideas.append(replace(idea, plan="baseline") if is_deleted else idea)

@@ -20,9 +20,9 @@ def present(**fields: object) -> TargetState:
     return TargetState(**{**base, **fields})  # type: ignore[arg-type]
 
 
-def first(*rows: SessionRow, lost: dict[str, int] | None = None, **now: object) -> Idea:
+def first(*rows: SessionRow, **now: object) -> Idea:
     """The most urgent idea."""
-    return propose_sessions(rows, present(**now), lost or {})[0]
+    return propose_sessions(rows, present(**now))[0]
 
 
 def verdict(variant: str, build: str = "old", **fields: object) -> Judgement:
@@ -57,7 +57,7 @@ def test_a_wrong_variant_comes_before_a_slow_one() -> None:
         advice.failed_check and advice.failed_check.judgement.seed,
     )
     mended = row(2, ratios={"fast": 2.0, "cpu": 1.9}, judged=(verdict("fast", "new", right=("w",)),), ground="new")
-    ideas = propose_sessions([wrong, mended], present(files_hash="new"), {})
+    ideas = propose_sessions([wrong, mended], present(files_hash="new"))
     assert all(idea.failed_check is None for idea in ideas)
 
 
@@ -187,15 +187,6 @@ def test_the_slowest_variant_that_can_be_edited_is_made_faster() -> None:
     assert ("optimize", "b") == (idea.plan, idea.variant)
     idea = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}, judged=JUDGED))
     assert ("kernels", None) == (idea.plan, idea.variant)
-
-
-def test_what_lost_before_is_not_proposed_again() -> None:
-    """Another variant is proposed first, then a search of the same variant's tiles."""
-    both = row(0, ratios={"a": 0.9, "b": 0.5})
-    assert "a" == first(both, lost={"b": 2}).variant
-    alone = first(row(0, ratios={"b": 0.5}), lost={"b": 2})
-    assert ("tune", "b") == (alone.plan, alone.variant)
-    assert "2 of its changes lost in this environment and are not proposed again" in alone.why
 
 
 KEPT = KeptChange(variant="cpu", changes=1, ratio=5.0, workloads={"w": (4.9, 5.0, 5.1)}, branch="loop/s0")

@@ -117,7 +117,7 @@ class Project:
 
     def advised(self) -> Idea:
         """The proposal of `loop plan next`."""
-        return propose_sessions(self.rows, self.present, {})[0]
+        return propose_sessions(self.rows, self.present)[0]
 
     def follow(self) -> None:
         """Run the advised session."""
