@@ -89,14 +89,6 @@ def listed_words(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def share(actual: float, target: float) -> str:
-    """`actual` relative to `target`: `45 %`, from ten times on `12 times`; empty without a target."""
-    if target <= 0 or actual < 0:
-        return ""
-    part = actual / target
-    return f"{100 * part:.0f} %" if part < 10 else f"{part:.0f} times"
-
-
 RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
 
 

@@ -464,22 +464,18 @@ LONGEST_INLINE_MESSAGE = 600  # A failed step's message longer than this many ch
 
 
 def steps_section(view: View) -> Iterator[Section]:
-    """A table of all steps: status, time, share of the total time, outcome."""
-    records = latest_attempts(view.finished)
-    total_s = sum(record.seconds for record in records)
-    heads = ("Step", "Status", ">Took", ">Of all steps", "Outcome")
+    """A table of all steps: status, time, outcome."""
     rows = []
-    for record in records:
+    for record in latest_attempts(view.finished):
         attempt_text = f" (attempt {record.attempt})" if record.attempt > 1 else ""
         if record.status == "skipped":
             reason = shortened(record.skipped_because, LONGEST_MESSAGE)
-            rows.append((record.label, f"skipped{attempt_text}", "-", "-", reason))
+            rows.append((record.label, f"skipped{attempt_text}", "-", reason))
             continue
         excess_text = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
         status, message = record.status + excess_text + attempt_text, shortened(record.message, LONGEST_MESSAGE)
-        times = say.seconds(record.seconds), say.share(record.seconds, total_s)
-        rows.append((record.label, status, *times, message))
-    table = drop_empty_columns(heads, rows)
+        rows.append((record.label, status, say.seconds(record.seconds), message))
+    table = drop_empty_columns(("Step", "Status", ">Took", "Outcome"), rows)
     between_text = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
     yield Section("Each step", note=between_text if table else "No step has ended.", table=table)
 
