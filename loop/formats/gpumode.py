@@ -7,13 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.formats import model
 from loop.formats.model import Module, file_error
-from loop.model.base import Model
 
 NAME = "gpumode"
 MANIFEST = "task.yml"
@@ -29,7 +26,7 @@ SCORE_TEXTS = {
 Arguments = dict[str, int | bool | str | float | tuple[int, ...]]
 
 
-class File(Model):
+class File(model.TaskFile):
     """One file of the folder in which an answer is judged."""
 
     name: str
@@ -37,32 +34,21 @@ class File(Model):
     """Path of the original, relative to the task; `@SUBMISSION@` for the answer."""
 
 
-class Config(Model):
-    """The program to start (Python: `main`) or the sources to compile (CUDA)."""
+class Config(model.TaskFile):
+    """How an answer is judged. `main`: the program to start, for Python."""
 
     main: str | None = None
-    sources: tuple[str, ...] = ()
-    include_dirs: tuple[str, ...] = ()
-    defines: dict[str, str | int | None] = Field(default_factory=dict)
-    compile_flags: tuple[str, ...] = ()
 
 
-class Manifest(Model):
-    """`task.yml`: `tests` are calls that are checked, `benchmarks` calls that are timed, timeouts are seconds."""
+class Manifest(model.TaskFile):
+    """`task.yml`: `tests` are calls that are checked, `benchmarks` calls that are timed."""
 
     files: tuple[File, ...]
     lang: Literal["py", "cu"]
-    description: str = ""
     config: Config = Config()
-    templates: dict[str, str] = Field(default_factory=dict)
-    libraries: tuple[str, ...] = ()
     tests: tuple[Arguments, ...] = ()
     benchmarks: tuple[Arguments, ...] = ()
-    test_timeout: int = 180
-    benchmark_timeout: int = 180
-    ranked_timeout: int = 180
     ranking_by: Literal["last", "mean", "geom"] = "last"
-    seed: int | None = None
     multi_gpu: bool = False
     gpus: tuple[str, ...] = ()
 
