@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import math
-import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -14,8 +13,7 @@ from loop.model.dtypes import ITEM_SIZES, Dtype, Layout
 from loop.model.target import ANY, Scalar, Signature, Target, Workload
 
 VALUE_KINDS = ("normal", "wide", "constant")
-"""Kinds of values that every target has. `normal*0.001` also works: standard deviation 0.001."""
-SCALED_NORMAL = re.compile(r"normal\*([0-9.]+(?:e[+-]?[0-9]+)?)")
+"""Kinds of values that every target has."""
 RESERVED_KEYS = ("dtype", "values", "weight")
 Attributes = Mapping[str, Scalar | None]
 
@@ -66,7 +64,7 @@ def make_workload(target: Target, entry: Mapping[str, Scalar], default_dtype: Dt
     if dtype not in ITEM_SIZES:
         raise WorkloadError("dtype", f"one of {', '.join(ITEM_SIZES)}", repr(dtype))
     value_kind, known_kinds = entry.get("values", "normal"), (*VALUE_KINDS, *target.values)
-    if value_kind not in known_kinds and parse_scale(str(value_kind)) is None:
+    if value_kind not in known_kinds:
         raise WorkloadError("values", f"one of {', '.join(known_kinds)}", repr(value_kind))
     # A signature may use the name for a size or an attribute: then the workload has no weight.
     is_taken = "weight" in (*signature.attributes_and_parameters, *signature.dimensions)
@@ -169,15 +167,6 @@ def explain_unsupported(variant: CallConditions, workload: Workload, layout: Lay
 def _value_text(value: object) -> str:
     """A value of a workload as the command line takes it: text as it is, others as JSON (`true`)."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def parse_scale(value_kind: str) -> float | None:
-    """Standard deviation of a kind such as `normal*0.001`; None for other kinds of values."""
-    match = SCALED_NORMAL.fullmatch(value_kind)  # `normal*1.2.3` matches, too, and is no number.
-    with contextlib.suppress(ValueError):
-        scale = float(match[1]) if match else 0.0
-        return scale if 0 < scale < math.inf else None
-    return None
 
 
 def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from loop.calls.call import Call, FunctionTerms, TensorFile, Value, place_outputs, window_step
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.target import Fill, Signature, Target, Workload
-from loop.model.workloads import parse_scale
 from loop.workers.judge_messages import PrepareAnswer
 
 BROADCASTABLE_KINDS = ("normal", "constant")  # Kinds of values that may be constant along an axis.
@@ -141,8 +140,7 @@ def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
     names = target.signature.inputs
     if workload.values == "constant":  # Different constants, so that swapped inputs are noticed.
         return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
-    scale = 4.0 if workload.values == "wide" else parse_scale(workload.values)
-    if scale is not None:
-        return tuple(Fill(scale=scale) for _ in names)
+    if workload.values == "wide":
+        return tuple(Fill(scale=4.0) for _ in names)
     fill_by_input = target.values.get(workload.values, {})
     return tuple(fill_by_input.get(name, Fill()) for name in names)
