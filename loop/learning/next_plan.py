@@ -4,7 +4,6 @@ Variant, workload, layout, threads, seed and device identify a check. A failure 
 the same check passes on changed sources. If the same sources pass, the variant is flaky, not right.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -327,21 +326,14 @@ def _has_bisected(row: SessionRow) -> bool:
 
 
 def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """If the last session failed, and not by a wrong or slower variant: mend the one of its failures that occurred
-    in most sessions."""
+    """If the last session failed, and not by a wrong or slower variant: mend the first of its failures."""
     last_row = rows[-1] if rows else None
     if last_row is None or last_row.status != "failed" or not last_row.failures:
         return
     if last_row.incorrect or last_row.regressed:  # Other ideas are for these.
         return
-    count_by_text: Counter[str] = Counter()
-    for failure in last_row.failures:
-        for row in rows:
-            names = [name for past in row.failures for name in (past.key, past.text)]
-            count_by_text[failure.text] += (failure.key or failure.text) in names
-    failure = max(last_row.failures, key=lambda failure: count_by_text[failure.text])
-    earlier = count_by_text[failure.text] - 1
-    why = [f"it failed in {last_row.id}{f' and {earlier} before it' if earlier > 0 else ''}", failure.message]
+    failure = last_row.failures[0]
+    why = [f"it failed in {last_row.id}", failure.message]
     why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
     variants = (*last_row.variants, *last_row.emulated)
     variant = variants[0] if len(variants) == 1 else None
