@@ -19,7 +19,7 @@ from loop.model.money import RateCard
 from loop.model.output import outputs_of
 from loop.model.record import RESUMABLE, latest_attempts
 from loop.report import format as say
-from loop.report.screen import Screen, table_width, terminal_columns
+from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.session import closing, recorded
 from loop.session.drive import charges_so_far
@@ -29,7 +29,6 @@ from loop.store import index, sessions
 from loop.store.journal import finished_steps, open_step
 
 MOST_WAITING = 10  # Most waiting sessions that are listed, newest first.
-MOST_DAMAGED = 3  # Most damaged folders that are named; the others are counted.
 
 
 @dataclass(frozen=True)
@@ -133,11 +132,9 @@ class Status(Printed):
     at: datetime.datetime
     running: tuple[Running, ...]
     waiting: tuple[WaitingSession, ...]
-    """Sessions that can be resumed, newest first."""
-    more_waiting: int
-    """Number of older sessions that can be resumed and are not listed."""
+    """Sessions that can be resumed, the newest `MOST_WAITING`, newest first."""
     left: tuple[str, ...]
-    """What is left for the user to look at, as damaged folders, each with the command to see more."""
+    """What is wrong with session folders, and where they are."""
     sessions: int
     usd: float
     """Cost of all sessions, including running ones."""
@@ -153,11 +150,7 @@ class Status(Printed):
             sections = [Section("Nothing runs, nothing waits", (f"as of {say.day(self.at)}",))]
         if self.milestone is not None:
             sections.append(self.milestone.correctness)
-        problems = list(self.left)
-        if self.more_waiting:
-            older = say.count(self.more_waiting, "older session")
-            problems.append(f"{older} could go on, too: loop sessions list")
-        sections.append(Section("To look at", tuple(problems)))
+        sections.append(Section("To look at", self.left))
         cost = f"{say.count(self.sessions, 'session')}, {say.usd(self.usd)} in all; the last: {self.last}"
         sections.append(Section("Money", (cost,)))
         sections.append(self.milestone.section if self.milestone else Section("Next", (self.no_milestone,)))
@@ -188,19 +181,12 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
         milestone = next_session(target)
     except LoopError as error:
         no_milestone = error.message
-    problems = []
-    if damaged := [entry.folder for entry in entries if entry.problem]:
-        names = ", ".join(damaged[:MOST_DAMAGED])
-        names += f" and {len(damaged) - MOST_DAMAGED} more" if len(damaged) > MOST_DAMAGED else ""
-        count = say.count(len(damaged), "session folder")
-        problems.append(f"{count} with something wrong ({names}): loop sessions list")
     return Status(
         target=name,
         at=now,
         running=tuple(running),
         waiting=tuple(WaitingSession.read(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
-        more_waiting=max(0, len(waiting) - MOST_WAITING),
-        left=tuple(problems),
+        left=tuple(entry.problem for entry in entries if entry.problem)[: index.MAX_NAMED],
         sessions=len(rows),
         usd=sum(row.usd for row in rows) + sum(session.usd for session in running),
         last=rows[-1].id if rows else "none",
@@ -216,9 +202,6 @@ def _time_of_budget(seconds: float, budget_s: float) -> str:
 
 
 MOST_SESSIONS = len(LETTERS)
-
-
-LEAST_COLUMNS = 5  # Columns of the list that do not give way on a narrow screen: up to `fastest`.
 
 
 class SessionLine(Model):
@@ -247,17 +230,11 @@ class SessionList(Printed):
         if not self.sessions:
             screen.say("no sessions yet; `loop run session` makes one")
             return
-        table: list[tuple[str, ...]] = [("session", "status", "", "took", "fastest", "device", "usd")]
+        rows = []
         for row in self.sessions:
             duration = "-" if row.seconds is None else say.seconds(row.seconds)
-            usd = f"{row.usd:.4f}" if row.usd else "-"
-            leading_cells = row.id, row.status, row.grade or "-", duration
-            table.append((*leading_cells, row.fastest or "-", row.device or "-", usd))
-        # Ids are copied, so they stay whole: the last columns give way. `--json` has them all.
-        columns = terminal_columns(screen.out)
-        while len(table[0]) > LEAST_COLUMNS and table_width(table) > columns:
-            table = [cells[:-1] for cells in table]
-        screen.table(table[0], table[1:])
+            rows.append((row.id, row.status, row.grade or "-", duration, row.fastest or "-"))
+        screen.table(("session", "status", "", "took", "fastest"), rows)
         damaged = [row for row in self.sessions if row.reason]
         for row in damaged[: index.MAX_NAMED]:
             screen.say(f"{row.id}: {row.reason}")

@@ -173,12 +173,6 @@ def fold(text: str, columns: int) -> str:
     return "\n".join(folded).replace(_NO_BREAK, " ")
 
 
-def table_width(table: Iterable[Sequence[str]]) -> int:
-    """Columns of a table that is not folded; its rows have equally many cells."""
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
-    return sum(widths) + 2 * (len(widths) - 1)  # Two spaces between columns.
-
-
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:
     """A table as lines of at most `columns` characters, if its words allow. Column `wrap` gets narrower first and
     may break words, then the widest columns, down to their longest word; none gets below 12. A cell of several
@@ -192,7 +186,7 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
         longest_word = max((len(word) for cell in cells for word in cell.split()), default=0)
         widths.append(max(map(len, cells)))
         min_widths.append(12 if number == wrap else max(12, longest_word))
-    excess = table_width(table) - columns
+    excess = sum(widths) + 2 * (len(widths) - 1) - columns  # Two spaces between columns.
     widest_first = sorted(range(len(heads)), key=lambda number: -widths[number])
     for number in (wrap, *widest_first):
         reduction = max(0, min(excess, widths[number] - min_widths[number]))
