@@ -458,12 +458,10 @@ def offer_candidate(
     to_report = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
     unjudged = unjudged_edits(context)
     ordered, not_faster, jobs = yield from compare_beforehand(context, tree, unjudged, least_gain)
-    # With jobs, a conflicting edit has already lost to the kept one, so it does not replace it.
-    first_base = "" if terms.executor else changes.first_base
     digests = {past.digest for _, past in outputs_by_run(context.finished, BriefOutput) if past.digest}
     edit = None
     for candidate in ordered:
-        proposal = edits.apply_proposal(tree, candidate, digests, first_base)
+        proposal = edits.apply_proposal(tree, candidate, digests)
         to_report[proposal.number] = proposal
         if proposal.ended == "edited":
             edit = edits.save_edit(workshop, brief, tree)

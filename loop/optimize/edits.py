@@ -18,7 +18,6 @@ from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput
 from loop.model.target import CAbiVariant, PythonVariant, Target
-from loop.repository.git import git
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop
 
@@ -71,7 +70,6 @@ def find_editable_files(context: Context, name: str) -> Generator[Tick, None, di
 
 
 MAX_FILE_BYTES = 16 << 20  # Largest file that is accepted.
-REPLACES_NOTE = "in place of a change kept meanwhile, with which it conflicts"
 NO_FILE_TEXT = f"no plain file of at most {MAX_FILE_BYTES >> 20} MiB"
 
 
@@ -194,36 +192,16 @@ def _replace_file(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str], first_base: str = "") -> Proposal:
+def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str]) -> Proposal:
     """Apply a candidate's edit to the session's worktree. Returns the proposal; its `ended` says if the edit
     cannot be judged: `repeated` if it changes nothing new (`judged_digests`: hashes of judged edits), or
-    `conflict`. An edit that conflicts with changes kept meanwhile replaces those kept since the commit
-    `first_base` (empty: none), and so has to be faster than they are."""
+    `conflict` with a change that was kept meanwhile."""
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:
         tree.revert()
-        if not _apply_to_earlier(tree, Path(proposal.patch).absolute(), first_base):
-            return proposal.model_copy(update={"ended": "conflict"})
-        proposal = proposal.model_copy(update={"said": REPLACES_NOTE})
+        return proposal.model_copy(update={"ended": "conflict"})
     if not tree.changed_lines() or content_hash(tree.patch()) in judged_digests:
         tree.revert()
         return proposal.model_copy(update={"ended": "repeated"})
     return proposal
-
-
-def _apply_to_earlier(tree: Worktree, patch: Path, first_base: str) -> bool:
-    """Apply a patch to the latest earlier commit that it fits, down to `first_base`. The worktree then has that
-    commit's files with the patch: the edit undoes the later commits. False, with nothing changed, if it fits
-    none."""
-    commits = git(tree.root, "rev-list", "--first-parent", "HEAD").split()
-    earlier = commits[1 : commits.index(first_base) + 1] if first_base in commits else []  # HEAD was tried.
-    for commit in earlier:
-        git(tree.root, "restore", f"--source={commit}", "--staged", "--worktree", "--", ".")
-        try:
-            git(tree.root, "apply", "--whitespace=nowarn", str(patch))
-        except LoopError:
-            tree.revert()
-        else:
-            return True
-    return False

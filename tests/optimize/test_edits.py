@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.campaign import Proposal
 from loop.model.change import Brief
-from loop.optimize.edits import REPLACES_NOTE, AcceptedEdit, apply_proposal
+from loop.optimize.edits import AcceptedEdit, apply_proposal
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from tests.repository.test_reading import git, put_under_git
@@ -96,32 +96,6 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     tree.commit("kept meanwhile")
     assert "conflict" == apply_proposal(tree, proposal, set()).ended
     assert ({}, "other\n") == (tree.changed_lines(), (tree.target / "scale.c").read_text())
-
-
-def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
-    trees: tuple[Worktree, Worktree], tmp_path: Path
-) -> None:
-    """A conflicting better edit replaces a kept one; `head` stays the kept commit until it is judged."""
-    tree, copy = trees
-    start = tree.head
-    (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
-    patch = AcceptedEdit.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
-    (tree.target / "scale.c").write_text("other\n")
-    (tree.target / "scale_more.c").write_text("new\n")
-    commit = tree.commit("kept meanwhile")
-    proposal = Proposal(number=2, ended="edited", patch=str(patch))
-    for _ in range(2):
-        put = apply_proposal(tree, proposal, set(), start)
-        assert ("edited", REPLACES_NOTE) == (put.ended, put.said)
-        assert commit == tree.head
-        assert "one\ntwo\nTHREE\n" == (tree.target / "scale.c").read_text()
-        assert {"scale.c", "scale_more.c"} == set(tree.changed_lines())
-        tree.revert()
-        assert "other\n" == (tree.target / "scale.c").read_text()
-        assert (tree.target / "scale_more.c").exists()
-    (tmp_path / "1.patch").write_text(patch.read_text().replace("two", "twice"))
-    assert "conflict" == apply_proposal(tree, proposal, set(), start).ended
-    assert ({}, commit) == (tree.changed_lines(), tree.head)
 
 
 def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: Path) -> None:
