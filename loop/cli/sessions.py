@@ -292,7 +292,7 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
 
 def _compared_session(root: Path, name: str) -> ComparedSession:
     """What a comparison reads of a session (id, prefix, `last`). Raises LoopError for a damaged one."""
-    folder = closing.find_own_session(root, name)
+    folder = sessions.find_session(root, name)
     row, problem = index.compute_row(folder.path)
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")

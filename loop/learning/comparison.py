@@ -5,7 +5,6 @@ baseline are comparable. Latencies are not: they depend on the machine and the d
 """
 
 from collections.abc import Iterator, Sequence
-from statistics import geometric_mean
 from typing import Literal
 
 from loop.model.base import Model, Printed
@@ -61,19 +60,12 @@ class ComparedRow(Model):
     moved: Literal["higher", "lower", "within"] | None = None
     """Whether the last interval is above or below the first, or overlaps it."""
 
-    @property
-    def ratios(self) -> dict[int, float]:
-        """Index of a session to its ratio; without vague ones, whose interval is too wide."""
-        speeds = {i: cell for i, cell in enumerate(self.cells) if isinstance(cell, SpeedVerdict)}
-        return {index: speed.ratio for index, speed in speeds.items() if not speed.vague}
-
     def with_change(self) -> "ComparedRow":
         """The row with the change between its first and its last ratio that is not vague."""
-        if len(self.ratios) < 2:
+        speeds = [cell for cell in self.cells if isinstance(cell, SpeedVerdict) and not cell.vague]
+        if len(speeds) < 2:
             return self
-        first, last = (self.cells[index] for index in (min(self.ratios), max(self.ratios)))
-        assert isinstance(first, SpeedVerdict)
-        assert isinstance(last, SpeedVerdict)
+        first, last = speeds[0], speeds[-1]
         moved = "within"
         if last.interval[0] > first.interval[1]:
             moved = "higher"
@@ -137,8 +129,10 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
     rows = []
     for letter, session in zip(letters, sessions, strict=True):
         ending = ", ".join(filter(None, (session.status, session.grade)))
-        rows.append((letter, session.id, ending, session.target, session.device))
-    heads = ("", "Session", "Ended", "Target", "Device")
+        took = UNKNOWN if session.seconds is None else say.seconds(session.seconds)
+        cost = UNKNOWN if session.usd is None else say.billed_usd(session.usd)
+        rows.append((letter, session.id, ending, session.target, session.device, took, cost))
+    heads = ("", "Session", "Ended", "Target", "Device", ">Took", ">Cost")
     yield Section("Sessions", table=drop_empty_columns(heads, rows), wrap=-1)
     yield Section("Not compared", comparison.refused)
     sources_text = "the files of the target are the same"
@@ -158,33 +152,21 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
     if lines:
         lines.append("a ratio may move because the library or the machine did, and not the kernel")
     yield Section("Environment", tuple(lines or ["nothing else that is on record differs"]))
-    times = (UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)
-    costs = (UNKNOWN if session.usd is None else say.billed_usd(session.usd) for session in sessions)
-    letter_heads = ("", *(f">{letter}" for letter in letters))
-    table = drop_empty_columns(letter_heads, [("took", *times), ("cost", *costs)])
-    yield Section("Cost and time", table=table)
 
 
 def _variant_section(variant: str, comparison: SessionComparison) -> Section:
     """Section for one variant: its ratios by workload and session, and its kept changes."""
     sessions, letters = comparison.sessions, LETTERS[: len(comparison.sessions)]
-    rows = [row for row in comparison.rows if row.variant == variant]
     table_rows: list[tuple[str, ...]] = []
-    for row in rows:
+    for row in comparison.rows:
+        if row.variant != variant:
+            continue
         texts = []
         for cell in row.cells:
             text = say.ratio(cell.ratio, cell.interval) if isinstance(cell, SpeedVerdict) else "-"
             texts.append(cell.verdict if cell and cell.ratio is None else text)
         change = f"{say.speedup_text(row.change)} {MOVED_WORDS[row.moved]}" if row.change and row.moved else "-"
         table_rows.append((row.workload, *texts, change))
-    # Geometric means over the workloads that all timed sessions measured.
-    timed = sorted({index for row in rows for index in row.ratios})
-    common = [row.ratios for row in rows if [*row.ratios] == timed]
-    if len(common) > 1 and len(timed) > 1:
-        means = {index: geometric_mean([ratios[index] for ratios in common]) for index in timed}
-        texts = [say.speedup_text(means[i]) if i in means else "-" for i in range(len(sessions))]
-        change = say.speedup_text(means[timed[-1]] / means[timed[0]])
-        table_rows.append((f"geometric mean of {len(common)}", *texts, change))
     lines = []
     for letter, session in zip(letters, sessions, strict=True):
         for kept in session.kept:

@@ -10,7 +10,7 @@ from typing import Any
 from loop.agents import proposing
 from loop.base.documents import to_json, write_atomic
 from loop.base.documents.files import folder_for_temporary
-from loop.base.errors import ExitCode, LoopError, UsageError
+from loop.base.errors import ExitCode, UsageError
 from loop.base.places import find_project, shipped
 from loop.debug.explaining import make_diagnoses
 from loop.learning import learnings
@@ -28,7 +28,7 @@ from loop.report.figures.svg import Figure
 from loop.report.screen import Screen, table_lines, terminal_columns
 from loop.report.sections import print_sections, section_fields
 from loop.session import objective as judging
-from loop.session import page, recorded
+from loop.session import page
 from loop.session.drive import Ending
 from loop.session.next_session import proposal_text
 from loop.session.opening import SessionRequest
@@ -243,7 +243,7 @@ def report(
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
-    folder = find_own_session(find_project(target, Path.cwd()).sessions, session_id)
+    folder = sessions.find_session(find_project(target, Path.cwd()).sessions, session_id)
     record, figures = folder.record(), dict[str, str]()
     if record is None:
         raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
@@ -277,15 +277,3 @@ def report(
     figures_text = f", figures beside it: {len(figures)}" if figure_folder is not None and figures else ""
     screen.say(f"written: {output}{figures_text}")
     return ExitCode.OK
-
-
-def find_own_session(root: Path, name: str) -> SessionFolder:
-    """A session that loop ran, by id, prefix or `last`. Raises UsageError for an imported one or none."""
-    try:
-        return sessions.find_session(root, name)
-    except LoopError:
-        imported = recorded.find_recorded(root, name)
-        if imported is None:
-            raise
-        message = f"{imported.id} was recorded elsewhere: only its rows are known"
-        raise UsageError(message, hint=f"loop sessions show {imported.id}") from None

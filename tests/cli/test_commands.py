@@ -16,7 +16,6 @@ from loop.cli import ALL
 from loop.cli.command import Command
 from loop.cli.patterns import query_terms, search
 from loop.cli.sessions import compare_sessions
-from loop.session import recorded
 from tests.projects import loop, make_project
 from tests.store.folders import make_session
 
@@ -113,15 +112,10 @@ def test_a_stream_that_cannot_be_written_is_no_bug(where: str, code: int) -> Non
     assert "Traceback" not in ended.stderr
 
 
-def test_recorded_sessions_are_not_compared(tmp_path: Path) -> None:
-    """The message names the command that shows them; a single session is not compared, either."""
+def test_a_session_is_compared_with_another_one(tmp_path: Path) -> None:
+    """A single session is not compared."""
     project = make_project(tmp_path / "project")
     make_session(tmp_path / "sessions", "2026-11-21-120000-quick", status="passed")
-    recorded.import_sessions("history", project)
-    (name,) = [path.name for path in (tmp_path / "sessions").glob("recorded-*+4")]
-    with pytest.raises(LoopError, match="recorded elsewhere") as error:
-        compare_sessions((name, "last"), project)
-    assert f"loop sessions show {name}" == error.value.hint
     for names in (("last", "last"), ("last",)):
         with pytest.raises(LoopError, match="named"):
             compare_sessions(names, project)
