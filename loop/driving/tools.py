@@ -135,11 +135,6 @@ def wait_for_job(job: JobFolder, limit_s: float) -> JobState:
     return read_state(job)
 
 
-def job_status(job: JobId = "last") -> JobState:
-    """Show what a job does, or its result. Without an id: the last job."""
-    return read_state(find_job(job))
-
-
 def job_wait(
     job: JobId = "last",
     wait_s: Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)] = LONGEST_WAIT_S,
@@ -168,7 +163,6 @@ HIDDEN = frozenset(
 """Parameters that no tool has: only a person may set them."""
 DEFAULT_WAIT_S = 30.0  # Seconds that a call waits for the job that it started, if it does not say `wait_s`.
 TOOL_COMMANDS = (
-    Command("job status", job_status, mcp="reads"),
     Command("job wait", job_wait, mcp="reads"),
     Command("job cancel", job_cancel, mcp="ends"),
 )

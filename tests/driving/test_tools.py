@@ -87,7 +87,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("bisect", {"probe": "exit", "command": ["make"]}, "usage", "a person runs: loop bisect"),
     ("report", {"session_id": "last", "target": "PROJECT"}, "usage", "loop run session"),
     ("plan_next", {"target": "BROKEN"}, "definition", "loop patterns check"),
-    ("job_status", {"job": "nothing"}, "usage", ""),
+    ("job_wait", {"job": "nothing"}, "usage", ""),
     ("job_cancel", {"job": "../../etc"}, "usage", ""),
     ("trust", {"target": "PROJECT"}, "usage", "for a person: loop --help"),
 ]
