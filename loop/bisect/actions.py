@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from loop.base.errors import LoopError, WorkFailed
+from loop.base.errors import LoopError, MachineFailure, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.candidates import CommitLine, read_commits
 from loop.bisect.hunt import Regression, open_kernel_bisection
@@ -160,6 +160,8 @@ def _search_lines(
             # Another good end does not help if the bad end cannot be tested.
             if blamed or line.commits[-1].commit in answer.skipped:
                 break
+    except MachineFailure:
+        raise  # The session pauses.
     except LoopError as error:
         return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
     names = ", ".join(commit.name for commit in blamed)

@@ -174,7 +174,8 @@ class Observations:
                 self.untestable_reasons[position] = probe.reason
                 continue
             self.built_positions |= {position, reference}
-            if probe.claim is not None:  # A confirmation may observe either side of the step.
+            # A confirmation may observe either side of the step. As long as both count as one program, it is none.
+            if probe.claim is not None and position != reference:
                 suspect, parent = max(position, reference), min(position, reference)
                 confirmation = Confirmation(suspect, parent, probe.claim)
                 key = suspect, parent, probe.claim.number
@@ -376,7 +377,8 @@ class Pairs(Observations):
     def compare_ends(self) -> ProbeRequest | SearchEnd | None:
         """The next request for an end; None once the ends differ; a result if they do not, or noise hides it."""
         bad_end = self.problem.last_position
-        if any(0 < position < bad_end for position in self.clipped):  # They differed.
+        observed = [position for position in self.clipped if position > 0]
+        if len(observed) > 1 and observed[0] == bad_end:  # They differed. Another search had another bad end.
             return None
         count = self.count_at(bad_end)
         if count < ENDS_FIRST_PAIRS:

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, TypeVar
+from typing import TypeVar
 
-from loop.base.documents import content_hash, sums
+from loop.base.documents import content_hash, hash_files, sums, to_json, write_atomic
 from loop.base.errors import CannotStart, LoopError, WorkFailed, remark_once
 from loop.base.places import state_folder
 from loop.base.processes import Completed, Tick, run
 from loop.bisect.candidates import Builder, CommitLine, Untestable, check_out
 from loop.bisect.search import SearchEnd
+from loop.builds.build import find_used_files
 from loop.gate.verify import Job, verify
 from loop.machine.machine import machine
-from loop.model.base import Model
 from loop.model.bisect import UNCOMMITTED, Candidate, Metric, Probe
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
@@ -59,33 +59,28 @@ def map_ticks(
         working.close()
 
 
-class SavedProbes(Model):
-    """What a `ProbeMemory` stores."""
-
-    format: Literal[1] = 1
-    probes: tuple[Probe, ...] = ()
-
-
 @dataclass(frozen=True)
 class ProbeMemory:
-    """Saved probes of one search, in a file of its own."""
+    """Saved probes of one search, in a file of its own: a line of JSON with a checksum for each."""
 
     path: Path
 
     def probes(self) -> tuple[Probe, ...]:
-        """All saved probes, in order; none, with a remark, if the file is damaged: the search then tries anew."""
-        try:
-            return sums.read_sealed(SavedProbes, self.path).probes
-        except FileNotFoundError:
-            return ()
-        except LoopError as error:
-            remark_once(error.message)
-            return ()
+        """The saved probes, in order. A remark names a damaged line: the search makes that probe anew."""
+        content, probes = sums.read_regular(self.path) if self.path.exists() else b"", list[Probe]()
+        for number, line in enumerate(content.splitlines(), 1):
+            body, _, is_intact = sums.split_checksum(line)
+            if is_intact:
+                probes.append(Probe.model_validate_json(body, strict=False, extra="ignore"))
+            else:
+                remark_once(f"{self.path}:{number}: damaged: its checksum does not match")
+        return tuple(probes)
 
     def append(self, probe: Probe) -> None:
         """Save one more probe at once. Raises LoopError if the file cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        sums.write_sealed(self.path, SavedProbes(probes=(*self.probes(), probe)))
+        line = sums.with_checksum(to_json({"format": 1, **dict(probe)}, indent=None)).encode()
+        write_atomic(self.path, (self.path.read_bytes() if self.path.exists() else b"") + line)
 
 
 class Prober:
@@ -109,7 +104,7 @@ class Prober:
         """The saved probes of a search; `question`: what is searched, kernel and machine. To measure anew
         (`emptied`), the first call of a search deletes them."""
         name = content_hash("\0".join(question))[:32]
-        path = state_folder() / "bisects" / f"{name}.json"
+        path = state_folder() / "bisects" / f"{name}.jsonl"
         if self.emptied is not None and path not in self.emptied:
             self.emptied.add(path)
             path.unlink(missing_ok=True)
@@ -156,6 +151,11 @@ class KernelProbe(Prober):
         parts = [question, str(bench.folder), self.builder.variant, device, str(bench.threads)]
         if self.builder.emulated:
             parts.append("emulated")
+        # Probes that were judged by other rules than today's do not count.
+        modules = [function.partition(":")[0] for function in bench.target.python_functions]
+        files = [bench.folder / name for name in find_used_files(modules, bench.folder)]
+        parts.append(bench.target.model_dump_json(exclude={"variants", "workloads"}))
+        parts.append(hash_files(files, bench.folder))
         return self.open_memory(*parts, *(workload.name for workload in self.workloads))
 
     def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
@@ -266,11 +266,12 @@ class CorrectnessProbe(KernelProbe):
     tries_layouts = True
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """For each of `count` seeds of inputs: 1 if right, 0 if wrong. Ignores `against`. Raises
-        Untestable if the worker is lost, or if the variant takes none of the workloads."""
+        """For each of `count` seeds that no saved probe of this commit used: 1 if right, 0 if wrong. Ignores
+        `against`. Raises Untestable if the worker is lost, or if the variant takes none of the workloads."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         values: list[float] = []
-        for seed in range(count):
+        used_count = sum(len(p.values) for p in self.memory.probes() if p.commit == candidate.commit)
+        for seed in range(used_count, used_count + count):
             try:
                 checks = yield from self.verify_side(side, seed)
             except WorkerLost as lost:

@@ -13,8 +13,9 @@ from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, run_to_end
 from loop.bisect.candidates import CommitLine, Untestable, read_commits
 from loop.bisect.hunt import Bisection
-from loop.bisect.trying import Observing, ProbeMemory, Prober
+from loop.bisect.trying import CorrectnessProbe, Observing, ProbeMemory, Prober
 from loop.model.bisect import BisectAnswer, Candidate, Metric, Probe
+from loop.model.measurement import Check, VariantChecks
 from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history
 
@@ -125,15 +126,44 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
     assert ["7"] == [subject.rpartition(" ")[2] for subject in subjects(again)]
 
 
-def test_a_damaged_memory_is_named_and_the_search_tries_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What it held is lost; the next probe is saved in a whole file."""
-    probe = Probe(commit="a" * 40, against="b" * 40, why="try", status="measured", values=(0.5,))
+def test_a_damaged_probe_is_named_and_costs_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The search makes that one anew; later ones are saved after it."""
     memory = ProbeMemory(tmp_path / "m")
-    memory.append(probe)
+    probes = [
+        Probe(commit="a" * 40, against="b" * 40, why="try", status="measured", values=(value,))
+        for value in (0.5, 0.25, 0.125)
+    ]
+    for probe in probes[:2]:
+        memory.append(probe)
     memory.path.write_text(memory.path.read_text().replace("0.5", "0.7"))
-    assert () == memory.probes()
-    assert f"{memory.path}: damaged: its checksum does not match" in capsys.readouterr().err
-    memory.append(probe)
-    assert (probe,) == memory.probes()
+    assert (probes[1],) == memory.probes()
+    assert f"{memory.path}:1: damaged: its checksum does not match" in capsys.readouterr().err
+    memory.append(probes[2])
+    assert (*probes[1:],) == memory.probes()
+
+
+def test_runs_of_a_commit_use_values_that_none_of_its_saved_runs_used(tmp_path: Path) -> None:
+    """A kernel that is wrong on few values is not called right because two of them were tried over and over."""
+
+    class WrongOnSeed5(CorrectnessProbe):
+        memory = ProbeMemory(tmp_path / "m")  # type: ignore[assignment]
+
+        def __init__(self) -> None:
+            self.workloads = ()
+
+        def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, None]:  # type: ignore[override]
+            yield Tick("building")
+
+        def verify_side(self, side: object, seed: int, **_: bool) -> Generator[Tick, None, VariantChecks]:  # type: ignore[override]
+            yield Tick("verifying")
+            status = "wrong" if seed == 5 else "right"
+            check = Check.model_construct(status=status)
+            return VariantChecks.model_construct(checks=(check,))
+
+    commit = Candidate(commit="a" * 40, subject="s", tree="t")
+    values: list[float] = []
+    for _ in range(3):
+        values += (runs := run_to_end(WrongOnSeed5().observe(commit, 2, commit)))
+        probe = Probe(commit=commit.commit, against=commit.commit, why="try", status="measured", values=runs)
+        WrongOnSeed5.memory.append(probe)
+    assert [1, 1, 1, 1, 1, 0] == values

@@ -53,6 +53,25 @@ def test_the_search_jumps_away_from_broken_commits() -> None:
     assert 8 >= sum(probe.status == "broken" for probe in search.probes)
 
 
+def test_the_probes_of_another_bad_end_do_not_stand_for_this_one() -> None:
+    """A later commit mended it: the search measures the new bad end, and blames nobody."""
+    saved = hunt(problem(8), History(8, {3: STEP}, 0.01, "saved").observe)
+    assert ("culprit", (3,)) == outcome_of(saved)
+    mended = History(12, {3: STEP, 10: -STEP}, 0.01, "mended")
+    search = hunt(problem(12), mended.observe, saved.probes)
+    assert ("no_regression", ()) == outcome_of(search)
+    still_slow = hunt(problem(12), History(12, {3: STEP}, 0.01, "slow").observe, saved.probes)
+    assert ("culprit", (3,)) == outcome_of(still_slow)
+
+
+def test_a_confirmation_of_two_commits_waits_until_both_are_known_to_differ() -> None:
+    """Which files builds read is learned from builds: before that, suspect and parent may count as one program."""
+    saved = hunt(problem(8), History(8, {5: STEP}, 0.01, "saved").observe)
+    programs = ("0", "1", "2", "3", "4", "4", "6", "7", "8")  # Nobody has built 4 and 5 again yet.
+    known = SearchProblem(tuple(map(str, range(9))), programs)
+    assert isinstance(next_move(known, saved.probes), ProbeRequest | SearchEnd)
+
+
 @pytest.mark.parametrize(("last", "hint"), [(1, "1 is the only other build"), (2, "likeliest after 0, up to 1")])
 def test_a_step_within_the_noise_of_builds_says_how_large_it_would_have_to_be(last: int, hint: str) -> None:
     """The reason names the step and the noise, and calls no commit certain."""

@@ -73,7 +73,7 @@ SEARCH_POINTS = {
     "worktree: before HEAD is renamed": Point("rename", "*/.git/worktrees/*/HEAD"),
     "worktree: half of a file checked out": Point("write", "*/state/worktrees/*/state", 1, "half"),
     "worktree: before the index of another commit": Point("rename", "*/.git/worktrees/*/index", 3),
-    **dict(file_points("memory", "*/state/bisects", 2, "*.json")),
+    **dict(file_points("memory", "*/state/bisects", 2, "*.jsonl")),
 }
 CHANGE_POINTS = {
     "samples: half of them": Point("write", f"{SESSION}/samples/.*.tmp", 1, "half"),
