@@ -286,8 +286,8 @@ class Executor:
             while not self._is_closed.is_set():
                 others = [other for other in self.slots if other.uuid != slot.uuid]
                 has_substitute = any(other.gpu == slot.gpu for other in others)
-                if has_substitute and slot.uuid and slot.lost_in_a_row >= MAX_LOST_IN_A_ROW:
-                    remark_once(f"device {slot.uuid} gets no further job")
+                if has_substitute and slot.lost_in_a_row >= MAX_LOST_IN_A_ROW:
+                    remark_once(f"device {slot.uuid or slot.host} gets no further job")
                     self.slots.remove(slot)
                     return None
                 on_host = [job for job, used in self._running.values() if used.host == slot.host]

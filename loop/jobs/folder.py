@@ -149,8 +149,9 @@ class JobFolder:
 
     @property
     def tries(self) -> int:
-        """Number of times the job was begun."""
-        return int(read_text(self.path / TRIES) or 0)
+        """Number of times the job was begun; 0 for a damaged count."""
+        text = read_text(self.path / TRIES)
+        return int(text) if text.isdecimal() else 0
 
     @property
     def device(self) -> Where | None:

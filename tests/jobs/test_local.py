@@ -10,7 +10,7 @@ import pytest
 from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
 from loop.jobs import executor, local
-from loop.jobs.executor import Executor
+from loop.jobs.executor import Executor, Slot
 from loop.jobs.folder import MOST_TRIES, JobFolder
 from loop.jobs.local import LocalSlot
 from loop.model.record import Where
@@ -100,6 +100,33 @@ def test_a_gpu_that_loses_job_after_job_is_set_aside(make: Make) -> None:
     run_jobs(jobs, 2, 0)
     assert {"done"} == {job.state for job in jobs}
     assert {"GPU-1"} == {job.device.uuid for job in jobs}
+
+
+def test_a_machine_that_never_brought_a_job_to_its_end_is_set_aside(make: Make) -> None:
+    """Its device has no name yet. It fails quickly, and would take most jobs until they are given up."""
+    taken = []
+
+    class Broken(Slot):
+        gpu, host = False, "broken"
+
+        def run_in_slot(self, job: JobFolder) -> None:
+            taken.append(job)
+            raise WorkFailed("the process that ran it on broken died")
+
+    jobs = [make(f"nap {number}") for number in range(6)]
+    with contextlib.closing(Executor([Broken(), *slots(0, 1)])) as runner:
+        run_to_end(executor.run_all(runner, jobs))
+    assert {"done"} == {job.state for job in jobs}
+    assert executor.MAX_LOST_IN_A_ROW >= len(taken)
+
+
+def test_a_damaged_count_of_tries_is_no_bug(make: Make) -> None:
+    """The job is begun anew."""
+    job = make("go")
+    job.write_tries(1)
+    (job.path / "tries").write_text("q")
+    assert 0 == executor.run_job(job)
+    assert 1 == job.tries
 
 
 def test_a_job_that_still_runs_is_waited_for(make: Make) -> None:
