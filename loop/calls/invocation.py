@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
 from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard, guard_zone_bytes
+from loop.model.dtypes import is_floating
 
 STRAY_PREFIX = "stray access: "  # Prefix of a line in stderr about an out-of-bounds access.
 LOST_PREFIX = "the device was lost: "  # Prefix of a line in stderr about a lost device.
@@ -189,6 +190,8 @@ class Prepared(ABC):
         """Layout of the inputs, as in `call.strides_of`."""
         self.input_bytes: list[bytes] = []
         """The judge's bytes of each input, C order."""
+        self.earlier_bytes: list[bytes] = []
+        """Those of the call before, which had equal shapes; empty for the first one."""
         self._intact_inputs = set[int]()
         """Numbers of inputs that hold their known values: a check found them unchanged."""
 
@@ -242,18 +245,24 @@ class Prepared(ABC):
 
     def refill(self, call: Call) -> None:
         """Load the values of another call with equal shapes and types, at the same addresses; new guard bytes."""
+        self.earlier_bytes = self.input_bytes if call.structure else []
         self.call, self.input_bytes = call, [tensor.read_window() for tensor in call.inputs]
         self._intact_inputs.clear()
         for memory, data in zip(self.inputs, self.input_bytes, strict=True):
             memory.learn_exponents(data)
         self.write_guards([draw_guard(OWN_VALUES) for _ in self.memories])
 
-    def rotate_randomly(self, random_source: random.Random) -> None:
-        """Rotate contiguous inputs to unknown values, for a call whose output is ignored."""
+    def load_other_values(self, random_source: random.Random) -> None:
+        """Load unknown values into contiguous inputs, for a call whose output is ignored: its own, rotated. A
+        generator's offsets have to stay in order: its inputs become those of the call before. For the first call
+        only its floating-point inputs are rotated."""
         self._intact_inputs.clear()
-        for memory, data in zip(self.inputs, self.input_bytes, strict=False):  # A program has no memories.
-            begin = random_source.randrange(len(data) // memory.itemsize or 1) * memory.itemsize
-            memory.write(0, data[begin:] + data[:begin])
+        for number, memory in enumerate(self.inputs):  # A program has no memories.
+            data = (self.earlier_bytes or self.input_bytes)[number]
+            if not self.earlier_bytes and (is_floating(memory.dtype) or not self.call.structure):
+                begin = random_source.randrange(len(data) // memory.itemsize or 1) * memory.itemsize
+                data = data[begin:] + data[:begin]
+            memory.write(0, data)
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
         """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes."""

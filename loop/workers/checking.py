@@ -122,7 +122,7 @@ class CallCheck:
             if self.must_interpose and is_due:
                 # After one call or two, at random: catches a variant that caches every other call.
                 self.must_interpose = False
-                self.prepared.rotate_randomly(self.generator)
+                self.prepared.load_other_values(self.generator)
                 self.prepared.bind()()
         end_s = perf_counter() + REPEAT_S
         while perf_counter() < end_s and len(self.outputs) < MAX_OUTPUTS and not self.is_slow:

@@ -50,7 +50,7 @@ class LoadedCandidate:
         is_thorough = not (request.is_hurried or request.may_run_once)
         makes_other_call = request.layout == "contiguous" and is_thorough
         if makes_other_call and not is_new and self.generator.randrange(2):
-            prepared.rotate_randomly(self.generator)  # Rotated inputs are other values.
+            prepared.load_other_values(self.generator)
             prepared.bind()()
         check = CallCheck(
             prepared,

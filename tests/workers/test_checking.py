@@ -4,6 +4,7 @@ import itertools
 import random
 import struct
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -114,8 +115,27 @@ def test_a_program_has_no_memory_for_other_values() -> None:
     """Its inputs are files: a call in between is made on the same ones."""
     program = RecordedCall(lambda around, prefill: 2.0)
     program.input_bytes = [b"file"]
-    program.rotate_randomly(random.Random(1))
+    program.load_other_values(random.Random(1))
     assert [] == program.inputs
+
+
+@pytest.mark.parametrize(("structure", "first"), [("", [1, 2, 3, 0]), ("made", [0, 1, 2, 3])])
+def test_offsets_of_a_generator_stay_in_order_in_a_call_between(
+    tmp_path: Path, structure: str, first: list[int]
+) -> None:
+    """A kernel may rest on their order: the values in between are those of the call before."""
+    recorded = RecordedCall(lambda around, prefill: 2.0)
+    recorded.inputs = [Buffer(16, dtype="int32")]
+
+    def seen(*values: int) -> list[int]:
+        (tmp_path / "x").write_bytes(struct.pack("4i", *values))
+        file = TensorFile("x", str(tmp_path / "x"), (4,), "int32")
+        recorded.refill(recorded.call.replace(inputs=(file,), structure=structure))
+        recorded.load_other_values(random.Random(1))
+        return list(struct.unpack("4i", recorded.inputs[0].read_tensor()))
+
+    assert first == seen(0, 1, 2, 3)
+    assert (first if structure else [4 + place for place in first]) == seen(4, 5, 6, 7)
 
 
 def test_the_first_call_of_other_sizes_is_checked() -> None:
