@@ -45,7 +45,7 @@ from loop.workers.program import START_LIMIT_S, WorkerLost
 
 MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
-DRAWN_KINDS = ("fixed", "single_valued", "nonnegative", "narrow")
+DRAWN_KINDS = ("fixed", "single_valued", "nonnegative", "narrow", "from_zero", "untied")
 UNREAD_KINDS = ("unread", "ignored", "unmoved", "initial")
 """Weaknesses of the values that were drawn, and those that a changed input reveals."""
 MOST_FILES_SHOWN = 20
@@ -445,11 +445,14 @@ def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> lis
 def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
     an output of zeros is right."""
+    untied = weaknesses.untied if weaknesses.whole_outputs else ()  # Equal values may have different indices.
     for names, property_, consequence in (
         (weaknesses.fixed, "the same under every seed", "that never reads {} would pass"),
         (weaknesses.single_valued, "one value everywhere", "that reads one element of {} would pass"),
         (weaknesses.nonnegative, "never negative", "that is wrong below zero would pass"),
         (weaknesses.narrow, "within 16 bits", "that keeps 16 bits of {} would pass"),
+        (weaknesses.from_zero, "in order from 0 on in every call", "that expects a first 0 would pass"),
+        (untied, "without equal values in a row", "that names another of them would pass"),
         (weaknesses.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
         if names:

@@ -189,6 +189,12 @@ class InputWeaknesses(Model):
     """Inputs whose values differ and are never negative."""
     narrow: tuple[str, ...] = ()
     """Inputs of a wider integer type whose values all fit 16 bits, signed or not."""
+    from_zero: tuple[str, ...] = ()
+    """Integer inputs in order, such as offsets, whose first element is always 0."""
+    untied: tuple[str, ...] = ()
+    """Floating-point inputs without two equal values in a row."""
+    whole_outputs: tuple[str, ...] = ()
+    """Outputs that are integers or truth values, such as indices."""
     unread: tuple[str, ...] = ()
     """Inputs that do not affect any output of the reference."""
     ignored: tuple[str, ...] = ()
@@ -198,7 +204,7 @@ class InputWeaknesses(Model):
     initial: tuple[str, ...] = ()
     """Weights of the reference module that are all 1 or all 0, as constructors leave them."""
     finite: bool = False
-    """True if no input contained NaN or infinity."""
+    """True if there are floating-point inputs, and none contained NaN or infinity."""
 
     def combined_with(self, other: "InputWeaknesses", kinds: Sequence[str]) -> "InputWeaknesses":
         """These weaknesses, of these `kinds` (names of fields) only what `other` has too; `finite` if both are."""

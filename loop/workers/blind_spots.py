@@ -35,6 +35,10 @@ class DrawnInputs:
         """Inputs with a negative value. Integer inputs count too: they need not have one."""
         self.bounds_by_integers: dict[str, tuple[int, int]] = {}
         """Input of an integer type wider than 16 bits to the least and the greatest value."""
+        self.offsets_from_zero: dict[str, bool] = {}
+        """Integer input of several elements to whether it was always in order, from 0 on."""
+        self.has_ties: dict[str, bool] = {}
+        """Floating-point input to whether two values of a row were equal in some call."""
         self.all_finite = True
 
     def record(self, inputs: Inputs) -> None:
@@ -48,7 +52,15 @@ class DrawnInputs:
             sample = values[:: -(-len(values) // SAMPLED_ELEMENTS)]
             digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
             self.digest_by_call.setdefault((file.name, workload_name), {})[key] = digest
-            self.all_finite = self.all_finite and bool(sample.float().isfinite().all())
+            if values.is_floating_point():
+                self.all_finite = self.all_finite and bool(sample.float().isfinite().all())
+                length = tensor.shape[-1] if tensor.dim() else 1
+                rows = values.reshape(-1, length)[: max(1, SAMPLED_ELEMENTS // length)].float().sort(-1).values
+                has_ties = bool((rows[:, 1:] == rows[:, :-1]).any())
+                self.has_ties[file.name] = self.has_ties.get(file.name, False) or has_ties
+            elif len(values) > 1 and values.dtype != torch.bool:
+                is_from_zero = int(values[0]) == 0 and bool((values[1:] >= values[:-1]).all())
+                self.offsets_from_zero[file.name] = self.offsets_from_zero.get(file.name, True) and is_from_zero
             if file.name not in self.varied_inputs and bool((values != values[0]).any()):
                 self.varied_inputs.add(file.name)
             may_be_negative = not values.is_floating_point()
@@ -76,7 +88,9 @@ class DrawnInputs:
             single_valued=tuple(name for name in names if name not in (*varied, *fixed)),
             nonnegative=tuple(name for name in varied if name not in self.negative_inputs),
             narrow=tuple(narrow),
-            finite=self.all_finite,
+            from_zero=tuple(n for n in varied if self.offsets_from_zero.get(n) and n not in fixed),
+            untied=tuple(name for name in varied if self.has_ties.get(name) is False),
+            finite=self.all_finite and bool(self.has_ties),
         )
 
 
@@ -147,6 +161,7 @@ class ReferenceProbe:
         if set(constant_outputs) == set(self.outputs):
             unread_inputs = []  # One message, that nothing changes any output, is enough.
         return {
+            "whole_outputs": tuple(n for n, output in self.outputs.items() if not output.is_floating_point()),
             "ignored": tuple(ignored_attributes),
             "unmoved": tuple(constant_outputs),
             "unread": tuple(unread_inputs),

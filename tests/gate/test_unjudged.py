@@ -82,7 +82,7 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     """Each sentence names inputs and a wrong kernel that would pass, also for attributes that never vary."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
     weaknesses = InputWeaknesses(
-        fixed=("x", "pos"), nonnegative=("w",), narrow=("ids",), ignored=("mode",), unmoved=("z",)
+        fixed=("x", "pos"), nonnegative=("w",), narrow=("ids",), ignored=("mode",), unmoved=("z",), untied=("x",)
     )
     texts = list(kernel.describe_blind_spots(weaknesses, target, ()))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == texts[0]
@@ -93,6 +93,10 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
         "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == texts[4]
     )
     assert "every workload has eps=1e-06: a kernel that ignores it would pass" == texts[5]
+    weaknesses = InputWeaknesses(from_zero=("ends",), untied=("x",), whole_outputs=("index",))
+    texts = list(kernel.describe_blind_spots(weaknesses, target, ()))
+    assert "input ends is in order from 0 on in every call: a kernel that expects a first 0 would pass" == texts[0]
+    assert "input x is without equal values in a row: a kernel that names another of them would pass" == texts[1]
 
 
 def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_path: Path) -> None:

@@ -33,6 +33,16 @@ def make(N, seed, **attributes):
 def make_wide(N, seed, **attributes):
     return [torch.randn(N), torch.arange(N) << 20, torch.randn(N), torch.randn(N)]
 
+def make_offsets(N, seed):
+    return [torch.randn(N), torch.randint(1, 9, (N,)).cumsum(0) - 1]
+
+def make_from_zero(N, seed):
+    x, ends = make_offsets(N, seed)
+    return [x.round(), ends - ends[0]]
+
+def order(x, ends):
+    return x.argsort(stable=True) + ends
+
 def blind(x, pos, w, mask, *, window, mode):
     return x * pos * w + (pos < window), torch.zeros_like(x)
 
@@ -138,6 +148,18 @@ def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
     assert ("pos",) == looked.narrow
     looked = Judged(tmp_path, "seeing", SEVERAL, generator="make_wide").looked()
     assert ((), (), (), ()) == (looked.unread, looked.ignored, looked.unmoved, looked.narrow)
+
+
+@pytest.mark.parametrize(("maker", "told"), [("make_offsets", ((), ("x",))), ("make_from_zero", (("ends",), ()))])
+def test_offsets_from_zero_and_values_without_ties_are_told(tmp_path: Path, maker: str, told: object) -> None:
+    """A kernel may take the first offset for 0, or name another of equal values."""
+    signature = {
+        "inputs": {"x": "N", "ends": "N"},
+        "outputs": {"y": "N"},
+        "types": {"ends": "int64", "y": "int64"},
+    }
+    looked = Judged(tmp_path, "order", signature, generator=maker).looked()
+    assert (told, ("y",)) == ((looked.from_zero, looked.untied), looked.whole_outputs)
 
 
 def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> None:
