@@ -9,6 +9,7 @@ from pydantic import PrivateAttr, ValidationError
 
 from loop.agents.proposing import check_stated_usd
 from loop.base.errors import UsageError
+from loop.base.places import find_project
 from loop.cli.command import make_request
 from loop.jobs import executor as executors
 from loop.learning.prediction import PlanForecast
@@ -125,6 +126,13 @@ def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
         if not project.bundled:
             note = "allowed, until what these definitions run changes"
             trust.grant(project, trust.definition_hash(project))
+            if origin := trust.read_origin(project.target):
+                from loop.formats.table import write_as_target  # Slow to import.
+
+                for answer in origin.answers.values():  # A command may name one of them alone.
+                    folder, _ = write_as_target(Path(origin.task), [answer], origin.format)
+                    alone = find_project(folder, folder)
+                    trust.grant(alone, trust.definition_hash(alone))
     granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
     granted._note = note
     return granted

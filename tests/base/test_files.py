@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.base.documents import content_hash, write_atomic
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError
 from loop.base.places import cache_folder, find_project, make_folder_variables_absolute, state_folder
 
 
@@ -78,3 +78,11 @@ def test_a_folder_has_a_single_spelling(written: str, tmp_path: Path, monkeypatc
     monkeypatch.chdir("/")
     assert str(tmp_path / written) == os.environ["LOOP_STATE"]
     assert {tmp_path / "real"} == {cache_folder(), state_folder(), find_project(None, Path("/")).sessions}
+
+
+def test_a_link_to_itself_is_named_and_stays(tmp_path: Path) -> None:
+    """It leads to no file that could be replaced."""
+    (tmp_path / "a").symlink_to("a")
+    with pytest.raises(UsageError, match="a: cannot be written: it is a link to itself"):
+        write_atomic(tmp_path / "a", "new")
+    assert (tmp_path / "a").is_symlink()

@@ -74,6 +74,15 @@ def test_a_changed_task_has_to_be_allowed_again(tmp_path: Path, answer: Path) ->
     assert not allowed()
 
 
+def test_trust_in_several_answers_covers_each_of_them_alone(tmp_path: Path, answer: Path) -> None:
+    """`loop targets judge` may name one of them: the same code runs."""
+    task, other = tasks.kernelbench(tmp_path), tmp_path / "other.py"
+    other.write_text(tasks.ANSWER)
+    assert 0 == CliRunner().invoke(app, ["trust", str(task), str(answer), str(other)]).exit_code
+    for answers in ([str(other)], [str(answer)]):
+        assert trust.is_trusted(find_project(write_as_target(task, answers)[0], tmp_path))
+
+
 def test_a_command_takes_a_task_for_a_target(tmp_path: Path, answer: Path) -> None:
     """Its answers are variants by their paths, named by their place or as elsewhere."""
     task = tasks.kernelbench(tmp_path)

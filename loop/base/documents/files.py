@@ -47,13 +47,15 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
         if folder is None:
             path.write_bytes(data)
             return
+        target = Path(os.path.realpath(path))
+        if target.is_symlink():
+            raise FileExistsError(errno.ELOOP, "it is a link to itself")
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        target = Path(os.path.realpath(path))
         if target.exists():
             temporary.chmod(target.stat().st_mode & 0o777)
         os.replace(temporary, target)
