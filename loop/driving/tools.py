@@ -162,10 +162,7 @@ HIDDEN = frozenset(
 )
 """Parameters that no tool has: only a person may set them."""
 DEFAULT_WAIT_S = 30.0  # Seconds that a call waits for the job that it started, if it does not say `wait_s`.
-TOOL_COMMANDS = (
-    Command("job wait", job_wait, mcp="reads"),
-    Command("job cancel", job_cancel, mcp="ends"),
-)
+TOOL_COMMANDS = (Command("job wait", job_wait, mcp="reads"), Command("job cancel", job_cancel, mcp="ends"))
 """Tools that are no commands of the command line."""
 
 

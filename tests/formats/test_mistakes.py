@@ -44,7 +44,6 @@ def test_a_mistake_in_a_kernelbench_task_has_its_line(old: str, new: str, expect
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("ranking_by: geom", "ranking: geom", "task.yml:14:1: ranking: expected"),
         ("lang: py", "lang: rust", "task.yml:6:7: lang: expected"),
         ("source: task.py", "source: gone.py", "task.yml:3:29: files.1.source: expected a file, got gone.py"),
         (
