@@ -244,17 +244,6 @@ def goal_text(success: str) -> str:
     return ", ".join(texts)
 
 
-GRADE_RULES: tuple[tuple[str, str], ...] = (
-    ("A", "every gate passed, the plan's objective is reached, session and steps kept their time"),
-    ("B", "every gate passed; the session or a step took longer than planned"),
-    ("C", "every gate passed; the objective is missed, or what it asks for is not known"),
-    ("D", "a gate failed, or an output is incorrect or cannot be judged"),
-    ("F", "the session was aborted, or judged nothing"),
-    ("-", "the session is paused, and graded when it has ended; or there was nothing to do"),
-)
-"""Grade and its condition; the lowest grade that applies is given. Without an objective: gates and time."""
-
-
 def grade_session(
     head: SessionHead,
     status: Status,
@@ -263,8 +252,8 @@ def grade_session(
     objective: Reached | None,
     seconds: float,
 ) -> tuple[str, str]:
-    """The grade by `GRADE_RULES`, and its reason. `reason`: that of the status. `seconds`: the session's
-    duration."""
+    """The grade by the rule that a report states, and its reason. `reason`: that of the status. `seconds`: the
+    session's duration."""
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"

@@ -38,7 +38,7 @@ from loop.report.figures.svg import Figure
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
 from loop.report.sections import Line, Section, SizeLimit, sections_as_markdown
 from loop.report.templates import markdown_environment
-from loop.session.objective import GRADE_RULES, is_anything_judged, objective_text
+from loop.session.objective import is_anything_judged, objective_text
 from loop.timing.against_baseline import call_lines, sensor_lines
 from loop.timing.against_known_good import CompareOutput
 
@@ -593,11 +593,7 @@ def memory_sections(view: View) -> Iterator[Section]:
 
 
 def origin_sections(view: View) -> Iterator[Section]:
-    """The grade with the rule of all grades, the commands that repeat the session and its report, and where the
-    raw records are."""
-    rule_lines = tuple(f"`{letter}`: {meaning}" for letter, meaning in GRADE_RULES)
-    note = f"{view.record.grade_reason}. The rule; the lowest letter that applies is given:"
-    yield Section(f"Grade {view.record.grade}", note=note, lines=rule_lines)
+    """The commands that repeat the session and its report, and where the raw records are."""
     head = view.head
     if view.record.status in ("aborted", "paused"):
         yield Section("Go on with this session", code=(head.resume_command,))
