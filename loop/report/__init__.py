@@ -4,5 +4,5 @@
 Begin with `markdown`, then read `findings` as an example of sections. A record's text may come from
 anywhere: `plain_text` removes control characters, `markdown` escapes it. `templates` renders a page
 and escapes all values that are not `Markdown` already. `html` turns a report's Markdown into one
-file with its figures. `figures` draws SVG, for that page and for files.
+file with its figures. `figures` draws SVG, for that page and for a file.
 """

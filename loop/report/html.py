@@ -20,7 +20,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from loop.report.figures.svg import STYLE, Figure
+from loop.report.figures import STYLE, Figure
 from loop.report.screen import colour_class, style_sheet
 from loop.report.templates import make_environment
 

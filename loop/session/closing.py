@@ -24,7 +24,7 @@ from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, l
 from loop.money.bill import NO_AI_COST, SessionUse, make_bill
 from loop.optimize.edits import brief_path
 from loop.optimize.section import changes_json
-from loop.report.figures.svg import Figure
+from loop.report.figures import Figure
 from loop.report.screen import Screen, table_lines, terminal_columns
 from loop.report.sections import print_sections, section_fields
 from loop.session import objective as judging

@@ -33,8 +33,7 @@ from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.proving.actions import known_good_table, trust_sentences
 from loop.report import findings
 from loop.report import format as say
-from loop.report.figures.ratios import draw_ratios
-from loop.report.figures.svg import Figure
+from loop.report.figures import Figure, draw_ratios
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
 from loop.report.sections import Line, Section, SizeLimit, sections_as_markdown
 from loop.report.templates import markdown_environment

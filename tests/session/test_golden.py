@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import shipped
-from loop.report.figures.svg import Figure
+from loop.report.figures import Figure
 from loop.report.html import render_page
 from loop.session.page import View, render_session
 from tests.session.golden_sessions import SESSIONS

@@ -1,1 +1,0 @@
-"""Figures of a session as SVG: pure, and the same on every machine."""
