@@ -1,23 +1,248 @@
-"""`loop mcp`: serves the tools over the Model Context Protocol on stdin and stdout."""
+"""`loop mcp`: makes MCP tools of commands (name, arguments, answer), adds tools for jobs, and serves them on stdin
+and stdout."""
 
+import contextlib
+import datetime
+import io
 import json
 import os
+import shlex
 import time
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import anyio
 import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from typer import Argument, Option
 
 from loop import __version__
 from loop.base.documents import did_you_mean
 from loop.base.documents.schemas import Untitled
-from loop.base.errors import LoopError, UsageError
-from loop.cli import call_with_loop_errors
-from loop.driving import tools
-from loop.jobs.folder import JobFolder
+from loop.base.errors import EXIT_CODES, LoopError, UsageError
+from loop.cli import ALL, call_with_loop_errors
+from loop.cli.command import Command, default_of
+from loop.jobs import folder as folders
+from loop.jobs.executor import start_detached
+from loop.jobs.folder import JobFolder, read_text
+from loop.model.base import Printed
+from loop.model.record import RESUMABLE
+from loop.report.screen import Screen
+
+LONGEST_WAIT_S = 50.0  # Longest wait of one call in seconds: clients time out after about a minute.
+KEPT_JOBS = 100  # How many job folders of agents are kept.
+JOB_ID_PREFIX = "mcp-"  # Prefix of ids of jobs that agents start. Only these job folders are deleted here.
+UNENDED_STATES = ("queued", "running")
+CANCEL_LIMIT_S = 20.0  # Seconds for a job to end after it was cancelled.
+JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
+
+
+class JobState(Printed):
+    """The state of a job, and its result once it has ended."""
+
+    job: str
+    state: Literal["running", "ended", "lost"]
+    """`lost`: the job and its watching process were killed, as by a restart of the machine."""
+    command: str
+    exit_code: int | None = None
+    """Exit code of the command; None while it runs."""
+    means: str = ""
+    seconds: float = 0.0
+    """Seconds since the job's begin, up to its end."""
+    doing: str = ""
+    """The last message of the job."""
+    session: str = ""
+    """Id of the session that the job runs; empty for other work."""
+    result: dict[str, Any] | None = None
+    """What the command's `--json` prints; None while it runs."""
+    next: str = ""
+
+
+def read_state(job: JobFolder) -> JobState:
+    """The state of a job, from the files in its folder. Its result is what the command printed as JSON, once it
+    has ended. One that has ended without an exit code was killed: it is `lost`."""
+    is_running, code = job.state in UNENDED_STATES, job.exit_code
+    events = list[dict[str, Any]]()  # What the command printed as JSON; a session prints events.
+    text = read_text(job.path / folders.STDOUT)
+    for part in text.splitlines() if "--events" in job.task.words else [text]:
+        with contextlib.suppress(ValueError):  # Not written completely yet.
+            events.append(json.loads(part))
+    event_names = [event.get("happening", "SessionEnded") for event in events]  # A plain result ends a command.
+    session = str(events[event_names.index("SessionBegan")]["session"]) if "SessionBegan" in event_names else ""
+    result: dict[str, Any] = {}
+    if events and not is_running and event_names[-1] == "SessionEnded":  # Any other last event: it was killed.
+        result = {name: value for name, value in events[-1].items() if name != "happening"}
+    doing = folders.last_line(job.path / folders.STDERR)
+    for event, event_name in zip(events, event_names, strict=True):
+        if event_name in ("StepBegan", "Ticked", "StepEnded"):
+            progress = event.get("message") or event.get("note") or event.get("title", "")
+            doing = f"{event['pattern']}/{event['step']}: {progress}"
+    end = time.time()
+    if not is_running:
+        end = max(folders.modified_at(job.path / name) for name in (folders.STDOUT, folders.EXIT_CODE))
+    state: Literal["running", "ended", "lost"] = "lost" if code is None else "ended"
+    return JobState(
+        job=job.id,
+        state="running" if is_running else state,
+        command=shlex.join(["loop", *job.task.words]),
+        exit_code=code,
+        means=EXIT_CODES.get(code, ""),
+        seconds=round(max(0.0, end - folders.modified_at(job.path / folders.TASK)), 1),
+        doing=doing,
+        session=session,
+        result=result or None,
+        next=f"job_wait with job={job.id}" if is_running else _next_after(code, session, result),
+    )
+
+
+def _next_after(code: int | None, session: str, result: Mapping[str, Any]) -> str:
+    """What an agent can do after a job has ended; empty if its result names nothing. `code`: None: it was killed.
+    `session`: its session's id, or empty. `result`: what its command printed as JSON, or empty."""
+    if code is None:
+        return f"run_session with resume={session}" if session else "call the same tool again"
+    if error := result.get("error"):
+        return str(error["next"])
+    if brief := result.get("brief"):
+        return f"edit the files that {brief} names, then run_session with resume={session}"
+    if result.get("status") in RESUMABLE:
+        return f"{result['reason']}; run_session with resume={session} goes on"
+    return " ".join(str(result.get("proposal", "")).split())
+
+
+def begin_job(words: Sequence[str], tool: str) -> JobFolder:
+    """Start `loop WORDS` as a job in a process of its own, and return at once. `tool`: its name, for the id."""
+    folders.remove_old_jobs(KEPT_JOBS, JOB_ID_PREFIX)
+    now = datetime.datetime.now(datetime.UTC)
+    job_id = f"{JOB_ID_PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{tool.replace('_', '-')}"
+    job = folders.create_job(folders.Job(id=job_id, words=tuple(words), folder=str(Path.cwd())))
+    start_detached(job)
+    return job
+
+
+def find_job(name: str) -> JobFolder:
+    """A job that an agent started, by its id or `last`. Raises UsageError for an unknown id."""
+    jobs = {job.id: job for job in folders.list_jobs() if job.id.startswith(JOB_ID_PREFIX)}
+    job_id = max(jobs, default=name) if name == "last" else name  # Ids begin with the time.
+    if job_id not in jobs:
+        newest = f"the newest: {', '.join(sorted(jobs)[-3:])}" if jobs else "a tool that starts work returns one"
+        raise UsageError(f"no job {name!r}", hint=newest)
+    return jobs[job_id]
+
+
+def wait_for_job(job: JobFolder, limit_s: float) -> JobState:
+    """Wait until a job ends, for at most `limit_s` and at most `LONGEST_WAIT_S`. Returns its state then."""
+    end = time.monotonic() + min(limit_s, LONGEST_WAIT_S)
+    while job.state in UNENDED_STATES and time.monotonic() < end:
+        time.sleep(0.05)
+    return read_state(job)
+
+
+def job_wait(
+    job: JobId = "last",
+    wait_s: Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)] = LONGEST_WAIT_S,
+) -> JobState:
+    """Wait for a job to end, up to 50 s; call it again while the state is `running`."""
+    return wait_for_job(find_job(job), wait_s)
+
+
+def job_cancel(job: JobId = "last") -> JobState:
+    """End a job in good order. A session that is cancelled can be resumed."""
+    folder = find_job(job)
+    folder.cancel()
+    return wait_for_job(folder, CANCEL_LIMIT_S)
+
+
+HIDDEN = frozenset(
+    (
+        # How a result is printed.
+        *("json", "events", "form", "format_name", "output", "limit", "link"),
+        # For a proposer that is a program, or for whoever pays.
+        *("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"),
+        # What names a program, opens the environment to one, or spends money.
+        *("command", "probe", "probe_limit_s", "env", "on", "keep_host", "executor"),
+    )
+)
+"""Parameters that no tool has: only a person may set them."""
+DEFAULT_WAIT_S = 30.0  # Seconds that a call waits for the job that it started, if it does not say `wait_s`.
+TOOL_COMMANDS = (Command("job wait", job_wait, mcp="reads"), Command("job cancel", job_cancel, mcp="ends"))
+"""Tools that are no commands of the command line."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A command as an MCP tool."""
+
+    command: Command
+
+    @property
+    def name(self) -> str:
+        """The command's words joined by underscores: `kernels_verify`."""
+        return self.command.words.replace(" ", "_").replace("-", "_")
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The command's parameters that an agent may set, by name; those in `HIDDEN` it may not."""
+        return {parameter.name: parameter for parameter in self.command.parameters if parameter.name not in HIDDEN}
+
+    @cached_property
+    def arguments(self) -> type[BaseModel]:
+        """A pydantic model of the arguments; it rejects unknown names. A proposer is `person` or `tuner` only, for
+        an agent may not name a program."""
+        fields: dict[str, Any] = {}
+        for name, parameter in self.parameters.items():
+            option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__
+            description = option.help
+            if name == "proposer":
+                kind = Literal["person", "tuner"]
+                description = "You (`person`: it pauses with a brief), or a search (`tuner`)."
+            default = ... if parameter.default is Parameter.empty else parameter.default
+            fields[name] = kind, Field(default, description=description, ge=option.min, le=option.max)
+        if self.command.mcp == "starts":
+            description = "Wait so long for the end; after that `job_wait` goes on waiting."
+            fields["wait_s"] = float, Field(DEFAULT_WAIT_S, ge=0, le=LONGEST_WAIT_S, description=description)
+        return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+
+    def check_arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call, with defaults. Raises UsageError that names the wrong one and describes it."""
+        try:
+            return dict(self.arguments.model_validate(dict(values)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name, fields = str(first["loc"][0]), self.arguments.model_fields
+            if name in fields:
+                hint = f"{name}: {fields[name].description}"
+            elif name in self.command.parameter_names:
+                hint = f"only a person gives that; a person runs: loop {self.command.words}"
+            else:
+                hint = did_you_mean(name, list(fields)) or f"it takes {', '.join(fields) or 'none'}"
+            raise UsageError(f"{self.name}: {name}: {first['msg'].lower()}"[:400], hint) from error
+
+    def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the command in this process, and return what `--json` prints. Only for tools that start no job."""
+        out = io.StringIO()
+        defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
+        self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), is_quiet=True))
+        return json.loads(out.getvalue())  # type: ignore[no-any-return]
+
+    def command_line(self, values: Mapping[str, Any]) -> list[str]:
+        """The words after `loop` that do the same and print JSON; for a session, an event a line."""
+        has_events = "events" in self.command.parameter_names and not values.get("dry_run")
+        arguments = {name: values[name] for name in self.parameters}
+        return self.command.command_line({**arguments, "events" if has_events else "json": True})
+
+
+def tools() -> dict[str, Tool]:
+    """All tools by name: the commands that are marked for agents (`mcp`), and those that only agents have."""
+    all_tools = (Tool(command) for command in (*ALL, *TOOL_COMMANDS) if command.mcp)
+    return {tool.name: tool for tool in all_tools}
+
 
 INSTRUCTIONS = """\
 loop judges changes to GPU and CPU kernels: correctness first, then speed with evidence.
@@ -31,7 +256,7 @@ class ToolCalls:
     """Answers tool calls. Calls that only read run one at a time."""
 
     def __init__(self) -> None:
-        self.tools = tools.tools()
+        self.tools = tools()
         self.read_lock = anyio.Lock()  # Calls that start no job run one at a time.
 
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
@@ -66,26 +291,26 @@ class ToolCalls:
             is_error="error" in answer,
         )
 
-    async def _run(self, tool: tools.Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
+    async def _run(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
         """What a tool answers: a command's JSON, or the state of a job that it starts or waits for."""
         if tool.command.mcp == "starts":
             wait_s, words = values.pop("wait_s"), tool.command_line(values)
-            job = await run_sync(call_with_loop_errors, lambda: tools.begin_job(words, tool.name))
+            job = await run_sync(call_with_loop_errors, lambda: begin_job(words, tool.name))
             return await self._wait_for_job(job, wait_s, ctx)
         if tool.name == "job_wait":
-            return await self._wait_for_job(tools.find_job(values["job"]), values["wait_s"], ctx)
+            return await self._wait_for_job(find_job(values["job"]), values["wait_s"], ctx)
         async with self.read_lock:
             return await run_sync(call_with_loop_errors, lambda: tool.call(values))
 
     async def _wait_for_job(self, job: JobFolder, limit_s: float, ctx: Any) -> dict[str, Any]:
         """Wait up to `limit_s` for a job, and report progress. Returns its state, with its error if any."""
         end = time.monotonic() + limit_s
-        while job.state in tools.UNENDED_STATES and time.monotonic() < end:
-            state = await run_sync(tools.read_state, job)
+        while job.state in UNENDED_STATES and time.monotonic() < end:
+            state = await run_sync(read_state, job)
             await ctx.session.report_progress(state.seconds, None, state.doing or state.state)
             wait_s = min(PROGRESS_S, end - time.monotonic())
-            await run_sync(tools.wait_for_job, job, wait_s, abandon_on_cancel=True)
-        answer = (await run_sync(tools.read_state, job)).model_dump(mode="json")
+            await run_sync(wait_for_job, job, wait_s, abandon_on_cancel=True)
+        answer = (await run_sync(read_state, job)).model_dump(mode="json")
         error = (answer["result"] or {}).get("error")
         return {**answer, "error": error} if error else answer
 

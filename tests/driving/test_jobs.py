@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.driving import tools
+from loop.driving import server as tools
 from loop.jobs import executor
 from loop.jobs.folder import RUNNER, JobFolder
 from tests.driving.clients import SERVER, Agent, drive

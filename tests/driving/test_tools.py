@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from loop.cli import ALL
-from loop.driving.tools import HIDDEN, Tool, tools
+from loop.driving.server import HIDDEN, Tool, tools
 from tests.driving.clients import Agent, drive
 from tests.projects import make_project
 
