@@ -235,12 +235,9 @@ class SessionList(Printed):
             duration = "-" if row.seconds is None else say.seconds(row.seconds)
             rows.append((row.id, row.status, row.grade or "-", duration, row.fastest or "-"))
         screen.table(("session", "status", "", "took", "fastest"), rows)
-        damaged = [row for row in self.sessions if row.reason]
-        for row in damaged[: index.MAX_NAMED]:
-            screen.say(f"{row.id}: {row.reason}")
-        if len(damaged) > index.MAX_NAMED:
-            others = len(damaged) - index.MAX_NAMED
-            screen.say(f"{others} more folders have something wrong: loop sessions list --json")
+        for row in self.sessions:
+            if row.reason:
+                screen.say(f"{row.id}: {row.reason}")
 
 
 def list_sessions(target: Path | None) -> SessionList:

@@ -393,12 +393,9 @@ class CampaignSpent:
 
     def explain_end(self, campaign: Campaign) -> str | None:
         """Why the campaign ends; None if it continues."""
-        minutes_text = "its {:g} minutes are over"
-        if not self.candidates:
-            minutes_text += ", of which preparing took all: no candidate was proposed"
         limits = (
             (campaign.candidates, self.candidates, "its {:g} candidates are used up"),
-            (campaign.minutes, self.seconds / 60, minutes_text),
+            (campaign.minutes, self.seconds / 60, "its {:g} minutes are over"),
             (campaign.usd, self.usd, "its {:g} dollars are spent"),
             (campaign.tokens, self.tokens, "its {:g} tokens are used"),
             (campaign.target, self.best_speedup, "its target of {:g}x is reached"),
@@ -472,9 +469,9 @@ def offer_candidate(
             texts.append(f"candidate {other.number}: {other.text}")
     if edit is not None:
         idea = f" ({proposal.idea})" if proposal.idea else ""
-        text = f"candidate {proposal.number}{idea}: {', '.join(edit.files)} ({edit.lines} lines)"
-        left_out = f"not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
-        texts.append(", ".join(filter(None, (text, proposal.said, left_out))))
+        left_out = f", not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
+        files = f"{', '.join(edit.files)} ({edit.lines} lines){left_out}"
+        texts.append(f"candidate {proposal.number}{idea}: {files}")
     use = proposing.sum_ai_use(proposal.use for proposal in saved if proposal.use)
     kept_count = sum(change.outcome == "kept" for change in changes.judged_changes)
     texts.append(f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept, {ai_use_text(use)}")
