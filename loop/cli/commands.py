@@ -518,7 +518,7 @@ def plan_list(target: Target = None) -> None:
 
 @command("plan next", "loop plan next --json", work="cli.sessions:next_session", mcp="reads")
 def plan_next(target: Target = None) -> None:
-    """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
+    """Propose the next session: what, why, time and cost. Nothing runs."""
 
 
 @command("sessions list", work="cli.sessions:list_sessions", mcp="reads")

@@ -47,7 +47,7 @@ class OtherIdea(Model):
 class NextSession(Printed):
     """The proposed next session, as `loop plan next --json` prints it."""
 
-    schema_version: int = 2
+    schema_version: int = 3
     objective: str
     """What the session is for."""
     plan: str
@@ -61,7 +61,6 @@ class NextSession(Printed):
     """Expected time and cost, in words."""
     predicted: Predicted | None
     """Expected time and cost with their intervals; None if not known."""
-    benefit: str
     why: tuple[str, ...]
     """The reasons for the proposal, from the records of earlier sessions."""
     command: str
@@ -84,7 +83,7 @@ class NextSession(Printed):
         """The proposed next session, and further ideas."""
         lines = [f"why: {reason}" for reason in self.why]
         lines += [f"chain: {', '.join(self.chain)}", f"expected: {self.expected}"]
-        lines += [f"benefit: {self.benefit}", f"run it: {self.command}"]
+        lines.append(f"run it: {self.command}")
         ideas = self.others[:MOST_IDEAS]
         lines += [f"also: {idea.objective} (plan {idea.plan}): {idea.why[0]}" for idea in ideas]
         return Section(f"Next: {self.objective}", tuple(lines))
@@ -122,7 +121,6 @@ def propose_next(
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
     cost = predicted_cost_text(rates(setting.project), head)
     unjudged = state.find_unjudged(rows)
-    benefit = f"{idea.variant} faster" if idea.plan in ("optimize", "tune") and idea.variant else "an answer"
     return NextSession(
         objective=idea.objective,
         plan=idea.plan,
@@ -131,7 +129,6 @@ def propose_next(
         chain=head.plan.plan.patterns,
         expected=", ".join(filter(None, (predicted_time_text(head), cost))),
         predicted=head.predicted,
-        benefit="the gain that was measured, in your own files" if idea.kept_change else benefit,
         why=idea.why,
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),

@@ -70,10 +70,10 @@ def test_sessions_make_predictions_and_statistics(
 
 @pytest.mark.slow
 def test_plan_next_proposes_a_whole_command(folder: Path) -> None:
-    """The reply has objective, chain, time, cost, benefit, reason and a whole command; nothing runs."""
+    """The reply has objective, chain, time, cost, reason and a whole command; nothing runs."""
     proposal = reply_of("plan", "next", "--target", str(folder))
     assert ("baseline", ["no session has measured speed"]) == (proposal["plan"], proposal["why"])
-    assert {"objective", "chain", "expected", "predicted", "benefit", "why", "command"} <= set(proposal)
+    assert {"objective", "chain", "expected", "predicted", "why", "command"} <= set(proposal)
     assert proposal["predicted"]["seconds"] > 0
     assert f"loop run session baseline --target {folder}" == proposal["command"]
     assert not (folder.parent / "sessions").exists()
