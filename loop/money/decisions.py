@@ -9,15 +9,13 @@ from pydantic import Field, model_validator
 
 from loop.base.errors import UsageError
 from loop.base.stats import speedup_text, sum_if_all_known
-from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
-from loop.model.output import Output, read_output
+from loop.model.output import Output
 from loop.model.plan import Text
-from loop.model.record import Finished, latest_attempts
 from loop.money.bill import explain_missing_price, rate_for_gpu
 from loop.report import format as say
 from loop.report.screen import Screen
@@ -227,15 +225,10 @@ def price_restart(
 
 
 def measured_stop(
-    rows: Iterable[SessionRow],
-    device: Device,
-    card: RateCard,
-    usd_per_hour: float,
-    waiting: Waiting | None = None,
-    finished: Sequence[Finished] = (),
+    rows: Iterable[SessionRow], device: Device, card: RateCard, usd_per_hour: float, waiting: Waiting | None = None
 ) -> StopCost | None:
-    """Cost of a stop by the median restart of the latest cold sessions on one GPU, and this one (`finished`); None
-    without any. A cold session compiled and measured, as a stopped machine must."""
+    """Cost of a stop by the median restart of the latest cold sessions on one GPU; None without any. A cold
+    session compiled and measured, as a stopped machine must."""
     restarts: list[tuple[str | None, float]] = []  # GPU and seconds, oldest first.
     for row in rows:
         if row.device == device and not row.recorded:
@@ -247,30 +240,11 @@ def measured_stop(
                 restarts.append((row.environment.gpu, restart_s))
     latest_gpu = restarts[-1][0] if restarts else None
     cold_s = [seconds for gpu, seconds in restarts if gpu == latest_gpu][-MOST_RESTARTS:]
-    cold_s += filter(None, [current_restart_s(finished)])
     if not cold_s:
         return None
     machine = "a GPU" if device == "cuda" else "a processor: a GPU's restart was not measured"
     source = f"measured in {say.count(len(cold_s), 'cold session')} on {machine}, without boot"
     return price_restart(median(cold_s) / 60, source, card, usd_per_hour, waiting)
-
-
-def current_restart_s(finished: Sequence[Finished]) -> float | None:
-    """Seconds of environment, build, verification and measurement in this session; None if a build came from the
-    cache, or one of them has not passed."""
-    passed = [step for step in latest_attempts(finished) if step.status == "passed"]
-    for build_step in passed:
-        output = read_output(build_step, BuildOutput)
-        if output is None:
-            continue
-        if not output.builds or any(build.cached for build in output.builds):
-            return None
-        patterns = (ENVIRONMENT_PATTERN, build_step.pattern)
-        preparing_s = sum(step.seconds for step in passed if step.pattern in patterns)
-        seconds_by_action = {step.action: step.seconds for step in reversed(passed)}
-        judging_s = [seconds_by_action.get(f"kernel.{step}") for step in JUDGING_STEPS]
-        return sum_if_all_known([preparing_s, *judging_s])
-    return None
 
 
 def weigh_leaving(
@@ -443,12 +417,12 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOu
     yield from ()
     card, gpu, stop, usd_per_hour = context.task.card, next(iter(context.task.machine.gpus), None), None, 0.0
     rate = rate_for_gpu(card, gpu) if card else None
-    why = "no restart was measured: nothing was compiled and then timed here or in a session before"
+    why = "no restart was measured: in no session before was anything compiled and then timed"
     if card is None or rate is None:
         why = explain_missing_price(card, gpu) if card else "there is no rate card"
     else:
         sessions, waiting, usd_per_hour = context.past.sessions, arguments.waiting, rate.usd_per_hour
-        stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, waiting, context.finished)
+        stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, waiting)
     if stop is None:
         output = KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",))
         return Result(output, idle=True)

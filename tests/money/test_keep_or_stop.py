@@ -68,20 +68,6 @@ def test_a_restart_is_what_a_cold_session_took_to_its_first_good_measurement() -
     assert None is measured_stop(row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True))
 
 
-def test_the_session_under_way_measures_its_own_restart() -> None:
-    """A session that compiled everything measures its own restart; one with cached builds does not."""
-    steps = [
-        make_finished("torch", pattern="environment-validation", action="environment.torch", seconds=3.0),
-        make_finished("build", pattern="compile", seconds=30.0, output=make_built(make_build())),
-        make_finished("verify", seconds=5.0),
-        make_finished("controls", seconds=90.0, action="kernel.prove_gate"),
-        make_finished("measure", seconds=7.0),
-    ]
-    assert 45.0 == keeping.current_restart_s(steps)
-    steps[1] = make_finished("build", pattern="compile", output=make_built(make_build(cached=True)))
-    assert None is keeping.current_restart_s(steps)
-
-
 def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
     """By default the card decides; nobody waiting costs nothing; an agent without a price is an error."""
     card = make_card()
@@ -130,7 +116,7 @@ def output(bench: Bench, action: str, arguments: dict[str, Any], **fields: Any) 
 
 def keep(bench: Bench, arguments: dict[str, Any] | None = None, **fields: Any) -> KeepOutput:
     """Whether to keep the GPU."""
-    keep_output = output(bench, "session.keep_or_stop", arguments or {}, **{"finished": COLD, **fields})
+    keep_output = output(bench, "session.keep_or_stop", arguments or {}, sessions=(row(device="cpu"),), **fields)
     assert isinstance(keep_output, KeepOutput)
     return keep_output
 
