@@ -40,9 +40,7 @@ def run(folder: Path, count: int = 1) -> None:
 
 
 @pytest.mark.slow
-def test_sessions_make_predictions_and_statistics(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sessions_make_predictions(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The authors' six seconds at first; after three sessions less; the report compares them."""
     target_words = ("--target", str(folder))
     first = reply_of("run", "session", "try", "--dry-run", *target_words)
@@ -61,11 +59,6 @@ def test_sessions_make_predictions_and_statistics(
     text = (last / "report.md").read_text()
     assert "## Predicted and actual" in text
     assert "| The session" in text
-    shown = reply_of("patterns", "show", "try", *target_words)["statistics"]
-    assert ("applied", 3, 0, 0) == tuple(shown[name] for name in ("status", "passed", "found", "broken"))
-    assert 1.0 == shown["success"]
-    words = loop("patterns", "show", "try", *target_words).stdout
-    assert "run 3 times: 3 passed, 0 found something wrong, 0 broke" in " ".join(words.split())
 
 
 @pytest.mark.slow
