@@ -11,7 +11,7 @@ from typing import cast
 from loop.base.processes import Tick
 from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber, find_failures
 from loop.debug.rules import Case, RuleSearch
-from loop.gate.verify import Job, verify
+from loop.gate.verify import Job, WhichCalls, verify
 from loop.machine.machine import cores
 from loop.model.bisect import BisectOutput
 from loop.model.dtypes import Layout
@@ -44,16 +44,15 @@ TEXT_BY_GATE_CAUSE = {
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
 """Cause found by the gate to its explanation. Except for NaN, no known faults are tried then."""
-KEEPS_VALUES = "it keeps values between calls: "
-WRONG_FIRST = "wrong in the first call of a process, right in later ones"
 TEXT_BY_CALL_CAUSE = {
     "changed input": "it writes to its input",
-    "first call": WRONG_FIRST,
-    "later calls": f"{KEEPS_VALUES}right in the first call of a process, wrong in later ones",
+    "first call": "wrong in the first call of a process, right in later ones",
+    "later calls": "it keeps values between calls: right in the first call of a process, wrong in later ones",
 }
 """Cause found by verification that explains the failure; `loop` searches no further."""
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
 AT_TIMES_ON_THREADS = "it fails at times with {} threads, in fresh processes it was right: maybe a data race"
+AT_TIMES_AFTER_CALLS = "it fails at times, or only after other calls: in fresh processes it was right"
 AT_TIMES = "it fails at times: the same calls gave other results in another process: a data race, or unset memory"
 REORDERED = (
     "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
@@ -82,9 +81,8 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     rule, predicted, faults = "", 0, tuple[str, ...]()
     if not cause and "contiguous" not in layouts:
         cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
-    if cause and "changed input" not in causes:
-        cause = (yield from _find_chance(prober)) or cause
-    cause = cause or (yield from _find_call_cause(prober))
+    if "changed input" not in causes:
+        cause = yield from _find_call_cause(prober, cause)
     has_place = not cause  # Else other elements are wrong in other calls or layouts.
     if not cause and gate_cause in ("", TEXT_BY_GATE_CAUSE["NaN"]):  # Quick; a rule uses the time left.
         faults = yield from _match_known_faults(prober)
@@ -104,76 +102,41 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     )
 
 
-def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
-    """A sentence if threads or earlier calls cause the failure, or if it does not come again; empty if
-    neither, or without time. On a CPU the first calls run on one thread, so threads cannot matter."""
+def _find_call_cause(prober: FailureProber, known_cause: str) -> Generator[Tick, None, str]:
+    """A sentence if threads or chance cause the failure; else `known_cause`, also without time. That is what
+    verification says of calls or layouts, or empty. It may be wrong: threads that begin late in a first call hide
+    a race there. On a CPU the first calls run on one thread, so threads cannot matter."""
     clearest = prober.clearest_check
     check = clearest if clearest.cause == "two outputs" else prober.start_check
     threads = check.threads or cores()
     has_threads = threads > 1 and prober.bench.device == "cpu" and not prober.side.emulated
+    outcomes = set[WhichCalls]()
     try:
-        prober.begin_process(threads=1 if has_threads else None)
-        is_first_right, are_later_right = yield from prober.compare_calls(check.workload, check.inputs)
-        is_about_calls = is_first_right != are_later_right
-        if is_about_calls and (yield from _differs_between_processes(prober, 1 if has_threads else None)):
+        for _ in range(REPEATS):
+            prober.begin_process(threads=1 if has_threads else None)
+            outcomes.add((yield from prober.find_wrong_calls(check)))
+            if outcomes <= {"all", "none"}:  # No call differs from the others: nothing to repeat.
+                break
+        if len(outcomes) > 1 or "mixed" in outcomes:  # Chance decides, not the number of the call.
             return AT_TIMES
-        if is_first_right and not are_later_right:
-            return KEEPS_VALUES + "right in the first call of a process, wrong in the next"
-        if are_later_right and not is_first_right:
-            return WRONG_FIRST
-        if not is_first_right:  # Wrong on one thread in every call: neither threads nor calls matter.
-            return ""
-        if (yield from prober.fails_after(check)):
-            return KEEPS_VALUES + "right in a fresh process, wrong after calls with other values or sizes"
+        (which,) = outcomes
+        if which != "none":  # `all`: neither threads nor earlier calls matter.
+            call_cause = {"first": "first call", "later": "later calls"}.get(which, "")
+            return known_cause or TEXT_BY_CALL_CAUSE.get(call_cause, "")
         # Threads meet more often in a large workload.
         largest = max(prober.failures, key=lambda failure: math.prod(failure.workload.sizes.values()))
         for _ in range(REPEATS if has_threads else 0):
             for repeated in (check, largest):
                 prober.begin_process(threads=threads)
-                if all((yield from prober.compare_calls(repeated.workload, repeated.inputs))):
-                    continue
-                prober.begin_process(threads=1)
-                if all((yield from prober.compare_calls(repeated.workload, repeated.inputs))):
-                    return (REORDERED if check.cause == "two outputs" else RACE).format(threads)
+                if (yield from prober.find_wrong_calls(repeated)) != "none":
+                    prober.begin_process(threads=1)
+                    if (yield from prober.find_wrong_calls(repeated)) == "none":
+                        return (REORDERED if check.cause == "two outputs" else RACE).format(threads)
     except BudgetSpent:
-        return ""
+        return known_cause
     finally:
         prober.close()
-    if has_threads:
-        return AT_TIMES_ON_THREADS.format(threads)
-    return "it fails at times: in fresh processes it was right"
-
-
-def _find_chance(prober: FailureProber) -> Generator[Tick, None, str]:
-    """A sentence if processes or threads decide which calls are wrong, not the number of the call; empty if
-    neither, or without time. Threads that begin late in a first call hide a race there."""
-    if (yield from _differs_between_processes(prober, None)):
-        return AT_TIMES
-    check = prober.start_check
-    threads = check.threads or cores()
-    if threads == 1 or prober.bench.device != "cpu" or prober.side.emulated:
-        return ""
-    rights = list[bool]()
-    try:
-        for number in (threads, 1):
-            prober.begin_process(threads=number)
-            rights.append(all((yield from prober.compare_calls(check.workload, check.inputs))))
-    except BudgetSpent:
-        return ""
-    return RACE.format(threads) if rights == [False, True] else ""
-
-
-def _differs_between_processes(prober: FailureProber, threads: int | None) -> Generator[Tick, None, bool]:
-    """Whether the first call, or later ones, are right in some fresh processes and wrong in others: chance
-    decides, not the number of the call. `threads` of each process; None: as in verification."""
-    check, outcomes = prober.start_check, set[tuple[bool, bool]]()
-    try:
-        for _ in range(REPEATS):
-            prober.begin_process(threads=threads)
-            outcomes.add((yield from prober.compare_calls(check.workload, check.inputs)))
-    except BudgetSpent:
-        return False
-    return len(outcomes) > 1
+    return known_cause or (AT_TIMES_ON_THREADS.format(threads) if has_threads else AT_TIMES_AFTER_CALLS)
 
 
 def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:

@@ -8,19 +8,16 @@ from dataclasses import replace
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
-from loop.calls.call import LibraryTerms, Refused
+from loop.calls.call import LibraryTerms
 from loop.gate.kernel import compile_all, variants_to_build
-from loop.gate.verify import Job, SideChecker, describe_fault, output_files, verify, workload_key
+from loop.gate.verify import Job, SideChecker, WhichCalls, verify, workload_key
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import ChecksOutput, ComponentChecks, DebugOutput, ProbeOutcome, Smallest, outputs_of
 from loop.model.target import Component, Scalar, Signature, Workload
 from loop.model.workloads import expand_sets, explain_unsupported, format_entry, make_entry, make_workload
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
-from loop.workers.judge_messages import Compare
-from loop.workers.messages import Compute
-from loop.workers.program import WorkerLost
+from loop.workers.bench import KeptWorker, Side
 
 HANG_S = 5.0
 """Seconds after which a probe counts as hung; small workloads take milliseconds."""
@@ -123,7 +120,7 @@ class FailureProber:
     def _new_checker(self, threads: int | None) -> SideChecker:
         """A checker with a worker process of its own, which starts with the first call."""
         side = replace(self.side, threads=threads) if threads else self.side
-        return SideChecker(Job(side, (), layouts=False, call_limit_s=HANG_S), KeptWorker(self.bench, side))
+        return SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
     def begin_process(self, threads: int | None = None) -> None:
         """Make later calls in a new process with this many threads; None: as in verification."""
@@ -174,46 +171,20 @@ class FailureProber:
         if self.probe_count >= MOST_PROBES or time.monotonic() > self.deadline:
             raise BudgetSpent
 
-    def compare_calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether the first call is right, and whether all later calls are; neither if they give no
-        output. Raises BudgetSpent, also if a call hangs."""
+    def find_wrong_calls(self, check: Check) -> Generator[Tick, None, WhichCalls]:
+        """Repeat a check in the present process: which of its calls are wrong. `all` if they give no output, or
+        outputs that are wrong together. Raises BudgetSpent, also if a call hangs."""
         self._check_budget()
-        bench, rights = self.bench, list[bool]()
         try:
-            yield from bench.prepare_answer(workload)
-            call = bench.make_call(workload, self.side.name)
-            request = Compute(call, inputs, is_hurried=True)  # Else another call may come first.
-            reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
-            paths = output_files(call, reply)
-        except WorkerLost as lost:
-            if lost.kind == "hung":
-                raise BudgetSpent from lost
-            return False, False
-        except (WorkFailed, Refused):
-            return False, False
-        for path in paths:
-            finding = yield from bench.ask_judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
-            fault = ""
-            if not self.start_check.wrong:  # No element shows the failure: look at guard zones and the like.
-                fault, *_ = describe_fault(self.side, reply, finding, "")
-            rights.append(finding.passes and not fault and not finding.checker)
-        is_first_right, *later_rights = rights
-        return is_first_right, all(later_rights) if later_rights else is_first_right
-
-    def fails_after(self, check: Check) -> Generator[Tick, None, bool]:
-        """Whether calls that are right in a fresh process fail after other calls in this one. Tries the
-        variant's workloads in turn: those of the check's sizes with other values, others, the check's."""
-        start, layout = check.workload, check.inputs
-        workload_by_key = {workload_key(other.workload): other.workload for other in self.checks}
-        workload_by_key.pop(workload_key(start), None)
-        reseeded = start.model_copy(update={"seed": start.seed + 1})
-        others = sorted((*workload_by_key.values(), reseeded), key=lambda other: other.name != start.name)
-        for workload in (*others, start):
-            if not all((yield from self.compare_calls(workload, layout))):
-                self.begin_process(self._checker.side.threads)
-                if all((yield from self.compare_calls(workload, layout))):
-                    return True
-        return False
+            repeat = yield from self._checker.make_check(check.workload, check.inputs)
+        except WorkFailed:
+            return "all"
+        if repeat.status == "hung":
+            raise BudgetSpent
+        wrong_calls = self._checker.wrong_calls.get((workload_key(check.workload), check.inputs))
+        if repeat.passed:
+            return "none"
+        return "all" if wrong_calls is None or wrong_calls.which == "none" else wrong_calls.which
 
 
 def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]]:

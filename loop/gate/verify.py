@@ -278,7 +278,7 @@ class SideChecker:
             self.keys_to_repeat = set(_seeded_random(job.workloads).sample(keys, count))
         self.first_call_s = 0.0
         """Seconds of the most recent call that was the first of its process."""
-        self._wrong_calls: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
+        self.wrong_calls: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
         """For each failed check (workload key, layout): which of its calls were wrong."""
         self._first_call_by_output: dict[tuple[str, Layout, str], str] = {}
         """Workload name, layout and output digest to the call that first gave this output."""
@@ -323,7 +323,7 @@ class SideChecker:
             except WorkFailed as error:
                 if layout != "broadcast":
                     raise
-                self._wrong_calls.pop((workload_key(workload), layout), None)
+                self.wrong_calls.pop((workload_key(workload), layout), None)
                 place = f"{self.side.name} on {_describe_place(workload, layout)}"
                 self.bench.notes[f"{place}: {error.message}"] = None
         if workload_key(workload) in self.keys_to_repeat and self.has_to_check(workload):
@@ -389,8 +389,8 @@ class SideChecker:
         check = yield from self.make_check(workload, layout, once=True)
         if not check.passed:
             self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
-        if wrong_calls := self._wrong_calls.get((key, layout)):  # The values were right in a process in use.
-            self._wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
+        if wrong_calls := self.wrong_calls.get((key, layout)):  # The values were right in a process in use.
+            self.wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
     def make_check(
         self, workload: Workload, layout: Layout, *, once: bool = False
@@ -450,7 +450,7 @@ class SideChecker:
             # Without digests no output counts as flaky: which calls are wrong says more.
             _, message = describe_fault(self.side, reply.replace(digests=()), finding, place)
             key = (workload_key(workload), layout)
-            self._wrong_calls[key] = WrongCalls(which, is_fresh, message or check.message)
+            self.wrong_calls[key] = WrongCalls(which, is_fresh, message or check.message)
         for path in outputs:  # Else a later variant could copy a right output from there.
             Path(path).unlink(missing_ok=True)
         expected = finding.worst.expected if finding.worst else 0.0
@@ -481,13 +481,13 @@ class SideChecker:
         if check is None:
             return
         key = workload_key(check.workload), check.inputs
-        wrong_calls = self._wrong_calls.get(key)
+        wrong_calls = self.wrong_calls.get(key)
         if wrong_calls is None or (wrong_calls.is_fresh_process and wrong_calls.which == "all"):
             return
-        self._wrong_calls.clear()
+        self.wrong_calls.clear()
         self.worker.close()
         repeat = yield from self.make_check(check.workload, check.inputs)
-        wrong_in_repeat = self._wrong_calls.get(key, WrongCalls("none", is_fresh_process=True))
+        wrong_in_repeat = self.wrong_calls.get(key, WrongCalls("none", is_fresh_process=True))
         cause = cause_of_repeat(wrong_calls, wrong_in_repeat)
         if cause and (repeat.passed or repeat.cause in VALUE_CAUSES):
             when = "wrong in the first call of its process, right afterwards"
