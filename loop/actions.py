@@ -12,7 +12,7 @@ from loop.optimize import briefing, candidate, comparisons, tuning
 from loop.optimize.candidate import on_edited_target
 from loop.profile import actions as profile
 from loop.profile import launch_limits, promises, resource_actions
-from loop.proving import actions as proving
+from loop.proving import prove as proving
 from loop.steps import actions as session
 from loop.steps.context import Action
 from loop.timing import against_baseline, against_known_good

@@ -16,7 +16,7 @@ from loop.model.change import KeptChange
 from loop.model.dtypes import Device
 from loop.model.index import Judgement, SessionRow
 from loop.model.record import RESUMABLE, SessionHead
-from loop.profile.bottleneck import SUFFICIENT_RATIO
+from loop.profile.actions import SUFFICIENT_RATIO
 from loop.report import format as say
 from loop.store import index
 from loop.store.sessions import list_sessions

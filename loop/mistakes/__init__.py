@@ -3,9 +3,9 @@
 A mistake wraps the C entry or the Python function, so the rest is what a real candidate meets. `proving.prove`
 lists the mistakes for a target and the check that must find each.
 
-Begin with `arrays`: a mistake is a function of one `ErringCall` and of its own memory between calls. `table` has
-each once, for host, device and Python functions. `functions` applies them to Python variants and adds cheats that
-only Python allows. `device` copies GPU tensors to the host.
+Begin with `table`: a mistake is a function of one `ErringCall` and of its own memory between calls. It has each
+once, for host, device and Python functions, and copies GPU tensors to the host. `functions` applies them to Python
+variants and adds cheats that only Python allows.
 """
 
 import copy
@@ -15,8 +15,7 @@ from loop.calls.call import Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
-from loop.mistakes.arrays import HostArrays, Terms, through_arrays
-from loop.mistakes.table import mistake_of
+from loop.mistakes.table import DeviceArrays, HostArrays, Terms, mistake_of, through_arrays
 
 
 def wrap(loaded: Loaded, terms: Terms) -> Loaded:
@@ -30,11 +29,7 @@ def wrap(loaded: Loaded, terms: Terms) -> Loaded:
         make_erring = functions.erring_class if terms.get("is_class") else functions.erring_function
         erring.function = make_erring(erring.function, terms)
         return erring  # type: ignore[no-any-return]
-    converter = HostArrays()
-    if loaded.device == "cuda":
-        from loop.mistakes.device import DeviceArrays
-
-        converter = DeviceArrays()
+    converter = DeviceArrays() if loaded.device == "cuda" else HostArrays()
     mistake = mistake_of({**terms, "to": terms.get("number")})  # In C, an attribute is a number.
     erring.invoke = through_arrays(loaded.invoke, mistake, terms["attributes"], converter)
     return erring  # type: ignore[no-any-return]

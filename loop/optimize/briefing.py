@@ -30,8 +30,7 @@ from loop.optimize import edits
 from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_beforehand
 from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
-from loop.profile import bottleneck
-from loop.profile.actions import describe_leaf, fact_text
+from loop.profile.actions import SUFFICIENT_RATIO, describe_leaf, fact_text, saved_time_share, worst_measurements
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.templates import markdown_environment
@@ -72,7 +71,7 @@ def render_brief(templates: Path, brief: Brief) -> str:
     template = markdown_environment(templates).get_template(TEMPLATE)
     return template.render(
         brief=brief,
-        enough=bottleneck.SUFFICIENT_RATIO,
+        enough=SUFFICIENT_RATIO,
         leaf=leaf,
         where=leaf_text,
         facts=facts,
@@ -129,7 +128,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     worst: dict[str, Measurement] = {}
     for name, output in measured.items():
         if name in variants and edits.may_edit_variant(bench.target, bench.folder, name):
-            worst |= bottleneck.worst_measurements(output, [name])
+            worst |= worst_measurements(output, [name])
     # Examples and baselines only if no main variant may be edited.
     main = [timing for name, timing in worst.items() if variants[name].role == "main"]
     candidates = main or [*worst.values()]
@@ -137,7 +136,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
         return None
 
     def saved_share(timing: Measurement) -> float:
-        return bottleneck.saved_time_share(timing.ratio, timing.workload.weight)
+        return saved_time_share(timing.ratio, timing.workload.weight)
 
     focus = min(candidates, key=lambda timing: (-saved_share(timing), timing.ratio))
     standings = []

@@ -27,7 +27,7 @@ from loop.model.output import MeasureOutput, Output, outputs_by_run, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.model.target import Target
-from loop.profile.model import ProfileOutput
+from loop.profile.actions import ProfileOutput
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop

@@ -1,29 +1,130 @@
-"""Profile each variant on its worst workload, and name its bottleneck."""
+"""Profile each variant on its worst workload, and name its bottleneck by a decision tree."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
 from loop.base.errors import LoopError
+from loop.base.expressions import Expression, ExpressionError
 from loop.base.processes import Tick
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
-from loop.model.measurement import Build, Measurement
-from loop.model.output import MeasureOutput
-from loop.model.profile import FACTS, Fact, Occupancy, Profile, SeverityRule, TreeRule
+from loop.model.measurement import Build, Measurement, SpeedVerdict
+from loop.model.output import MeasureOutput, Output
+from loop.model.profile import FACTS, DeviceProfile, Fact, Occupancy, Profile, SeverityRule, TreeRule
 from loop.model.workloads import evaluate_work, tensor_bytes
-from loop.profile import bottleneck
 from loop.profile import profile as profiler
-from loop.profile.bottleneck import Notes
 from loop.profile.launch_limits import find_occupancy, gpu_at_hand
-from loop.profile.model import ProfileOutput
 from loop.profile.profile import PeakRates, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device, ready_variants
+
+Rule = TypeVar("Rule", TreeRule, SeverityRule)
+SUFFICIENT_RATIO = 1.5
+"""Ratio to the baseline from which a call needs no further work."""
+
+
+def first_match(
+    rules: Sequence[Rule], facts: Mapping[str, Fact]
+) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
+    """The first rule that matches, or None, and the undecided rules before it: index to the unknown facts that it
+    reads. A rule is decided without a fact that its earlier parts make irrelevant: on a CPU `device == 'cuda' and
+    dram > 0.7` is false. Raises ExpressionError if a condition fails although it reads only known facts."""
+    known = {name: value for name, value in facts.items() if value is not None}
+    undecided: dict[int, tuple[str, ...]] = {}
+    for index, rule in enumerate(rules):
+        condition = Expression.parse(rule.when)
+        try:
+            if condition.evaluate_bool(known):
+                return rule, undecided
+        except ExpressionError:
+            unknown = tuple(sorted(condition.names - known.keys()))
+            if not unknown:
+                raise
+            undecided[index] = unknown
+    return None, undecided
+
+
+def saved_time_share(ratio: float, weight: float = 1.0) -> float:
+    """The part of `weight` (a call's time) saved once it is `SUFFICIENT_RATIO` times as fast as the
+    baseline. `ratio`: its speed against the baseline."""
+    return weight * (1 - 1 / max(1.0, SUFFICIENT_RATIO / ratio))
+
+
+def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
+    """For each timed variant of `names` its measurement with the most time to save; the variant with most of it
+    first. A variant's inconclusive workloads count only if it has no other: their lowest ratio is noise."""
+    speeds = [verdict for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
+    verdicts = {(speed.variant, speed.workload): speed.verdict for speed in speeds}
+    timed_variants = {variant for variant, _ in verdicts} & {*names}
+
+    def sort_key(measurement: Measurement) -> tuple[bool, float, float]:
+        """Conclusive measurements first, then the largest saving, then the lowest ratio."""
+        workload = measurement.workload
+        verdict = verdicts.get((measurement.variant, workload.name), "inconclusive")
+        saving = saved_time_share(measurement.ratio, workload.weight)
+        return verdict == "inconclusive", -saving, measurement.ratio
+
+    worst: dict[str, Measurement] = {}
+    for measurement in sorted(output.measurements, key=sort_key):
+        if measurement.against == "baseline" and measurement.variant in timed_variants:
+            worst.setdefault(measurement.variant, measurement)
+    return worst
+
+
+@dataclass
+class Notes:
+    """Facts collected about one variant on one workload."""
+
+    facts: dict[str, Fact] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    """Fact to its source, if the source is not obvious."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Fact to the reason why it is unknown."""
+    device_profile: DeviceProfile | None = None
+    """One call as a GPU profiler recorded it; None without a profile."""
+
+    def add(self, facts: Mapping[str, Fact], source: str = "") -> None:
+        """Add facts. `source`: where the facts come from; empty if that is obvious."""
+        self.facts |= facts
+        if source:
+            self.sources |= {name: source for name, value in facts.items() if value is not None}
+
+    def explain_unknown(self, why: str, *names: str) -> None:
+        """Note why these facts are unknown; facts that are known stay."""
+        self.unknown |= {name: why for name in names if self.facts.get(name) is None}
+
+
+def make_profile(
+    measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
+) -> Profile:
+    """The profile with its facts, and the advice of the first rules that match, if any. Raises ExpressionError."""
+    facts = {name: notes.facts.get(name) for name in FACTS}
+    unknown_facts = [name for name, value in facts.items() if value is None]
+    leaf, unknown_by_rule = first_match(tree, facts)
+    severity_rule, _ = first_match(severities, facts)
+    undecided = [f"{tree[n].bottleneck}: {' and '.join(names)} unknown" for n, names in unknown_by_rule.items()]
+    return Profile(
+        variant=measured.variant,
+        workload=measured.workload.name,
+        facts=facts,
+        sources=dict(notes.sources),
+        watched=notes.device_profile,
+        unknown={name: notes.unknown.get(name, "not told") for name in unknown_facts},
+        severity=severity_rule.severity if severity_rule else None,
+        tool=severity_rule.tool if severity_rule else None,
+        undecided=tuple(undecided),
+        bottleneck=leaf.bottleneck if leaf else None,
+        when=leaf.when if leaf else None,
+        fix=leaf.fix if leaf else None,
+        gain=leaf.gain if leaf else None,
+    )
+
 
 FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
 """Facts left out of the table, because the sentence above it states them."""
@@ -149,6 +250,15 @@ def total_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
     return tuple(lines)
 
 
+class ProfileOutput(Output):
+    """The bottleneck of each variant on its worst workload."""
+
+    actions = ("kernel.profile",)
+
+    profiles: tuple[Profile, ...] = ()
+    """A profile for each variant that was timed."""
+
+
 class ProfileTerms(Model):
     """Parameters of `kernel.profile`: the decision tree."""
 
@@ -165,7 +275,7 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
     chosen: list[Measurement] = []
     if output:  # Main variants only, if there are any: examples and baselines are not optimised.
         variants = context.bench.target.variants
-        worst = bottleneck.worst_measurements(output, variants)
+        worst = worst_measurements(output, variants)
         main = [measured for name, measured in worst.items() if variants[name].role == "main"]
         chosen = main or [*worst.values()]
     if state.builds is None or not chosen:
@@ -180,7 +290,7 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
             if dtype not in roofs:
                 roofs[dtype] = yield from _peak_rates(context, chosen, dtype)
             notes = yield from _collect_facts(context, measured, build, len(chosen), roofs[dtype])
-            profiles.append(bottleneck.make_profile(measured, notes, arguments.tree, arguments.severity))
+            profiles.append(make_profile(measured, notes, arguments.tree, arguments.severity))
     return Result(_profile_output(profiles))
 
 

@@ -11,11 +11,11 @@ from loop.gate.model import DeviceOutput
 from loop.machine.gpus import facts_of_present_gpu
 from loop.machine.machine import vector_lanes
 from loop.model.dtypes import Device
-from loop.model.measurement import KernelLaunch, Placement
+from loop.model.measurement import CompiledLibrary, KernelLaunch, Placement
+from loop.model.output import Output
 from loop.model.profile import DeviceFacts, Occupancy
 from loop.model.target import Launch, Variant, Workload
 from loop.model.workloads import expand_sets, is_supported
-from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.report import format as say
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
@@ -32,6 +32,39 @@ GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """Most blocks along x, y, z (CUDA C++ programming guide, technical specifications)."""
 BLOCK_LIMITS = (1024, 1024, 64)
 """Most threads of a block along x, y, z, from the same table."""
+
+
+class ParallelismOutput(Output):
+    """How launches fill their devices."""
+
+    actions = ("kernel.parallelism",)
+
+    fillings: tuple[Occupancy, ...] = ()
+    """An occupancy for each variant and workload with a known launch."""
+
+
+class ResourcesOutput(Output):
+    """Resources and occupancy of nvcc's kernels on a GPU, which need not be at hand."""
+
+    actions = ("kernel.resources",)
+
+    device: str = ""
+    """Architecture of the GPU, such as `sm_89`."""
+    device_name: str = ""
+    """Name of the GPU; empty if the manifest has no facts about it."""
+    libraries: tuple[CompiledLibrary, ...] = ()
+    """The compiler's report on each library; empty without nvcc."""
+    placements: tuple[Placement, ...] = ()
+    """Distinct launches of the host code, with their occupancy."""
+    fillings: tuple[Occupancy, ...] = ()
+    """How each timed call fills the GPU, by its largest launch."""
+    spilled: tuple[str, ...] = ()
+    """Kernels that spill more bytes than their budget allows."""
+    broken: tuple[str, ...] = ()
+    """Budgets that are exceeded."""
+    impossible: tuple[str, ...] = ()
+    """Launches that the GPU refuses."""
+
 
 Residency = tuple[int, str]
 """Resident blocks per multiprocessor, and the resource that limits them."""

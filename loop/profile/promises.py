@@ -12,14 +12,54 @@ from loop.builds.known_builds import ENGLISH_MESSAGES
 from loop.builds.resources import BINUTILS, read_defined_names
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
+from loop.model.base import Model
 from loop.model.measurement import short_name
+from loop.model.output import Output
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
-from loop.profile.model import MissingInstance, PromisesOutput, RefusedSource
 from loop.profile.resource_actions import variant_names
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 INDENTED = re.compile(r"^\s")
 """Matches quoted source lines, which compilers indent."""
+
+
+class RefusedSource(Model):
+    """A source that must not compile, and what the compiler did with it."""
+
+    variant: str
+    """Variant whose build recipe was used."""
+    title: str
+    """Name of the error in the source."""
+    status: Literal["refused", "compiled", "other"]
+    """Refused with the promised message; compiled; or refused for another reason."""
+    message: str
+    """The compiler's error, or what happened instead."""
+
+
+class MissingInstance(Model):
+    """A promised template instance that a library does not hold."""
+
+    variant: str
+    """Name of the variant."""
+    symbol: str
+    """The instance, demangled."""
+    file: str
+    """Where its explicit instantiation belongs."""
+    line: str
+    """The line to add there."""
+
+
+class PromisesOutput(Output):
+    """Checks of the manifest's promises: sources that must not compile, and template instances."""
+
+    actions = ("kernel.must_not_compile", "kernel.instances")
+
+    checks: tuple[RefusedSource, ...] = ()
+    """A check for each source that must not compile, and variant."""
+    promised: int = 0
+    """Number of template instances that were looked up."""
+    missing: tuple[MissingInstance, ...] = ()
+    """Promised instances that a library lacks."""
 
 
 def _variants_with_promises(context: Context, field: str, label: str) -> tuple[dict[str, CAbiVariant], list[str]]:

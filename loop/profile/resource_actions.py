@@ -26,8 +26,7 @@ from loop.model.measurement import (
 from loop.model.profile import DeviceFacts, Occupancy
 from loop.model.target import CAbiVariant, ResourceBudget, Workload
 from loop.model.workloads import expand_sets, is_supported
-from loop.profile.launch_limits import gpu_at_hand, largest_occupancies, launch_residency
-from loop.profile.model import ResourcesOutput
+from loop.profile.launch_limits import ResourcesOutput, gpu_at_hand, largest_occupancies, launch_residency
 from loop.report import format as say
 from loop.report.markdown import Table
 from loop.report.sections import Section

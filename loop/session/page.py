@@ -29,8 +29,8 @@ from loop.optimize import section as changes
 from loop.optimize import section as changing
 from loop.optimize.session_changes import SessionChanges
 from loop.profile import actions as profiling
-from loop.profile.model import ParallelismOutput, ProfileOutput
-from loop.proving.actions import known_good_table, trust_sentences
+from loop.profile.launch_limits import ParallelismOutput
+from loop.proving.prove import known_good_table, trust_sentences
 from loop.report import findings
 from loop.report import format as say
 from loop.report.figures import Figure, draw_ratios
@@ -353,7 +353,8 @@ class View:
     @property
     def profiles(self) -> list[Profile]:
         """All profiles that the steps made."""
-        return [profile for output in outputs_of(self.finished, ProfileOutput) for profile in output.profiles]
+        outputs = outputs_of(self.finished, profiling.ProfileOutput)
+        return [profile for output in outputs for profile in output.profiles]
 
 
 def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]]:
@@ -555,7 +556,6 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
     """Each variant's worst workload, the advice (`leaf`) of the rule that fits its profile, and the profile."""
     profiles = view.profiles
     outputs = outputs_of(view.finished, ParallelismOutput)
-    occupancies = [occupancy for output in outputs for occupancy in output.fillings]
     for leaf, workload in map(profiling.describe_leaf, profiles):
         when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
         lines = [f"Look with: {leaf.tool}"] if leaf.tool else []
@@ -573,9 +573,9 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
             "waits of its time:"
         )
         yield Section(note=note, table=kernel_table, after=profiling.total_lines(profiles))
-    if parallelism := profiling.parallelism_table(occupancies):
+    if table := profiling.parallelism_table([row for output in outputs for row in output.fillings]):
         note = "Pieces of work that may run at the same time, against the places for them:"
-        yield Section(note=note, table=parallelism)
+        yield Section(note=note, table=table)
 
 
 def memory_sections(view: View) -> Iterator[Section]:

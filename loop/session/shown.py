@@ -7,7 +7,7 @@ from functools import partial
 from loop.model.measurement import SpeedVerdict
 from loop.model.output import DebugOutput, MeasureOutput, Output, SanitizeOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
-from loop.profile.model import ResourcesOutput
+from loop.profile.launch_limits import ResourcesOutput
 from loop.profile.resource_actions import kernel_rows, summary_lines
 from loop.proving.prove import GateOutput
 from loop.report.findings import speed_sections

@@ -16,8 +16,8 @@ from loop.library import definitions
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.workloads import expand_sets
-from loop.profile.actions import ProfileTerms
-from loop.profile.model import ParallelismOutput, ProfileOutput
+from loop.profile.actions import ProfileOutput, ProfileTerms
+from loop.profile.launch_limits import ParallelismOutput
 from loop.profile.profile import TIME_COUNTER, KernelRuns, PeakRates, read_counters, read_log, vector_share
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
-from loop.profile.bottleneck import Notes, first_match, make_profile
+from loop.profile.actions import Notes, first_match, make_profile
 from loop.profile.profile import PeakRates
 from tests.makers import make_measurement
 

@@ -9,8 +9,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.model.measurement import CompiledLibrary
 from loop.model.target import ResourceBudget
-from loop.profile.model import PromisesOutput
-from loop.profile.promises import instances, must_not_compile
+from loop.profile.promises import PromisesOutput, instances, must_not_compile
 from loop.profile.resource_actions import check_budgets, runs_on
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.profile.model import ResourcesOutput
+from loop.profile.launch_limits import ResourcesOutput
 from loop.profile.resource_actions import ResourceTerms, resources
 from loop.workers.bench import Bench
 from tests.targets import make_context, open_bench

@@ -14,10 +14,8 @@ from loop.mistakes import functions
 from loop.mistakes.functions import through_function
 from loop.mistakes.table import mistake_of
 from loop.model.target import Signature
-from loop.proving import actions
 from loop.proving import prove as table
-from loop.proving.actions import ProofTerms, prove_gate
-from loop.proving.prove import ControlResult, GateOutput, Proof, controls_by_shape
+from loop.proving.prove import ControlResult, GateOutput, Proof, ProofTerms, controls_by_shape, prove_gate
 from loop.workers.bench import Bench
 from tests.session.mix import SIGNATURE, make_context, write_mix
 from tests.targets import compiled, open_bench, write_target
@@ -184,7 +182,7 @@ def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
 @pytest.mark.parametrize(("untried", "part"), [([], "can be made"), (["mean"], "was tried, for want of time")])
 def test_controls_that_were_not_tried_are_not_said_to_be_impossible(untried: list[str], part: str) -> None:
     """The message tells "none applies" from "none was tried"."""
-    assert part in actions._score(Proof(untried=untried)).message
+    assert part in table._score(Proof(untried=untried)).message
 
 
 TERMS = {"tolerance": {"atol": 0.0, "rtol": 0.0}}
@@ -247,7 +245,7 @@ def test_no_control_is_made_of_whole_numbers(tmp_path: Path, build_cache: Path) 
     target = write_target(tmp_path, {"right": compiled(), "eager": eager}, signature=signature)
     with open_bench(tmp_path, target, build_cache) as bench:
         for side in (bench.make_side(name) for name in target.variants):
-            assert "and output holds others" in actions._explain_no_controls(target, side, ())
+            assert "and output holds others" in table._explain_no_controls(target, side, ())
 
 
 def test_shapes_decide_which_controls_can_show() -> None:

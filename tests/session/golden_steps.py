@@ -7,7 +7,7 @@ from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Profile
 from loop.model.record import Finished
-from loop.profile.model import ProfileOutput
+from loop.profile.actions import ProfileOutput
 from tests.makers import (
     make_build,
     make_built,
