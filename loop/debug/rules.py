@@ -173,7 +173,7 @@ class RuleSearch:
 
     def _find_rules(self) -> list[Rule]:
         """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. A rule
-        explains all if it holds in every failing and in no passing case. Masks have a bit per case."""
+        explains all if it holds in every failing and in no passing case."""
         conditions = list(self._conditions())
         for rule in [*conditions]:
             opposite = Rule(
@@ -185,19 +185,17 @@ class RuleSearch:
             )
             conditions.append(opposite)
         # Broad rules hold in all failing cases, perhaps in passing ones; strict ones in no passing case.
-        broad_rules = [rule for rule in conditions if all(map(rule.holds, self.failing))]
-        strict_rules = [rule for rule in conditions if not any(map(rule.holds, self.passing))]
-        broad, strict = _with_masks(broad_rules, self.passing), _with_masks(strict_rules, self.failing)
-        all_failing = (1 << len(self.failing)) - 1
-        rules = [rule for rule, passing in broad if not passing]
+        broad = [rule for rule in conditions if all(map(rule.holds, self.failing))]
+        strict = [rule for rule in conditions if not any(map(rule.holds, self.passing))]
+        rules = [rule for rule in strict if all(map(rule.holds, self.failing))]
         if not self.passing:
             rules.append(Rule("always", "never", 0.5, lambda case: True))
         else:
-            for (a, mask_a), (b, mask_b) in _pair_up(broad):
+            for (a, mask_a), (b, mask_b) in combinations(_simplest_by_cases(broad, self.passing), 2):
                 if not mask_a & mask_b:
                     rules.append(_join("and", "or", a, b, cost=2, combine=all))
-            for (a, mask_a), (b, mask_b) in _pair_up(strict):
-                if mask_a | mask_b == all_failing:
+            for (a, mask_a), (b, mask_b) in combinations(_simplest_by_cases(strict, self.failing), 2):
+                if mask_a | mask_b == (1 << len(self.failing)) - 1:
                     rules.append(_join("or", "and", a, b, cost=3, combine=any))
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MAX_RULES]
 
@@ -259,21 +257,12 @@ def _join(
     return Rule(text, opposite, cost, lambda case: combine((a.holds(case), b.holds(case))), limits)
 
 
-def _with_masks(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
-    """Rules, the simplest first, each with a bit mask of the cases in which it holds."""
-    masked_rules = []
+def _simplest_by_cases(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
+    """The simplest rules, each with a bit mask of the cases in which it holds: one for each set of cases."""
+    rule_by_mask: dict[int, Rule] = {}
     for rule in sorted(rules, key=lambda rule: rule.cost):
-        mask = sum(1 << n for n, case in enumerate(cases) if rule.holds(case))
-        masked_rules.append((rule, mask))
-    return masked_rules
-
-
-def _pair_up(simplest_first: Sequence[tuple[Rule, int]]) -> Iterator[Sequence[tuple[Rule, int]]]:
-    """Pairs of rules, each with its mask, that hold in different cases: of equal masks the simplest."""
-    # The simplest comes last, and stays.
-    pair_by_mask = {mask: (rule, mask) for rule, mask in reversed(simplest_first)}
-    pairs = sorted(pair_by_mask.values(), key=lambda pair: pair[0].cost)
-    return combinations(pairs[: 4 * MAX_RULES], 2)
+        rule_by_mask.setdefault(sum(1 << n for n, case in enumerate(cases) if rule.holds(case)), rule)
+    return [(rule, mask) for mask, rule in rule_by_mask.items()][: 4 * MAX_RULES]
 
 
 def _limits_between(sizes: set[int]) -> list[int]:
