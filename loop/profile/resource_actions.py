@@ -14,6 +14,7 @@ from loop.builds.resources import REPORT_HINT, demangle_symbols, is_nvcc, read_r
 from loop.calls.call import Refused
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
+from loop.model.base import Model
 from loop.model.measurement import (
     Build,
     CompiledLibrary,
@@ -31,7 +32,6 @@ from loop.report import format as say
 from loop.report.markdown import Table
 from loop.report.sections import Section
 from loop.steps.context import Context, Result, RunningAction
-from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.workers.bench import Bench
 from loop.workers.messages import ListLaunches
 from loop.workers.program import Worker, WorkerLost
@@ -281,7 +281,7 @@ MOST_ROWS = 12
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
-class ResourceTerms(ResultLifetime):
+class ResourceTerms(Model):
     """Parameters of `kernel.resources`."""
 
     device: Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")] | None = None
@@ -294,8 +294,8 @@ class ResourceTerms(ResultLifetime):
 
 
 def resources(context: Context, arguments: ResourceTerms) -> RunningAction[ResourcesOutput]:
-    """Compile for a GPU, read the compiler's report and the launches, and check the budgets. Without a problem of
-    a build, an earlier result is reused while it lasts. Passes if nvcc compiles no variant."""
+    """Compile for a GPU, read the compiler's report and the launches, and check the budgets.
+    Passes if nvcc compiles no variant."""
     architecture = arguments.device or context.bench.architecture
     # Also those emulated here; placeholders in their flags stay.
     selected = {name: context.bench.target.variants[name] for name in variant_names(context)}
@@ -307,17 +307,9 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
     if findings.device is None:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     builds = yield from build_for_gpu(context, variants, findings)
-    inputs = (architecture, str(arguments.built), arguments.spills)
-    build_ids = [f"{build.variant} {build.build_id}" for build in builds]
-    digest = dependency_hash(context, "kernel.resources", *inputs, *build_ids)
-    if not findings.problems:
-        earlier = reuse_result(context, ResourcesOutput, digest, arguments)
-        if earlier is not None:
-            return Result(earlier)
     read_reports(variants, builds, findings)
     yield from find_launches(context, variants, findings, only_built=arguments.built)
-    output = _check_findings(context, variants, findings, may_spill=arguments.spills == "tell")
-    return Result(output.model_copy(update={"rests_on": digest}))
+    return Result(_check_findings(context, variants, findings, may_spill=arguments.spills == "tell"))
 
 
 def _check_findings(
