@@ -134,11 +134,7 @@ def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> f
 
 MARGIN = 0.01  # A difference below one per cent counts as none.
 SAME_MARGIN = 2 * MARGIN  # `same` needs a difference within twice the margin.
-PRIOR_VARIANCE = 1.0  # Prior variance of the effect (mean / sigma): g in the formulas above.
 MIN_BLOCKS = 8  # Fewest blocks whose evidence can clearly exceed what a verdict needs.
-FAR_LOG_RATIO = math.log(2)  # A log ratio beyond this (twice or half the time) needs fewer blocks.
-FAR_BLOCKS = 4  # Fewest blocks for such a large difference, if they agree.
-FAR_PRIOR_VARIANCE = 100.0  # Prior variance of such an effect (mean / sigma).
 MAX_BLOCKS = 60  # A pair that is undecided after this many blocks stays `inconclusive`.
 MORE_BLOCKS = 150  # The same limit for a candidate that may still be kept.
 SAME_EVIDENCE = 100.0  # Evidence that `same` needs on either side.
@@ -222,7 +218,7 @@ def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
     return max(1000.0, 100.0 * workloads, 20.0 * candidate_number * (candidate_number + 1) * workloads)
 
 
-def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float = PRIOR_VARIANCE) -> float:
+def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float = 1.0) -> float:
     """Evidence that the mean of `log_ratios` (finite) is above `threshold`: a Bayes factor. 1 is none, below 1 is
     against it. The module's docstring has the formulas, with their sources; `prior_variance` is g there."""
     count = len(log_ratios)
@@ -254,9 +250,6 @@ def by_evidence(
     many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`: see `needed_evidence`."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
-    decision = decide_large_difference(log_ratios, needed_for_faster)
-    if decision is not None:
-        return decision
     clipped = winsorise(log_ratios)
     faster, slower = _two_sided_evidence(clipped, math.log1p(MARGIN) + extra_margin)
     if blocks >= MIN_BLOCKS:
@@ -294,25 +287,6 @@ def evidence_against_faster(log_ratios: Sequence[float], extra_margin: float = 0
     return e_value(negated, -(math.log1p(MARGIN) + extra_margin))
 
 
-def decide_large_difference(log_ratios: Sequence[float], least_evidence: float) -> Decision | None:
-    """The verdict if the time evidently doubled or halved, which few blocks show; else None.
-    `least_evidence`: the e-value that it needs. The wide prior expects effects of many sigma, so a small
-    effect gives evidence near 0."""
-    if len(log_ratios) < FAR_BLOCKS:
-        return None
-    clipped = winsorise(log_ratios)
-    faster, slower = _two_sided_evidence(clipped, FAR_LOG_RATIO, FAR_PRIOR_VARIANCE)
-    words: tuple[tuple[Word, str, float], ...] = (("faster", "fast", faster), ("slower", "slow", slower))
-    for word, adjective, evidence in words:
-        if evidence >= least_evidence:
-            blocks = f"evidence {evidence:,.0f} to 1 after {len(log_ratios)} blocks"
-            return Decision(word, evidence, f"more than twice as {adjective}: {blocks}")
-    return None
-
-
-def _two_sided_evidence(
-    clipped: Clipped, threshold: float, prior_variance: float = PRIOR_VARIANCE
-) -> tuple[float, float]:
+def _two_sided_evidence(clipped: Clipped, threshold: float) -> tuple[float, float]:
     """Evidence that the mean is above `threshold`, and that it is below `-threshold`."""
-    negated = [-value for value in clipped.values]
-    return e_value(clipped.values, threshold, prior_variance), e_value(negated, threshold, prior_variance)
+    return e_value(clipped.values, threshold), e_value([-value for value in clipped.values], threshold)
