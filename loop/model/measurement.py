@@ -424,16 +424,6 @@ class KernelLaunch(Model):
         return self.block[0] * self.block[1] * self.block[2]
 
 
-class WorkloadLaunches(Model):
-    """The launches of one call, found in a dry run."""
-
-    workload: Workload
-    status: Literal["told", "declined", "lost"]
-    """`told`: launches known; `declined`: error returned; `lost`: the process died, later calls too."""
-    launches: tuple[KernelLaunch, ...] = ()
-    why: str = ""
-
-
 class Placement(Model):
     """Occupancy of one launch shape: how many such blocks fit on a multiprocessor."""
 

@@ -15,15 +15,7 @@ from loop.calls.call import Refused
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.measurement import (
-    Build,
-    CompiledLibrary,
-    KernelLaunch,
-    KernelResources,
-    Placement,
-    WorkloadLaunches,
-    short_name,
-)
+from loop.model.measurement import Build, CompiledLibrary, KernelLaunch, KernelResources, Placement, short_name
 from loop.model.profile import DeviceFacts, Occupancy
 from loop.model.target import CAbiVariant, ResourceBudget, Workload
 from loop.model.workloads import expand_sets, is_supported
@@ -51,8 +43,8 @@ class KernelFindings:
     device: DeviceFacts | None
     libraries: list[CompiledLibrary] = field(default_factory=list)
     """The compiler's report on each library."""
-    launches: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
-    """Variant to the launches of each workload."""
+    launches: dict[str, Mapping[str, Sequence[KernelLaunch]]] = field(default_factory=dict)
+    """Variant to the launches of each workload, by its name."""
     names: dict[str, str] = field(default_factory=dict)
     """Symbol of a launched kernel to its demangled name."""
     problems: dict[str, str] = field(default_factory=dict)
@@ -72,8 +64,8 @@ class KernelFindings:
     def list_placements(self, device: DeviceFacts) -> Iterator[Placement]:
         """Each launch with its occupancy on a GPU."""
         for variant, calls in self.launches.items():
-            for call in calls:
-                for launch in call.launches:
+            for workload, launches in calls.items():
+                for launch in launches:
                     kernel = self.find_kernel(variant, launch.kernel)
                     shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
                     registers = kernel.registers if kernel else None
@@ -89,7 +81,7 @@ class KernelFindings:
                         registers=registers,
                         resident=blocks,
                         limited_by=limited_by,
-                        workload=call.workload.name,
+                        workload=workload,
                     )
 
     def note_unreported_kernels(self, placements: Sequence[Placement]) -> None:
@@ -196,9 +188,19 @@ def find_launches(
     workloads = [_workloads_to_launch(context, chosen[library.variant]) for library in builds]
     dry_runs = (ask_for_launches(bench, *pair) for pair in zip(builds, workloads, strict=True))
     answers, symbols = (yield from run_side_by_side(dry_runs, cores())), set[str]()
-    for library, calls in zip(builds, answers, strict=True):
-        _add_launches(library.variant, calls, findings)
-        symbols |= {launch.kernel for call in calls for launch in call.launches}
+    for library, (calls, declined, lost) in zip(builds, answers, strict=True):
+        name = library.variant
+        if lost:
+            findings.problems[f"{name} does not say what it launches {lost}"] = DRY_RUN_HINT
+        if declined:
+            place, why = next(iter(declined.items()))
+            more = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
+            findings.missing.append(f"launches of {name} on {place}{more}: {why}")
+        if any(calls.values()):
+            findings.launches[name] = calls
+        elif not declined and not lost:
+            findings.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
+        symbols |= {launch.kernel for launches in calls.values() for launch in launches}
     findings.names = demangle_symbols(sorted(symbols))
 
 
@@ -228,10 +230,11 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 
 def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
-) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """The launches of each workload, as host code built for the emulator (`build`) reports them in a dry run. An
-    error makes one workload `declined`; a crash or hang makes it `lost`, and ends the result."""
-    calls: list[WorkloadLaunches] = []
+) -> Generator[Tick, None, tuple[dict[str, tuple[KernelLaunch, ...]], dict[str, str], str]]:
+    """The launches of each workload, by its name, as host code built for the emulator (`build`) reports them in a
+    dry run; the errors that calls returned, by workload; and where and why the run was lost: the process crashed
+    or hung, or an answer cannot be read. Later workloads have no launches. Empty if none was lost."""
+    launches_by_workload, declined = dict[str, tuple[KernelLaunch, ...]](), dict[str, str]()
     terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"
     path.unlink(missing_ok=True)
@@ -249,28 +252,11 @@ def ask_for_launches(
                 why = str(error)
                 if isinstance(error, ValidationError):
                     why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
-                calls.append(WorkloadLaunches(workload=workload, status="lost", why=why))
-                break
-            status: Literal["declined", "told"] = "declined" if reply.entry_error else "told"
-            answer = {"status": status, "why": reply.entry_error, "launches": tuple(launches)}
-            calls.append(WorkloadLaunches(workload=workload, **answer))
-    return tuple(calls)
-
-
-def _add_launches(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindings) -> None:
-    """Add the reported launches of a variant to `findings`, and the workloads that have none."""
-    declined = [call for call in calls if call.status == "declined"]
-    for call in calls:
-        if call.status == "lost":
-            problem = f"{name} does not say what it launches on {call.workload.name}: {call.why}"
-            findings.problems[problem] = DRY_RUN_HINT
-    if declined:
-        more = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
-        findings.missing.append(f"launches of {name} on {declined[0].workload.name}{more}: {declined[0].why}")
-    if any(call.launches for call in calls):
-        findings.launches[name] = calls
-    elif not declined and all(call.status == "told" for call in calls):
-        findings.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
+                return launches_by_workload, declined, f"on {workload.name}: {why}"
+            launches_by_workload[workload.name] = tuple(launches)
+            if reply.entry_error:
+                declined[workload.name] = reply.entry_error
+    return launches_by_workload, declined, ""
 
 
 FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"

@@ -7,33 +7,28 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.model.measurement import KernelLaunch, Placement, WorkloadLaunches
+from loop.model.measurement import KernelLaunch, Placement
 from loop.model.profile import DeviceFacts
 from loop.model.workloads import expand_sets
 from loop.profile.launch_limits import count_resident_blocks, launch_residency
 from loop.profile.resource_actions import KernelFindings, ask_for_launches
 from loop.workers.bench import Bench
-from tests.makers import make_kernel, make_launch, make_library, make_workload
+from tests.makers import make_kernel, make_launch, make_library
 from tests.targets import build_one, open_bench
 from tests.tiny_cuda import cuda, write_cuda_target
 
 KERNEL = make_kernel("k(float*)", symbol="_Zk", registers=160, shared_bytes=1024)
 
 
-def call(*launches: KernelLaunch, name: str = "w", **fields: Any) -> WorkloadLaunches:
-    """Launches of one call."""
-    return WorkloadLaunches(workload=make_workload(name), status="told", launches=launches, **fields)
-
-
-def placed(*calls: WorkloadLaunches, **fields: Any) -> tuple[Placement, ...]:
-    """These calls of one variant on an L4."""
-    findings = {"libraries": [make_library(KERNEL)], "launches": {"v": calls}, **fields}
-    return tuple(KernelFindings("sm_89", L4, **findings).list_placements(L4))
+def placed(*launches: KernelLaunch) -> tuple[Placement, ...]:
+    """These launches of one variant in one call on an L4."""
+    findings = KernelFindings("sm_89", L4, libraries=[make_library(KERNEL)], launches={"v": {"w": launches}})
+    return tuple(findings.list_placements(L4))
 
 
 def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None:
     """160 registers let three blocks of 128 threads in; declared and dynamic shared memory are added."""
-    (placement,) = placed(call(make_launch(shared=4096)))
+    (placement,) = placed(make_launch(shared=4096))
     assert (3, "registers") == (placement.resident, placement.limited_by)
     assert (128, 160, 5120) == (placement.threads, placement.registers, placement.shared_bytes)
 
@@ -103,10 +98,10 @@ def test_resident_blocks_follow_the_limits(block: tuple[int, ...], blocks: int, 
 def test_a_launched_kernel_that_the_compiler_did_not_report_is_named() -> None:
     """Nobody checks its registers and spills; without any report, another message says so."""
     launches = [make_launch(), make_launch(kernel="_Zother")]
-    findings = KernelFindings("sm_89", L4, libraries=[make_library(KERNEL)], launches={"v": [call(*launches)]})
+    findings = KernelFindings("sm_89", L4, libraries=[make_library(KERNEL)], launches={"v": {"w": launches}})
     findings.note_unreported_kernels(tuple(findings.list_placements(L4)))
     assert ["registers of _Zother: launched, and not in the compiler's report"] == findings.missing
-    bare = KernelFindings("sm_89", L4, launches={"v": [call(*launches)]})
+    bare = KernelFindings("sm_89", L4, launches={"v": {"w": launches}})
     bare.note_unreported_kernels(tuple(bare.list_placements(L4)))
     assert [] == bare.missing
 
@@ -123,24 +118,23 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
         yield opened
 
 
-def launches_of(bench: Bench, name: str, *sets: str, dtype: str = "float32") -> tuple[WorkloadLaunches, ...]:
-    """Launches of a variant on the workloads of these sets."""
+def launches_of(bench: Bench, name: str) -> tuple[dict[str, tuple[KernelLaunch, ...]], dict[str, str], str]:
+    """Launches of a variant on the workloads of a set, errors of calls, and what was lost."""
     output = build_one(bench.folder, bench.emulated_variants([name])[name], bench.cache, name)
-    workloads = expand_sets(bench.target, sets or ("some",), dtype)  # type: ignore[arg-type]
-    return run_to_end(ask_for_launches(bench, output, workloads))
+    return run_to_end(ask_for_launches(bench, output, expand_sets(bench.target, ("some",), "float32")))  # type: ignore[no-any-return]
 
 
 def test_each_call_tells_its_own_launches(bench: Bench) -> None:
     """Kernel, grid, block and dynamic shared memory are in order; other facts of the emulator are left out."""
-    small, larger, empty = launches_of(bench, "plain")
-    (launch,) = small.launches
+    launches_by_workload, declined, lost = launches_of(bench, "plain")
+    (launch,), larger, empty = launches_by_workload.values()
     assert (ROWS, (5, 1, 1), (128, 1, 1), 2048) == (launch.kernel, launch.grid, launch.block, launch.shared)
-    assert [(ROWS, 12), (TAIL, 1)] == [(launch.kernel, launch.grid[0]) for launch in larger.launches]
-    assert ("told", ()) == (empty.status, empty.launches)
-    assert "N5 M300 float32" == larger.workload.name
+    assert [(ROWS, 12), (TAIL, 1)] == [(launch.kernel, launch.grid[0]) for launch in larger]
+    assert ((), {}, "") == (empty, declined, lost)
+    assert "N5 M300 float32" == [*launches_by_workload][1]
 
 
 def test_host_code_that_touches_a_tensor_is_found_out(bench: Bench) -> None:
     """On a GPU it would read device memory; here it crashes, and is not asked again."""
-    (first,) = launches_of(bench, "reads")
-    assert ("lost", "crashed with SIGSEGV") == (first.status, first.why)
+    launches_by_workload, _, lost = launches_of(bench, "reads")
+    assert ({}, "crashed with SIGSEGV") == (launches_by_workload, lost.rpartition(": ")[2])
