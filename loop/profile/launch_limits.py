@@ -7,8 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from loop.base.expressions import Expression
-from loop.gate.model import DeviceOutput
-from loop.machine.gpus import facts_of_present_gpu
 from loop.machine.machine import vector_lanes
 from loop.model.dtypes import Device
 from loop.model.measurement import CompiledLibrary, KernelLaunch, Placement
@@ -202,8 +200,7 @@ def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy
         return None
     if device is None:
         return declared_occupancy(name, launch, workload, bench.threads, at_hand=bench.device == "cpu")
-    at_hand = bench.device == "cuda" and device == gpu_at_hand(context)
-    return declared_occupancy(name, launch, workload, device, at_hand=at_hand)
+    return declared_occupancy(name, launch, workload, device, at_hand=device == gpu_at_hand(context))
 
 
 def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
@@ -220,11 +217,8 @@ def _gpu_for(context: Context, variant: Variant) -> DeviceFacts | None:
 
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:
-    """Facts of the session's GPU, from `environment.device` if that step ran; None: no GPU."""
-    device = context.latest_output("environment.device", DeviceOutput)
-    if device is None:
-        return context.bench.gpu
-    return facts_of_present_gpu(context.bench.target.devices, device.capability, device.name, device.facts)
+    """Facts of the session's GPU; None on a processor, and for a GPU without any."""
+    return context.bench.gpu if context.bench.device == "cuda" else None
 
 
 def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:

@@ -1,16 +1,13 @@
 """Nouns with behaviour: signatures, checks, commands of a session, GPUs and kernels by name."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from loop.gate.model import DeviceOutput
 from loop.machine.gpus import facts_of_present_gpu, is_same_gpu_model
 from loop.model.measurement import Check, Fault, Layout, VariantChecks, short_name
 from loop.model.target import Instances
-from loop.profile.launch_limits import gpu_at_hand
 from tests.makers import make_check, make_device, make_session_head
 
 NO_LOAD = "does not load: no such file"
@@ -110,11 +107,6 @@ def test_cards_are_told_apart_by_what_their_drivers_call_them(same: bool, name: 
 def test_a_gpu_that_is_not_the_listed_one_is_told_by_its_driver(driver: Any) -> None:
     """Under its own name, with its own bandwidth, and without the peak that no driver tells."""
     assert driver == facts_of_present_gpu(LISTED, "9.0", driver.name, driver)
-    output = DeviceOutput(ok=True, message="", capability="9.0", name=driver.name, facts=driver)
-    latest = {"environment.device": output}
-    bench = SimpleNamespace(target=SimpleNamespace(devices=LISTED))
-    context = SimpleNamespace(latest_output=lambda action, kind: latest[action], bench=bench)
-    assert driver == gpu_at_hand(cast(Any, context))
 
 
 def test_the_listed_gpu_has_its_datasheet() -> None:
