@@ -175,7 +175,7 @@ def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, 
         is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
         if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
-            hint += "; where one size is half of another, give numbers"
+            hint += "; where one size follows from another, as N+1 does, give it a letter of its own, or numbers"
             raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
         dtype = match["dtype"] or ""
         if dtype and dtype not in ITEM_SIZES:

@@ -232,10 +232,11 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     """Workloads with other values, where results are finite; `trial` describes them. `far` shows a softmax whose
     maximum starts at 0, `shifted` a variance in one pass: float32 has to be exact enough for these. `zeros` shows
     logarithms and divisions; it is left out where the order of equal values decides. `wide` shows a key cut to 16
-    bits, `alike` a counter that overflows."""
+    bits, `alike` a counter that overflows, `few` a comparison of numbers that are seldom equal."""
     has_normals = any(tensor.values == "normal" for tensor in trial.inputs)
     kinds = ["negative", "far", "shifted", "ends", "zeros"] if has_normals else []
     kinds += ["wide", "alike"] if trial.has_wide_integers else []
+    kinds += ["few"] if any(tensor.values == "whole" for tensor in trial.inputs) else []
     for drawn in kinds:
         with suppress(Exception):
             error = _float32_error(trial, sizes, drawn) if drawn in EXACT_ENOUGH else 0.0
@@ -247,18 +248,23 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
 
 def _long_sizes(trial: Trial, base: Dims, sizes: Sizes, *, is_cuda: bool) -> list[Dims]:
     """Workloads with one size beyond 16 bits, where an index of type `short` overflows; if possible the other free
-    sizes are 2. Of a CUDA kernel only the first size is long, for a block may hold a row. Those that take time or
-    memory are left out."""
+    sizes are 2. Of a CUDA kernel only the first size is long, for a block may hold a row. A size that takes time
+    or memory, or does not run, is only beyond 8 bits, or is left out; a note says so."""
     dims, long_size = (sizes.free_dims[:1], LONG_CUDA_SIZE) if is_cuda else (sizes.free_dims, LONG_SIZE)
     small, workloads = {**base, **dict.fromkeys(sizes.free_dims, 2)}, list[Dims]()
     small = small if trial.try_sizes(small) else base
     limit_memory(LONG_BYTES)
     for name in dims:
-        began = time.process_time()
-        runs = trial.try_sizes({**small, name: long_size // 16})
-        if runs and time.process_time() - began < LONG_TRIAL_S and trial.try_sizes({**small, name: long_size}):
-            workloads.append({**small, name: long_size})
+        # The second if groups have to divide it; the last if the others are too slow: it is beyond 8 bits.
+        for size in (long_size, (long_size // 64 + 1) * 64, 320):
+            began = time.process_time()
+            runs = trial.try_sizes({**small, name: -(-size // 1024) * 64})
+            if runs and time.process_time() - began < LONG_TRIAL_S and trial.try_sizes({**small, name: size}):
+                workloads.append({**small, name: size})
+                break
     lift_memory_limit()
+    if missing := [name for name in dims if not any(workload[name] >= long_size for workload in workloads)]:
+        trial.notes.append(f"{', '.join(missing)} below {long_size:,}: longer ones take too long, or do not run")
     return workloads
 
 
@@ -433,7 +439,7 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     if attributes:
         lines.append(f"  attributes: {_yaml_mapping(attributes)}")
     if trial.needs_generator:
-        choices = "{kind: choice, choices: [normal, negative, far, shifted, ends, zeros, wide, alike]}"
+        choices = "{kind: choice, choices: [normal, negative, far, shifted, ends, zeros, wide, alike, few]}"
         lines.append(f"  parameters: {{drawn: {choices}}}")
     return lines
 

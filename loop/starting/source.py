@@ -294,7 +294,13 @@ class EntryWriter:
             for axis, dim in enumerate(tensor.dims):
                 sizes.setdefault(dim, f"loop_size(&{in_places[tensor.name]}, {axis})")
         numbers = {name: f"loop_attributes[{n}]" for n, name in enumerate(attributes)}
-        arguments = [self._argument(parameter, places, sizes, numbers, inputs[0]) for parameter in parameters]
+        # Offsets count one more than what they divide.
+        offsets = next((tensor for tensor in inputs if tensor.values == "sorted"), None)
+        counted = offsets or inputs[0]
+        count = f"loop_elements(&{in_places[counted.name]}, {_dtype_constant(counted.dtype)})"
+        count += " - 1" if offsets else ""
+        known = places, sizes, numbers
+        arguments = [self._argument(parameter, *known, inputs[0], count) for parameter in parameters]
         call = f"{self.function.call_name}({', '.join(arguments)})"
         lines = []
         for tensor in inputs:
@@ -302,8 +308,8 @@ class EntryWriter:
             lines.append(f"if (loop_elements(&{in_places[tensor.name]}, {dtype}) < 0) return 1;")
         scratch = [pointer for pointer in self.function.pointers if places[pointer.name] == SCRATCH]
         tensors = (*in_places.values(), *out_places.values())
-        count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
-        lines += [f"void *loop_{pointer.name} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
+        elements = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
+        lines += [f"void *loop_{pointer.name} = calloc(8 * ({elements}) + (1 << 20), 1);" for pointer in scratch]
         writes_output = not outputs or not {*places.values()}.isdisjoint(out_places.values())
         is_status = writes_output and returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
         if is_status:
@@ -325,7 +331,7 @@ class EntryWriter:
         for parameter, argument in zip(parameters, arguments, strict=True):
             guesses = [f"{dim}, the size {fixed_sizes[dim]}" for dim in fixed_sizes if sizes.get(dim) == argument]
             if argument.startswith("loop_elements("):
-                guesses = [f"the number of elements of {inputs[0].name}"]
+                guesses = [f"the number of elements of {counted.name}{' less 1' if offsets else ''}"]
             notes += [f"{parameter.name} = {guess}; --set {parameter.name}=VALUE changes it" for guess in guesses]
         return text, notes
 
@@ -369,10 +375,11 @@ class EntryWriter:
         sizes: Mapping[str, str],
         attributes: Mapping[str, str],
         tensor: TensorSpec,
+        count: str,
     ) -> str:
-        """The C expression for a parameter: stream, pointer, constant, attribute, size or count.
-        `places`: see `_match_tensors`; `sizes`, `attributes`: name to its C expression; `tensor`:
-        the first input. Raises UsageError if it is unclear."""
+        """The C expression for a parameter: stream, pointer, constant, attribute, size or `count`, that of an only
+        number without a meaning. `places`: see `_match_tensors`; `sizes`, `attributes`: name to its C expression;
+        `tensor`: the first input. Raises UsageError if it is unclear."""
         name = parameter.name
         cast = f"({parameter.type} *)" if parameter.pointers else f"({parameter.type})"
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
@@ -394,7 +401,7 @@ class EntryWriter:
         has_meaning = size is not None and not COUNT_NAME.fullmatch(name)
         is_count = (is_only_unset and not has_meaning) or (unknown == [name] and COUNT_NAME.fullmatch(name))
         if is_integer and name in unset and is_count:
-            return f"loop_elements(&loop_in[0], {_dtype_constant(tensor.dtype)})"
+            return count
         if size or attribute:
             return size or f"{cast}{attribute}"
         known, unclear = {**sizes, **attributes, **self.constants}, [parameter]

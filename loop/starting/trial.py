@@ -44,9 +44,11 @@ def _normal(shape, drawn, draw, dtype):
     "_whole": '''
 def _whole(shape, low, high, drawn, draw, dtype):
     """Whole numbers from `low` to below `high`: both ends are among them; `wide`: of the whole type;
-    `alike`: one number everywhere."""
+    `alike`: one number everywhere; `few`: three numbers, so that many are equal."""
     if drawn == "wide":
         low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    if drawn == "few":
+        low, high = max(low, -1), max(low, -1) + 3
     values = torch.randint(low, max(high, low + 1), shape, generator=draw).flatten()
     if drawn == "alike":
         values[1:] = values[:1]

@@ -48,6 +48,9 @@ def normalised(x):
     deviation = (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
     return (x - x.mean(-1, keepdim=True)) / deviation + x / x.abs().amax(-1, keepdim=True).clamp(min=1e-12)
 
+def grouped(x):
+    return x.reshape(len(x), 8, -1).mean(-1)
+
 def distances(x):
     return (x[:, None] - x[None]).abs().sum(1)
 
@@ -183,11 +186,12 @@ def test_proposed_workloads_show_common_mistakes(change: dict[str, str], workloa
 
 
 def test_long_sizes_stay_small_in_time_and_memory() -> None:
-    """A size whose square a function computes is not long, and of a CUDA kernel only the rows are."""
+    """A size whose square a function computes is only beyond 8 bits. Of a CUDA kernel only the rows are long."""
     assert [{"N": 65_541, "M": 2}, {"N": 2, "M": 65_541}] == list(
         init_target("--from", "ops:scale", "--like", "x=N,M").workloads["long"]
     )
-    assert "long" not in init_target("--from", "ops:distances", "--like", "x=N", folder="square").workloads
+    square = init_target("--from", "ops:distances", "--like", "x=N", folder="square").workloads
+    assert [{"N": 320}] == list(square["long"])
     Path("scale.cu").write_text(SCALE)
     words = ("--from", "scale.cu", *SOURCE[2:])
     assert [{"N": 32_773, "M": 2}] == list(init_target(*words, folder="cuda").workloads["long"])
@@ -201,8 +205,10 @@ def test_whole_numbers_are_also_drawn_from_the_whole_type() -> None:
     assert {"N": 65, "shift": 9, "drawn": "wide"} in workloads["edges"]
     space = runpy.run_path("mine/inputs.py")
     shapes = {"N": 999, "shift": 8, "seed": 1, "dtype": torch.float32}
-    wide, alike = (space["make"](**shapes, drawn=drawn)[0] for drawn in ("wide", "alike"))
+    wide, alike, few = (space["make"](**shapes, drawn=drawn)[0] for drawn in ("wide", "alike", "few"))
     assert ((-(2**31), 2**31 - 2), 1) == (tuple(map(int, wide.aminmax())), len(alike.unique()))
+    assert {"N": 65, "drawn": "few"} in workloads["edges"]
+    assert [-1, 0, 1] == few.unique().tolist()
 
 
 def test_zeros_are_left_out_where_the_order_of_equal_values_decides() -> None:
@@ -392,6 +398,23 @@ def test_an_index_reaches_the_last_row_and_no_further() -> None:
     assert "_sorted((S,), T, " in Path("ragged/inputs.py").read_text()
     init_target("--from", "ops:repeated", "--like", "x=T", "--like", "bounds=S:int64<T", folder="order")
     assert "_sorted((S,), T, " in Path("order/inputs.py").read_text()
+
+
+def test_the_only_number_of_a_kernel_with_offsets_counts_what_they_divide() -> None:
+    """There is one offset more than parts, so the number of offsets would be one too many."""
+    Path("parts.c").write_text("void parts(const float *x, const long *offsets, float *sums, int count) {}")
+    likes = ["--like", "x=T,D", "--like", "offsets=S"]
+    output = loop("init", "mine", "--from", "parts.c", "--reference", "ops:segments", *likes)
+    assert "guessed: count = the number of elements of offsets less 1; --set count=VALUE changes it" in output
+    assert "loop_elements(&loop_in[1], LOOP_INT64) - 1);" in Path("mine/mine.c").read_text()
+
+
+def test_a_size_that_is_never_beyond_16_bits_is_named() -> None:
+    """Groups may divide long sizes, too; a call whose work grows with the square is left out."""
+    grouped = init_target("--from", "ops:grouped", "--like", "x=N,C")
+    assert 65_600 in {entry["C"] for entry in grouped.workloads["long"]}
+    output = loop("init", "square", "--from", "ops:distances", "--like", "x=N,D")
+    assert "guessed: N below 65,541: longer ones take too long, or do not run" in output
 
 
 def test_what_cannot_change_together_changes_alone() -> None:
