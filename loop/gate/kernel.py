@@ -46,7 +46,7 @@ from loop.workers.program import START_LIMIT_S, WorkerLost
 MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
 DRAWN_KINDS = ("fixed", "single_valued", "nonnegative", "narrow", "from_zero", "untied")
-UNREAD_KINDS = ("unread", "ignored", "unmoved", "initial")
+UNREAD_KINDS = ("unread", "unread_halves", "ignored", "unmoved", "initial")
 """Weaknesses of the values that were drawn, and those that a changed input reveals."""
 MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
@@ -459,6 +459,9 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
             noun, verb, pronoun = ("inputs", "are", "them") if len(names) > 1 else ("input", "is", "it")
             fact = f"{noun} {', '.join(names)} {verb} {property_}"
             yield f"{fact}: a kernel {consequence.format(pronoun)}"
+    if weaknesses.unread_halves:
+        halves = f"the second half of {', '.join(weaknesses.unread_halves)}"
+        yield f"{halves} is not read by the reference: a kernel that is wrong there would pass"
     if weaknesses.unmoved:
         yield f"output {', '.join(weaknesses.unmoved)} is the same whatever the inputs are: a constant would pass"
     if weaknesses.initial:

@@ -197,6 +197,8 @@ class InputWeaknesses(Model):
     """Outputs that are integers or truth values, such as indices."""
     unread: tuple[str, ...] = ()
     """Inputs that do not affect any output of the reference."""
+    unread_halves: tuple[str, ...] = ()
+    """Inputs of which the second half along a dimension does not affect any output, as `image along W`."""
     ignored: tuple[str, ...] = ()
     """Attributes that do not affect any output."""
     unmoved: tuple[str, ...] = ()

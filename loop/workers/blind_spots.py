@@ -18,6 +18,8 @@ from loop.workers.target_functions import Inputs, TargetFunctions
 EXAMPLE_PREFIX = " (as with "
 """Begins the example in a fault's words. Faults that differ in their examples only are one."""
 SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
+LEAST_HALVED, MOST_INPUTS = 8, 8
+"""Least size of a dimension of which the second half is tried, and most inputs of a call whose dimensions are."""
 HUGE_NUMBER = 1 << 46
 """An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no address
 space holds it: the call fails at once, and does not fill the memory."""
@@ -140,11 +142,14 @@ class ReferenceProbe:
         weights with their `initial` values. `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
         effect_by_input: dict[str, bool | None] = {}
+        unread_halves = list[str]()
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
             changed = _change_input(tensor, other_tensors[n])
             if changed is not None:
                 changed_tensors = [*tensors[:n], changed, *tensors[n + 1 :]]
                 effect_by_input[file.name] = self.changes_output(changed_tensors, call)
+            if changed is not None and effect_by_input[file.name] and len(tensors) <= MOST_INPUTS:
+                unread_halves += self._find_unread_halves(n, other_tensors[n])
         ignored_attributes = []
         for name in call.attributes:
             attribute = self.functions.signature.attributes[name]
@@ -165,8 +170,32 @@ class ReferenceProbe:
             "ignored": tuple(ignored_attributes),
             "unmoved": tuple(constant_outputs),
             "unread": tuple(unread_inputs),
+            "unread_halves": tuple(unread_halves),
             "initial": tuple(self._initial_weights()),
         }
+
+    def _find_unread_halves(self, number: int, other: Tensor) -> Iterator[str]:
+        """Axes along which the second half of input `number` affects no output: `image along W`. Tries
+        the values of `other`, the input under another seed with equal shape, and those that win a maximum."""
+        tensors, call = self.inputs.tensors, self.inputs.call
+        tensor, name = tensors[number], call.inputs[number].name
+        dims = self.functions.signature.inputs.get(name, "").split()
+        for axis, size in enumerate(tensor.shape):
+            half, other_half = (part.narrow(axis, size // 2, size - size // 2) for part in (tensor, other))
+            if size < LEAST_HALVED or same_bits(half, other_half):
+                continue
+            for values in (
+                (other_half, half.double() + 999, half.double() - 999)
+                if tensor.is_floating_point()
+                else (other_half,)
+            ):
+                changed = tensor.clone()
+                changed.narrow(axis, size // 2, size - size // 2).copy_(values)
+                changed_tensors = [*tensors[:number], changed, *tensors[number + 1 :]]
+                if self.changes_output(changed_tensors, call) is not False:
+                    break  # It is read, or the reference does not take such values.
+            else:
+                yield f"{name} along {dims[axis] if len(dims) == tensor.dim() else f'axis {axis}'}"
 
     def _initial_weights(self) -> Iterator[str]:
         """Names of a reference module's weights that are all 1 or all 0; none for a function."""

@@ -40,6 +40,15 @@ def make_from_zero(N, seed):
     x, ends = make_offsets(N, seed)
     return [x.round(), ends - ends[0]]
 
+def make_places(N, seed):
+    return [torch.randn(N), torch.randint(0, N // 2, (N,))]
+
+def gathered(x, places):
+    return x[places]
+
+def greatest(x, places):
+    return x.max()[None] + 0 * places
+
 def order(x, ends):
     return x.argsort(stable=True) + ends
 
@@ -160,6 +169,14 @@ def test_offsets_from_zero_and_values_without_ties_are_told(tmp_path: Path, make
     }
     looked = Judged(tmp_path, "order", signature, generator=maker).looked()
     assert (told, ("y",)) == ((looked.from_zero, looked.untied), looked.whole_outputs)
+
+
+@pytest.mark.parametrize(("function", "halves"), [("gathered", ("x along N",)), ("greatest", ())])
+def test_a_half_that_no_drawn_place_reaches_is_told(tmp_path: Path, function: str, halves: object) -> None:
+    """A greatest value in the first half is no sign that the second is not read."""
+    signature = {"inputs": {"x": "N", "places": "N"}, "outputs": {"y": "N"}, "types": {"places": "int64"}}
+    looked = Judged(tmp_path, function, signature, generator="make_places").looked()
+    assert halves == looked.unread_halves
 
 
 def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> None:
