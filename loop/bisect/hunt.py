@@ -209,11 +209,11 @@ def open_kernel_bisection(
 
 @contextlib.contextmanager
 def open_worktree(line: CommitLine) -> Iterator[Worktree]:
-    """A temporary worktree for one search; also removes those of killed processes."""
+    """A temporary worktree for one search; also removes those of killed processes, also of this one's number."""
     root = state_folder() / "worktrees"
     for folder in root.glob("bisect-*"):
         owner = folder.name.split("-")[1]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+        if owner.isdigit() and (int(owner) == os.getpid() or not psutil.pid_exists(int(owner))):
             shutil.rmtree(folder, ignore_errors=True)
     tree = worktree.make_at_commit(line.folder, root / f"bisect-{os.getpid()}", line.good.commit)
     try:

@@ -1,12 +1,13 @@
 """Candidates of a real repository: their order, and groups of commits with the same build inputs."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from loop.base.places import find_project, include_folder
+from loop.base.places import find_project, include_folder, state_folder
 from loop.base.processes import run_to_end
 from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs, read_commits
 from loop.bisect.hunt import open_worktree
@@ -137,6 +138,17 @@ def test_the_uncommitted_tree_is_the_last_candidate(tmp_path: Path) -> None:
     assert "uncommitted changes: new.h, state" == line.candidates[-1].subject
     assert [UNCOMMITTED] == [candidate.commit for candidate in read_commits(folder, "HEAD", None).candidates]
     assert [second] == [candidate.commit for candidate in read_commits(folder, first, "HEAD").candidates]
+
+
+def test_a_worktree_that_a_killed_process_of_this_number_left_is_replaced(tmp_path: Path) -> None:
+    """In a container, numbers of processes repeat from start to start."""
+    commits = make_history(tmp_path / "r", ["a", "b"])
+    line = read_commits(tmp_path / "r", commits[0], "HEAD")
+    left = state_folder() / "worktrees" / f"bisect-{os.getpid()}"
+    left.mkdir(parents=True)
+    (left / "state").write_text("of the killed process")
+    with open_worktree(line) as tree:
+        assert (left, "a") == (tree.root, (tree.target / "state").read_text())
 
 
 def test_a_line_that_begins_on_a_branch(tmp_path: Path) -> None:
