@@ -4,6 +4,7 @@ Each mistake is one edit. The cause that `loop run pattern defensive-debugging` 
 own. An edit that fits none of the known faults must get no cause.
 """
 
+import argparse
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -109,4 +110,5 @@ def causes_of(edit: Edit) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

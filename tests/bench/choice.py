@@ -5,6 +5,7 @@ gives the five counts of each kernel and shape, so that kernel and fit share one
 GPU. It begins with the costs that fit the times best, and changes one number after another while picks get faster.
 """
 
+import argparse
 import ctypes
 import json
 import math
@@ -231,4 +232,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -4,6 +4,7 @@ The tools' rules see what the tools see, one process a side; the sequential rule
 pairs. Not a test: the figures go to VERDICT.md.
 """
 
+import argparse
 import datetime
 import math
 import sys
@@ -253,4 +254,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()
