@@ -452,7 +452,7 @@ def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass
         (weaknesses.nonnegative, "never negative", "that is wrong below zero would pass"),
         (weaknesses.narrow, "within 16 bits", "that keeps 16 bits of {} would pass"),
         (weaknesses.from_zero, "in order from 0 on in every call", "that expects a first 0 would pass"),
-        (untied, "without equal values in a row", "that names another of them would pass"),
+        (untied, "without two equal greatest or least values in a row", "that names another of them would pass"),
         (weaknesses.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
         if names:

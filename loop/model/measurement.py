@@ -192,7 +192,7 @@ class InputWeaknesses(Model):
     from_zero: tuple[str, ...] = ()
     """Integer inputs in order, such as offsets, whose first element is always 0."""
     untied: tuple[str, ...] = ()
-    """Floating-point inputs without two equal values in a row."""
+    """Floating-point inputs in which no row has its greatest or its least value twice."""
     whole_outputs: tuple[str, ...] = ()
     """Outputs that are integers or truth values, such as indices."""
     unread: tuple[str, ...] = ()
