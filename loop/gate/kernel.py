@@ -52,8 +52,6 @@ MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
 BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
 """Builds of the variants that compile, and the failures of the others."""
-
-
 SOURCES_FINE = "one translation unit a variant, no framework headers"
 NOT_COMPILED = "no variant is compiled for this device"
 

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import random
 import time
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -80,8 +80,7 @@ class Job:
     @property
     def own_workloads(self) -> list[Workload]:
         """The workloads that this job checks."""
-        names = self.own_names
-        return [workload for workload in self.workloads if names is None or workload.name in names]
+        return [w for w in self.workloads if self.own_names is None or w.name in self.own_names]
 
     @property
     def workload_for_layouts(self) -> dict[str, Workload]:
@@ -137,7 +136,12 @@ def verify(
     try:
         for checker in checkers[: AHEAD + 1]:
             checker.worker.start()
-        shuffled = _shuffle_groups(groups, optional_names)
+        required = [[*group] for group in groups if group[0].name not in optional_names]
+        rng = _seeded_random(chain(*required))
+        rng.shuffle(required)
+        for group in required:
+            rng.shuffle(group)
+        shuffled = required + [group for group in groups if group[0].name in optional_names]
         for number, group in enumerate(shuffled):
             is_optional = group[0].name in optional_names
             if allowance and is_optional and not allowance.fits(bench.target, group[0]):
@@ -171,22 +175,12 @@ def verify(
     return tuple(checker.checks for checker in checkers)
 
 
-def _shuffle_groups(groups: Sequence[Sequence[Workload]], optional_names: Collection[str]) -> list[list[Workload]]:
-    """Groups of workloads in the order of their checks: at random, but the optional ones last and in order."""
-    required = [list(group) for group in groups if group[0].name not in optional_names]
-    rng = _seeded_random(chain(*required))
-    rng.shuffle(required)
-    for group in required:
-        rng.shuffle(group)
-    return required + [list(group) for group in groups if group[0].name in optional_names]
-
-
 def _check_group(
     bench: Bench, checkers: Sequence["SideChecker"], group: Sequence[Workload], later_workloads: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
-    """Check every side on workloads of one name, each side in one worker process; start those of the next sides
-    meanwhile. A side's worker is closed afterwards if memory is scarce, or if its side has to check none of the
-    `later_workloads`. The judge forgets answers with more than `LARGE_BYTES` of tensors."""
+    """Check every side on workloads of one name, each side in one worker process. Meanwhile the next ones start,
+    and the next emulated side computes. A side's worker is closed afterwards if memory is scarce, or if its
+    side has to check none of the `later_workloads`. The judge forgets answers with more than `LARGE_BYTES`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     is_crowded = size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
@@ -196,6 +190,8 @@ def _check_group(
             following = needed[needed.index(checker) + 1 :]
             for next_checker in following[: 1 if is_crowded else AHEAD]:
                 next_checker.worker.start()
+            if following and not is_crowded:
+                following[0].begin_check(group)
         for workload in group:
             yield from checker.check(workload)
         if is_crowded or not any(map(checker.has_to_check, later_workloads)):
@@ -328,6 +324,15 @@ class SideChecker:
                 self.bench.notes[f"{place}: {error.message}"] = None
         if workload_key(workload) in self.keys_to_repeat and self.has_to_check(workload):
             yield from self._check_in_fresh_process(workload)
+
+    def begin_check(self, group: Sequence[Workload]) -> None:
+        """Have the worker of an emulated side, from its second request on, compute the first check of these
+        workloads, unless they are tried in other layouts; `check` takes the reply. No timed side may do so."""
+        workload = next(filter(self.needs_answer, group), None)
+        in_layouts = {workload.name for workload in self.workload_for_layouts.values()}
+        if self.side.emulated and not self.worker.is_new_process and workload and workload.name not in in_layouts:
+            call = self.bench.make_call(workload, self.side.name)
+            self.worker.start().send(Compute(call, is_hurried=True, may_run_once=self.job.control))
 
     def _choose_layouts(self, workload: Workload) -> Sequence[Layout]:
         """The input layouts to try on a workload, without layouts that cannot show a mistake. Most workloads get

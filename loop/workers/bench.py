@@ -173,7 +173,9 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
                 floors = yield from program.measure_floors(worker, self.device)
-            self._floors = self._floors.minimum_with(floors) if self._floors else floors
+            latest, earlier = floors.call_s_by_way, self._floors or floors
+            minima = {way: min(call_s, latest.get(way, call_s)) for way, call_s in earlier.call_s_by_way.items()}
+            self._floors = Floors(min(earlier.order_s, floors.order_s), minima)
         return self._floors
 
     def measure_gpu_lag_s(self) -> Generator[Tick, None, float]:

@@ -176,8 +176,9 @@ class Program:
         return reply
 
     def ask(self, request: Request[R], *, limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """Send a request and wait for its reply."""
-        self.send(request)
+        """Send a request, unless it was sent early, and wait for its reply."""
+        if request not in self._unanswered:
+            self.send(request)
         reply: R = yield from self.receive(limit_s, note)
         return reply
 
@@ -418,12 +419,6 @@ class Floors:
     """Seconds of an order without calls, subtracted from the judge's time of each sample."""
     call_s_by_way: Mapping[CallWay, float]
     """Way to seconds of one empty call."""
-
-    def minimum_with(self, other: "Floors") -> "Floors":
-        """Take the minimum of two measurements of each floor."""
-        others = other.call_s_by_way
-        call_s_by_way = {way: min(s, others.get(way, s)) for way, s in self.call_s_by_way.items()}
-        return Floors(min(self.order_s, other.order_s), call_s_by_way)
 
 
 def measure_floors(worker: Worker, device: Device) -> Generator[Tick, None, Floors]:

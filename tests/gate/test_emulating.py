@@ -9,6 +9,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.gate.kernel import emulate
+from loop.gate.verify import SideChecker
 from loop.model.output import VerifyOutput
 from loop.steps.reused_results import ResultLifetime
 from loop.workers.bench import Bench
@@ -50,16 +51,8 @@ LOOP_EXPORT const char *loop_error(int error) {
 
 def emulated(entry: str, barrier: str = "__syncthreads()", extra: int = 0) -> dict[str, Any]:
     """A variant for a GPU, with the recipe for the emulator."""
-    flags = [
-        "-x",
-        "c++",
-        "-std=c++17",
-        "-O1",
-        "-DLOOP_EMULATE",
-        f"-DBARRIER={barrier}",
-        f"-DEXTRA={extra}",
-        "-pthread",
-    ]
+    defined = ["-DLOOP_EMULATE", f"-DBARRIER={barrier}", f"-DEXTRA={extra}"]
+    flags = ["-x", "c++", "-std=c++17", "-O1", *defined, "-pthread"]
     nvcc = {"compiler": "nvcc", "flags": ["-arch={arch}"]}
     return compiled(entry, device="cuda", sources=["scale.cu"], build=nvcc, emulation={"flags": flags})
 
@@ -105,6 +98,14 @@ def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+def test_the_next_one_computes_while_another_is_judged(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their outputs stay apart: each is judged as if it were alone."""
+    together = [checks.tally for checks in emulate_all(bench, "right", "wrong", "outside").variants]
+    monkeypatch.setattr(SideChecker, "begin_check", lambda *_: None)
+    assert together == [checks.tally for checks in emulate_all(bench, "right", "wrong", "outside").variants]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fault"),
     [("racy", r"race: .* no barrier lies|nobody has written"), ("outside", r"outside all tensors: .* of y")],
@@ -120,6 +121,5 @@ def test_a_fault_is_told_with_thread_block_line_and_seed(bench: Bench, name: str
     assert len(output.variants[0].checks) == len(emulate_all(bench, "right").variants[0].checks)
     # It takes misaligned inputs, so a fault there is no layout that it declines.
     statuses = {check.inputs: check.status for check in output.variants[0].checks}
-    assert ("crashed", "crashed", "unsupported") == tuple(
-        map(statuses.get, ("contiguous", "misaligned", "strided"))
-    )
+    layouts = ("contiguous", "misaligned", "strided")
+    assert ("crashed", "crashed", "unsupported") == tuple(map(statuses.get, layouts))
