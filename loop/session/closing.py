@@ -97,7 +97,7 @@ def make_record(
 
 
 def sentences_on_missed_steps(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
-    """A sentence for each planned step that was not done. One that waits for the user counts as done."""
+    """A sentence for each planned step not done. A paused one counts as done, unless the walk ended in it."""
     undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
     done_records = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
     done_steps = [(record.pattern, record.step) for record in done_records]
@@ -149,7 +149,7 @@ def print_outcome(
 ) -> int:
     """Print the outcome to stdout, the verdict last. With `--json` or `--events`, stdout gets JSON, and the text
     becomes a message. `resume_phrase`: words before the resume command; empty: that is not printed. Returns 0 if
-    the session passed, else 1."""
+    the session passed or had nothing to do, else 1."""
     finished = folder.finished()
     if request.events:
         outcome = outcome_as_json(setting, record, folder)

@@ -132,8 +132,8 @@ def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[
         for step in planned.pattern.steps:
             share_s = planned.seconds * step.budget_s / budget_s
             measured_s = planned.step_s.get(step.id)
-            value = (share_s, "prior") if measured_s is None else (measured_s, "measured")
-            expected[planned.pattern.name, step.id] = value
+            expectation = (share_s, "prior") if measured_s is None else (measured_s, "measured")
+            expected[planned.pattern.name, step.id] = expectation
     return expected
 
 
@@ -147,9 +147,9 @@ class SessionLimits:
 
     def check(self, head: SessionHead, card: RateCard) -> None:
         """Raise UsageError for a limit not above 0, an unknown cloud or GPU price, or too few dollars to begin."""
-        for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
+        for option, limit in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
+            if limit is not None and not (math.isfinite(limit) and limit > 0):
+                raise UsageError(f"{option} {limit:g}: expected a number above 0", hint=f"{option} 10")
         if self.watched_cloud not in CHOICES:
             suggestions = nearest(self.watched_cloud, CHOICES) or [", ".join(CHOICES)]
             hint = f"LOOP_WATCH_PREEMPTION={suggestions[0]}"
@@ -264,9 +264,9 @@ class Show:
 
 
 def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None) -> Ending:
-    """Run a walk until it ends, or until a limit, a signal or a machine failure stops it; returns how it ended.
-    Other errors are raised. `store` writes an event to disk and returns it as it is shown. `bounds`: None: no
-    limits."""
+    """Run a walk until it ends, or a limit, a signal or a machine failure stops it; a step that then runs gets a
+    record with the ending's status. Returns how the walk ended; other errors are raised. `store` writes an event
+    to disk and returns it as it is to be shown. `bounds`: None: no limits."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with contextlib.closing(walk.events()) as events:

@@ -25,7 +25,8 @@ from loop.timing.against_known_good import CompareOutput
 def compute_session_values(
     card: RateCard, head: SessionHead, finished: Sequence[Finished]
 ) -> Mapping[str, object]:
-    """The values that expressions read as `session.*`. `overrun`: minutes / planned; 0 for a campaign."""
+    """The values of `session.*` in expressions. `overrun`: minutes / planned minutes; 0 for a campaign. `speedup`:
+    geometric mean of all ratios against the baseline; None without one. `unverified`: no variant was checked."""
     minutes = sum(record.seconds for record in finished) / 60
     outputs = [output for record in finished if (output := read_output(record, Output))]
     verdicts = [verdict for output in outputs for verdict in output.verdicts]
@@ -137,10 +138,9 @@ def judge_objective(
         return None
     missed = failing_parts(Expression.parse(success), _readable_values(head, finished, session_values))
     is_judged = is_anything_judged(finished) or not needs_judged_variant(head)
-    comparisons, verdicts = outputs_of(finished, CompareOutput), learnings.session_verdicts(finished)
-    clear = [verdict for verdict in verdicts if verdict.verdict != "inconclusive"]
+    clear = [verdict for verdict in learnings.session_verdicts(finished) if verdict.verdict != "inconclusive"]
     compared = {verdict.variant for verdict in clear if verdict.against == "known_good"}
-    compared = compared.union(head.roles, *(output.unchanged for output in comparisons))
+    compared = compared.union(head.roles, *(output.unchanged for output in outputs_of(finished, CompareOutput)))
     names = (*head.variants, *head.emulated) if "slower" in success else ()
     uncompared = tuple(name for name in names if name not in compared)
     return Reached(success=success, missed=missed, judged=is_judged, uncompared=uncompared)
@@ -194,8 +194,8 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
 
 
 def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
-    """`5 % faster than at the start, nothing wrong: reached (1.07x)`, or `missed` with what is false, or `not
-    judged` with the reason; empty without an objective."""
+    """`5 % faster than at the start, nothing wrong: reached (1.07x)` with the gain or the best ratio, or `missed`
+    with the false parts, or `not judged` with the reason; empty without an objective."""
     objective = record.objective
     if objective is None:
         return ""
@@ -211,8 +211,8 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     if "gain" in objective.success:
         ratio = findings["gain"]
     outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
-    left_out = ", ".join(objective.uncompared)
-    return outcome + (f", but not clearly compared with a known good: {left_out}" if left_out else "")
+    names = ", ".join(objective.uncompared)
+    return outcome + (f", but not clearly compared with a known good: {names}" if names else "")
 
 
 GOAL_PHRASES = {

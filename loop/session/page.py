@@ -76,7 +76,7 @@ class FirstScreen:
 
     @property
     def sections(self) -> tuple[Section, ...]:
-        """All sections, the most important first."""
+        """What is wrong, the proposal, then the further sections."""
         causes = Section(note="What is wrong:" if self.cause else "", lines=self.cause)
         command = (self.command,) if self.command else ()
         proposal = Section(note=f"Next: {self.next}", code=command)
@@ -251,8 +251,8 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
         if set(cells) != {EMPTY_CELL}:
             role = head.roles.get(name)
             rows.append((f"{name} ({role})" if role else name, *cells))
-    heads = ("Variant", "Against the known good", f"Against {head.baseline}", "Right")
-    return drop_empty_columns(heads, rows)
+    titles = ("Variant", "Against the known good", f"Against {head.baseline}", "Right")
+    return drop_empty_columns(titles, rows)
 
 
 def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:

@@ -53,13 +53,13 @@ class Session:
     def workshop(self) -> Workshop:
         """Where the session may edit its target: a git worktree (made when it is needed), and a folder for briefs
         and patches."""
-        tree, notes = worktree_path(self.head, self.folder), self.folder.path / CHANGES
-        return Workshop(tree, notes, resume_command=self.head.resume_command, is_declined=self.request.decline)
+        tree, briefs = worktree_path(self.head, self.folder), self.folder.path / CHANGES
+        return Workshop(tree, briefs, resume_command=self.head.resume_command, is_declined=self.request.decline)
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
-    """Path of the session's worktree. Copies of a project may have sessions of equal ids: so a hash of the files
-    and the session's folder is part of it."""
+    """Path of the session's worktree. It contains a hash of the target's files and the session's folder, because
+    copies of a project may have sessions with equal ids."""
     digest = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
     return state_folder() / WORKTREES / Path(f"{head.id}-{digest[:8]}").name
 
@@ -165,9 +165,8 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
     except MachineFailure:
         raise
     except (LoopError, OSError, MemoryError, RuntimeError) as error:
-        failure = find_machine_failure(
-            error, Folders.for_process(setting.project.sessions, setting.project.target)
-        )
+        folders = Folders.for_process(setting.project.sessions, setting.project.target)
+        failure = find_machine_failure(error, folders)
         if failure is None:
             raise
         raise failure.with_instruction(instruction) from error

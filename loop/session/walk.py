@@ -129,7 +129,7 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
 
 
 Key = tuple[int, str, str]
-"""Number of the run, pattern, step."""
+"""Number of the pattern's run, name of the pattern, id of the step."""
 SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]
 """Takes the finished steps; returns the values that expressions read as `session.*`."""
 
@@ -200,8 +200,7 @@ class Walk:
         even if the outcome would have ended the walk; if it was planned for later, it does not run again then."""
         pending_names, run = list(self.resolved.plan.patterns), 0
         while pending_names and self.stop_reason is None and not self.is_stop_reached:
-            run += 1
-            name = pending_names.pop(0)
+            name, run = pending_names.pop(0), run + 1
             pattern, state = self.resolved.find_pattern(name).pattern, PatternState()
             yield PatternBegan(run, name, pattern.title, run, run + len(pending_names))
             for index, step in enumerate(pattern.steps, start=1):
@@ -223,7 +222,7 @@ class Walk:
                 pending_names = self._fallback_patterns()
 
     def _fallback_patterns(self) -> list[str]:
-        """The plan's `otherwise` pattern, in a list, if the objective is missed and it has not run; else empty."""
+        """`otherwise`, in a list, if it is a pattern not run yet and the objective is missed; else empty."""
         name = self.resolved.plan.otherwise
         is_pattern = any(planned.pattern.name == name for planned in self.resolved.patterns)
         has_run = any(record.pattern == name for record in self.finished)
@@ -374,13 +373,14 @@ class Walk:
         }
 
     def _answering_pattern(self, pattern: Pattern, state: PatternState) -> str | None:
-        """The pattern that `next` names for this outcome, unless it was chosen as often as allowed; else None."""
+        """The pattern of the first rule in `next` that holds, and count it; None without one, or if it was counted
+        more often than its `visits`."""
         if state.status == "paused":
             return None
         for rule in pattern.next:
             try:
                 applies = Expression.parse(rule.when).evaluate_bool(self._values(state))
-            except ExpressionError:  # It reads a step that did not run.
+            except ExpressionError:  # The rule reads a step that did not run.
                 continue
             if applies:
                 visit = pattern.name, rule.pattern
@@ -390,7 +390,7 @@ class Walk:
 
 
 def identity_of(record: Finished) -> str | None:
-    """Key of what a step made, such as a build's hash; None if later steps do not use what it made."""
+    """Key of what a step made, such as a build's hash; None if it made nothing that later steps use."""
     output = read_output(record, Output)
     return output.identity if output else None
 
@@ -418,7 +418,7 @@ class StepTimer:
         return self._clock() - self._begin
 
     def tick(self, least_s: float = HEARTBEAT_S) -> bool:
-        """Whether nothing was shown for `least_s`. If so, a heartbeat is due and the silence ends."""
+        """Whether the last message is `least_s` or more ago. If so, this call counts as the next message."""
         now = self._clock()
         silence_s = now - self._last_message
         if silence_s < least_s:
