@@ -150,7 +150,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
 
     @property
     def nursery(self) -> Nursery:
-        """The process that forks workers with torch already imported; made if there is none."""
+        """The handle of the process that forks workers with torch imported; made at the first access."""
         if self._nursery is None:
             cores = program.choose_cores(self.threads) if self.device == "cpu" else ""
             self._nursery = Nursery(program.thread_environment(self.threads, cores))
@@ -204,8 +204,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return answered_call.replace(output=output, several_outputs=parts)
 
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
-        """Combine a variant with its build; the name `baseline` means the target's baseline.
-        `emulated`: the variant as the emulator runs it."""
+        """Combine a variant with its build; the name `baseline` means the target's baseline. Without a `build`,
+        the side of a compiled variant cannot be loaded. `emulated`: the variant as the emulator runs it."""
         if name == BASELINE:
             terms: Terms = workload_call.make_function_terms(self.target, self.target.baseline.python)
             return Side(BASELINE, terms, get_args(Dtype), deterministic=False, build_id=None)
@@ -279,8 +279,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     ) -> judge_messages.PrepareAnswer:
         """The request for a workload's answer; its call writes to the `owner`'s file."""
         call = workload_call.make_call(self.target, workload, str(self.scratch), owner, layout)
-        terms = self.target, workload, call, self._secret, self.device
-        return workload_call.make_answer_request(*terms, with_windows=with_windows)
+        arguments = self.target, workload, call, self._secret, self.device
+        return workload_call.make_answer_request(*arguments, with_windows=with_windows)
 
     def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
         """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
@@ -374,7 +374,7 @@ def make_scratch_folder() -> Path:
 
 
 def require_memory(target: Target, workload: Workload) -> float:
-    """Bytes that a workload's reference needs; 0: unknown. Raises LoopError if less is free."""
+    """Bytes that a workload's reference needs, by the manifest; 0: unknown. Raises WorkFailed if less is free."""
     if target.memory is None:
         return 0.0
     needed_bytes = Expression.parse(target.memory).evaluate_number(workload.formula_values)
@@ -389,8 +389,8 @@ def require_memory(target: Target, workload: Workload) -> float:
 
 
 class KeptWorker:
-    """Keeps one worker for a side. Replaces a lost worker, but does not retry a side that failed to load. On a CPU
-    a check uses every core, even if measurements use one: with one thread no data race would show."""
+    """Keeps one worker for a side. Replaces a lost worker, but does not load a side again that refused to load. On
+    a CPU a check uses every core, even if measurements use one: with one thread no data race would show."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
         if bench.device == "cpu" and side.threads is None:
@@ -401,7 +401,7 @@ class KeptWorker:
         self.is_new_process = True
         """True until its process has answered a request."""
         self._load_error: Refused | WorkerLost | None = None
-        """Why the side cannot be loaded; None if it can, or was not tried yet."""
+        """Why the side did not load; None if it did, or was not tried yet. Only a `Refused` is final."""
 
     def start(self) -> Worker:
         """Start the worker if none runs. It loads the side in the background."""
@@ -411,7 +411,7 @@ class KeptWorker:
         return self._worker
 
     def load(self) -> Generator[Tick, None, Worker]:
-        """Return the worker with its side loaded. Raises WorkerLost or Refused."""
+        """Return the worker with its side loaded. Raises WorkerLost, or Refused: then on each later call, too."""
         if isinstance(self._load_error, Refused):
             raise self._load_error
         worker = self.start()

@@ -78,10 +78,10 @@ class Judge:
         }
 
     def reply_to(self, request: Request[Any]) -> object:
-        """Reply to a request about the target."""
+        """Reply to a request about the target; then release torch's cached GPU memory, for the workers."""
         reply = self.answers[type(request)](request)
         with contextlib.suppress(RuntimeError):  # A failed reference may leave the CUDA context unusable.
-            torch.cuda.empty_cache()  # Give torch's cached GPU memory to the workers.
+            torch.cuda.empty_cache()
         return reply
 
     def discard_answer(self, request: judge_messages.DiscardAnswer) -> None:
@@ -120,7 +120,7 @@ class Judge:
         )
 
     def would_pass_zeros(self, right: Truth) -> bool:
-        """Whether an all-zero output would pass as right."""
+        """Whether the judge would accept an output of zeros: such a workload cannot show unwritten results."""
         if not would_pass_zeros(right.tolerance, right.reference):
             return False
         zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.file.dtype])
@@ -226,8 +226,8 @@ class Judge:
         return outputs, tuple(notes)
 
     def _tolerance_of(self, call: Call, file: TensorFile) -> Tolerance:
-        """The tolerance of an output: by its own type if inputs are of no other, or it may have one of its own;
-        else by the workload's. Integers without a stated tolerance have to be equal."""
+        """The tolerance of an output: by its own type if all inputs have that type, or if the types of inputs and
+        outputs may differ; else by the workload's type. Integers without a stated tolerance have to be equal."""
         tolerance = None
         floats = {tensor.dtype for tensor in call.inputs if is_floating(tensor.dtype)}
         may_have_own_type = call.structure or call.several_outputs or not is_floating(file.dtype)
@@ -265,9 +265,9 @@ class Judge:
             total = sum(map(Tensor.numel, outputs_of_files[0]))
             worst = Finding(max_error=0.0, total=total)
         else:
-            findings = []
-            for index, results in enumerate(zip(*outputs_of_files, strict=True)):
-                findings.append(self._compare_output(answer, index, results, request.tries_faults))
+            compare_output = partial(self._compare_output, answer, tries_faults=request.tries_faults)
+            results_by_output = enumerate(zip(*outputs_of_files, strict=True))
+            findings = [compare_output(index, results) for index, results in results_by_output]
             worst = max(findings, key=lambda finding: finding.badness)
         first, *others = outputs_of_files
         agree = (all(map(truth.answers_agree, first, outputs)) for outputs in others)
@@ -281,7 +281,7 @@ class Judge:
         return worst.model_copy(update=update)
 
     def _compare_output(
-        self, answer: Answer, index: int, results: Sequence[Tensor], tries_faults: bool
+        self, answer: Answer, index: int, results: Sequence[Tensor], *, tries_faults: bool
     ) -> Finding:
         """Compare several results for output number `index`; return the worst finding. Widens the
         answer's stored limits where rounding may explain a wrong result, which is too expensive to

@@ -184,7 +184,7 @@ class Program:
 
     @property
     def has_reply(self) -> bool:
-        """Whether a whole reply has arrived; reads what has."""
+        """Whether a whole reply has arrived. Reads what has arrived so far, without waiting."""
         self._read_available()
         return b"\n" in self._pending
 
@@ -198,9 +198,9 @@ class Program:
         return bool(data)
 
     def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
-        """Kill the child, make its WorkerLost. `kind`: `hung`, `crashed` or `tampered`. The message of a
-        sanitizer or of our fault handler in stderr replaces `reason`. Raises MachineFailure where the limit of
-        CPU time may have ended the child."""
+        """Kill the child; returns the WorkerLost to raise. `kind`: `hung`, `crashed` or `tampered`. The message of
+        a sanitizer or of our fault handler in stderr replaces `reason`. Raises MachineFailure if the limit of CPU
+        time may have ended the child."""
         self.child.kill()
         is_limited = resource.getrlimit(resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
         if is_limited and kind == "crashed" and self.child.code in (-signal.SIGXCPU, -signal.SIGKILL):
@@ -291,7 +291,7 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
             bell.close()
 
     def pause(self) -> None:
-        """Stop the child's process group, so that it uses no core while another side is timed."""
+        """Suspend the child's process group, so that it uses no core while another side is timed."""
         if self._is_paused or self.child.code is not None:
             return
         self._is_paused = True
