@@ -115,6 +115,7 @@ class ReferenceProbe:
     """Changes one input or attribute of a call at a time, to see whether the reference's outputs change."""
 
     def __init__(self, functions: TargetFunctions, inputs: Inputs) -> None:
+        """Runs the reference once, to compare with. Raises Refused if it fails."""
         self.functions, self.inputs = functions, inputs
         self.changed_outputs: set[str] = set()
         """Outputs that some change has altered."""
@@ -128,7 +129,8 @@ class ReferenceProbe:
             self.outputs, _ = compute(exact=False)
 
     def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
-        """Whether these inputs and `call`'s attributes alter an output; None if the reference fails."""
+        """Whether these inputs and `call`'s attributes change outputs; notes which. None if the reference
+        fails."""
         try:
             outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=self.is_exact)
         except (Refused, RuntimeError):

@@ -36,37 +36,37 @@ def adapt_generator(generate: Function, seed_limit: int, positions: Sequence[int
     def generate_without_buffers(**keywords: Any) -> Any:
         if "seed" in keywords:
             keywords["seed"] %= seed_limit
-        data = generate(**keywords)
+        drawn = generate(**keywords)
         if not positions:
-            return data  # `list` would split a single tensor.
-        items = []
-        for position, tensor in enumerate(data):
+            return drawn  # A single tensor is no tuple.
+        inputs = []
+        for position, tensor in enumerate(drawn):
             is_buffer = position in positions
-            items.append(ForeignBuffer(tuple(tensor.shape), tensor.dtype) if is_buffer else tensor)
-        return tuple(items)
+            inputs.append(ForeignBuffer(tuple(tensor.shape), tensor.dtype) if is_buffer else tensor)
+        return tuple(inputs)
 
     return generate_without_buffers
 
 
 def allocate_buffers(function: Function) -> Function:
-    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer` (placeholder of an
-    output buffer) among its items, in float64 if an input is in float64. A result in float64, where
-    the task passes a float32 buffer, is rounded to the buffer's type, as a write to it would be."""
+    """Wrap a function of one tuple: each call replaces each `ForeignBuffer` in the tuple (placeholder of an output
+    buffer) by a new tensor, in float64 if an input is in float64. A result in float64, where the task passes a
+    float32 buffer, is rounded to the buffer's type, as a write to it would be."""
 
     @functools.wraps(function)
-    def call_with_buffers(data: Any, *other_arguments: Any) -> Any:
-        items = list(data) if isinstance(data, tuple) else []
-        buffers = [item for item in items if isinstance(item, ForeignBuffer)]
+    def call_with_buffers(inputs: Any, *other_arguments: Any) -> Any:
+        filled = list(inputs) if isinstance(inputs, tuple) else []
+        buffers = [buffer for buffer in filled if isinstance(buffer, ForeignBuffer)]
         if not buffers:
-            return function(data, *other_arguments)
-        tensors = [item for item in items if isinstance(item, Tensor)]
+            return function(inputs, *other_arguments)
+        tensors = [tensor for tensor in filled if isinstance(tensor, Tensor)]
         is_exact = any(tensor.dtype == torch.float64 for tensor in tensors)
         device = tensors[0].device if tensors else "cpu"
-        for n, item in enumerate(items):
-            if isinstance(item, ForeignBuffer):
-                dtype = torch.float64 if is_exact and item.dtype.is_floating_point else item.dtype
-                items[n] = torch.empty(item.shape, dtype=dtype, device=device)
-        result = function(tuple(items), *other_arguments)
+        for position, buffer in enumerate(filled):
+            if isinstance(buffer, ForeignBuffer):
+                dtype = torch.float64 if is_exact and buffer.dtype.is_floating_point else buffer.dtype
+                filled[position] = torch.empty(buffer.shape, dtype=dtype, device=device)
+        result = function(tuple(filled), *other_arguments)
         if not is_exact and isinstance(result, Tensor) and result.dtype == torch.float64:
             types = [buffer.dtype for buffer in buffers if buffer.shape == tuple(result.shape)]
             return result.to(types[0]) if types and types[0].is_floating_point else result

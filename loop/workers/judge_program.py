@@ -104,8 +104,7 @@ def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
         copies = sorted(path for path in paths if Path(path).name.startswith(prefixes))
         if len({Path(path).resolve() for path in copies}) > 1:  # Links to one file are no problem.
             duplicates.append(f"{runtime} twice ({', '.join(copies)})")
-    message = "; ".join(f"{duplicate} loaded" for duplicate in duplicates)
-    message = message or "all libraries found, none twice"
+    message = "; ".join(f"{duplicate} loaded" for duplicate in duplicates) or "all libraries found, none twice"
     return EnvironmentFinding(not duplicates, message, {"duplicates": duplicates})
 
 

@@ -35,6 +35,7 @@ class ForkedProcess:
     """A child process forked by the nursery, with the interface of `subprocess.Popen`."""
 
     def __init__(self, pid: int, output: int, errors: int) -> None:
+        """`output`, `errors`: descriptors of the pipes to which it writes."""
         self.pid = pid
         self.returncode: int | None = None
         self.stdout: IO[bytes] | None = os.fdopen(output, "rb", buffering=0)

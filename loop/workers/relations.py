@@ -96,8 +96,7 @@ class PropertyRunner:
             call_count += 1
             if plain is None:
                 requested_call = self._make_requested_call(call, inputs, attributes)
-                output_file = yield requested_call
-                output = torch_side.read_tensor(requested_call.output, output_file).double()
+                output = torch_side.read_tensor(requested_call.output, (yield requested_call)).double()
             else:
                 files = zip(inputs, call.inputs, strict=True)
                 rounded = [tensor.to(TORCH_DTYPES[file.dtype]) for tensor, file in files]

@@ -43,7 +43,7 @@ class StatedTask:
     """A task's functions and the comparison rule of its format."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
-        """`terms`: the rule and names of functions, as the formats' readers write them."""
+        """`terms`: the content of the file TERMS. Functions that it does not name are None."""
         self.terms = terms
         names = ("generator", "reference", "arguments", "checker")
         functions = {name: torch_side.find_function(terms[name]) for name in names if terms[name]}
@@ -208,8 +208,7 @@ def _find_seed_problems(
     if constant_names and len(constant_names) == len(inputs.tensors):
         yield {"kind": "seed does nothing", "what": f"{name}: the same inputs for every seed"}
     elif constant_names:
-        what = f"{name}: {', '.join(constant_names)} the same for every seed"
-        yield {"kind": "never varies", "what": what}
+        yield {"kind": "never varies", "what": f"{name}: {', '.join(constant_names)} the same for every seed"}
     if has_own_seed:
         redrawn = task.draw_case(arguments, SEED + 1)  # The case's own seed overrides this one.
         if not all(map(same_bits, inputs.tensors, redrawn.tensors)):
@@ -235,13 +234,12 @@ def _find_float64_conflicts(
             wrong_count = int(task.mask_wrong(exact.double(), tensor.double()).sum())
         if wrong_count and tensor.is_floating_point():
             elements = f"{wrong_count} of {tensor.numel()} elements of {name}"
-            what = f"{elements} are beyond the task's own tolerance"
-            yield {"kind": "float64 disagrees", "what": what}
+            yield {"kind": "float64 disagrees", "what": f"{elements} are beyond the task's own tolerance"}
 
 
 def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
     """Judge an answer in a forked process, which the answer may corrupt. Returns as `judge_answer`,
-    with the status `failed` if the process ends early or exceeds `limit_s`."""
+    with the status `failed` if the process ends early or exceeds the task's `limit_s` seconds."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -251,12 +249,12 @@ def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
             os._exit(0)
     os.close(write_end)
     ready, _, _ = select.select([read_end], [], [], task.terms["limit_s"])
-    data = os.read(read_end, 1 << 16) if ready else b""  # A verdict has at most some hundred bytes.
+    verdict = os.read(read_end, 1 << 16) if ready else b""  # JSON of at most some hundred bytes.
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     os.close(read_end)
-    if data:
-        return json.loads(data)  # type: ignore[no-any-return]
+    if verdict:
+        return json.loads(verdict)  # type: ignore[no-any-return]
     return {"status": "failed", "why": "it ended its process" if ready else "it did not end in its time"}
 
 

@@ -70,10 +70,9 @@ def draw_values(
 def make_tensor(
     fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
 ) -> Tensor:
-    """Draw one input tensor, flat and in its own element type: the content of its file.
-    `input_position`: in the signature. `nan_axis`: as in `draw_values`. For odd seeds the extreme values of each
-    axis go to its ends, so a loop that stops early leaves them out and fails. Along `file.constant_axis` the first
-    values are repeated."""
+    """Draw one input tensor, flat and in its own element type: the content of its file. `input_position`: in the
+    signature. `nan_axis`: as in `draw_values`. For odd seeds the extreme values of each axis go to its ends, so a
+    loop that stops early leaves them out and fails. Along `file.constant_axis` the first values are repeated."""
     stream, shape = seed * MAX_INPUTS + input_position, file.shape
     random_state = numpy.random.RandomState(stream % 2**32)
     values = draw_values(fill, random_state, file, nan_axis)
@@ -190,8 +189,9 @@ class TargetFunctions:
         return Inputs(call, tensors)
 
     def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
-        """Make the inputs with the target's own generator. Timed calls need several draws, for new values.
-        The draw whose answer the judge knows, of the workload's seed, is at `request.draw_position`."""
+        """Make the inputs with the target's own generator. Timed calls get several draws, so that each reads new
+        values. The judge knows the answer to one draw: that of the workload's seed, at `request.draw_position`.
+        Raises Refused for a generator that fails, or does not fit the signature."""
         seed = request.workload.seed
         known_draw = self._draw(request, seed)
         if request.checks_determinism and not _are_equal(known_draw, self._draw(request, seed)):
@@ -206,9 +206,9 @@ class TargetFunctions:
             depth = 2 if self.input_passing == "one" else 1
             names = [path.split(".", depth)[-1] for path in known_draw.names]
         files = []
-        for n, name in enumerate(names):
-            tensors = [draw.tensors[n] for draw in draws]
-            files.append(_write_draws(name, f"{request.call.output.path}.input-{n}", tensors, position))
+        for number, name in enumerate(names):
+            tensors = [draw.tensors[number] for draw in draws]
+            files.append(_write_draws(name, f"{request.call.output.path}.input-{number}", tensors, position))
         structure = base64.b64encode(known_draw.skeleton).decode()
         call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure=structure)
         self._check_against_signature(call, request)
@@ -234,8 +234,8 @@ class TargetFunctions:
     def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
         """Draw one set of inputs with the target's generator, on the CPU."""
         arguments = {**request.workload.sizes, **request.workload.attributes}
-        terms = arguments, seed, self.input_passing, "cpu", request.call.dtype
-        draw = partial(draw_inputs, self.generator, *terms)
+        settings = arguments, seed, self.input_passing, "cpu", request.call.dtype
+        draw = partial(draw_inputs, self.generator, *settings)
         return self._call_or_refuse("generator", draw, request.call)  # type: ignore[no-any-return]
 
     def _check_against_signature(self, call: Call, request: PrepareAnswer) -> None:
@@ -271,20 +271,20 @@ class TargetFunctions:
         inputs; a module's weights become float64 too. Raises Refused if it changes an input in place
         that is not an output: the next function would read the changed values."""
         function, tensors = self.reference if role == "reference" else self.plain, list(inputs)
-        for n, tensor in enumerate(inputs):
+        for position, tensor in enumerate(inputs):
             if exact:
                 dtype = torch.float64 if tensor.is_floating_point() else tensor.dtype
-                tensors[n] = tensor.to(dtype, copy=True)
-            elif n in call.updated_inputs:
-                tensors[n] = tensor.clone()
+                tensors[position] = tensor.to(dtype, copy=True)
+            elif position in call.updated_inputs:
+                tensors[position] = tensor.clone()
         # torch counts in-place changes of a tensor in `_version`.
         versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-        outputs, raw_result = self._outputs_by_name(role, function, tensors, call, exact)
-        for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
-            is_own_copy = exact or n in call.updated_inputs
+        outputs, raw_result = self._outputs_by_name(role, function, tensors, call, exact=exact)
+        for position, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
+            is_own_copy = exact or position in call.updated_inputs
             if is_own_copy or tensor.is_inference() or tensor._version == version:
                 continue
-            name = call.inputs[n].name
+            name = call.inputs[position].name
             if name.isdigit():  # An error names the parameter, not its position.
                 parameters = list(_parameter_names(getattr(function, "forward", function)))
                 names = parameters[1:] if parameters[:1] == ["self"] else parameters
@@ -300,7 +300,7 @@ class TargetFunctions:
         return outputs, raw_result
 
     def _outputs_by_name(
-        self, role: str, function: Any, tensors: list[Tensor], call: Call, exact: bool
+        self, role: str, function: Any, tensors: list[Tensor], call: Call, *, exact: bool
     ) -> tuple[dict[str, Tensor], Any]:
         """Run a function; return its outputs by name and its raw result, with the parameters of
         `compute_outputs` but without its test for changed inputs. `exact`: `tensors` are in float64."""
@@ -379,21 +379,21 @@ def draw_inputs(
     a structure of (positional arguments, keywords). `arguments`: the generator's keywords, which win
     over `seed`, `device` and `dtype`, passed only if it has them. `passing`: how the reference takes
     the result: `positional`, `keywords` or `one` (one object). Raises Refused if it does not fit."""
-    values = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
+    settings = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
-    keywords = {name: value for name, value in values.items() if name in parameters}
+    keywords = {name: setting for name, setting in settings.items() if name in parameters}
     seed_all(seed)
-    value = generator(**keywords | dict(arguments))
-    type_name = type(value).__name__
+    drawn = generator(**keywords | dict(arguments))
+    type_name = type(drawn).__name__
     if passing == "one":
-        return split_structure(((value,), {}))
+        return split_structure(((drawn,), {}))
     if passing == "keywords":
-        if not isinstance(value, dict):
+        if not isinstance(drawn, dict):
             raise Refused(f"the generator gives a {type_name}: expected a dict of keywords")
-        return split_structure(((), value))
-    if isinstance(value, Tensor) or not isinstance(value, Sequence):
+        return split_structure(((), drawn))
+    if isinstance(drawn, Tensor) or not isinstance(drawn, Sequence):
         raise Refused(f"the generator gives a {type_name}: expected a list or tuple of arguments")
-    return split_structure((tuple(value), {}))
+    return split_structure((tuple(drawn), {}))
 
 
 def rebuild_inputs(skeleton: bytes, tensors: Sequence[Tensor], passing: str) -> Any:

@@ -305,11 +305,11 @@ def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, fl
     return largest, total / count if count else 0.0
 
 
-def distance_in_roundings(truths: Sequence[Truth], others: Sequence[Truth]) -> float:
-    """Largest distance between two right answers, in units of their rounding errors, `MOST_DISTANCE` at
-    most, also where they differ without rounding. Compares outputs of equal shape."""
+def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]) -> float:
+    """Largest distance between two right answers, in units of their rounding errors; `MOST_DISTANCE` at most, and
+    for different outputs that nothing rounded. Leaves out pairs of unequal shapes."""
     largest = 0.0
-    for truth, other in zip(truths, others, strict=True):
+    for truth, other in zip(truths, other_truths, strict=True):
         if truth.reference.shape != other.reference.shape:
             continue
         difference, _ = largest_and_mean_error(other.reference.to(truth.reference.device), truth.reference)
@@ -323,7 +323,8 @@ def distance_in_roundings(truths: Sequence[Truth], others: Sequence[Truth]) -> f
 
 
 def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
-    """Limits on a variant's largest and mean error, derived from the plain implementation's."""
+    """Limits on a variant's (largest, mean) error: the plain implementation's with slack, or `dtype`'s
+    roundings."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_magnitude(reference)
     largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, MIN_ROUNDINGS * rounding)
     uncertainty = MEAN_UNCERTAINTY / math.sqrt(max(1, int(reference.isfinite().sum())))
@@ -357,7 +358,7 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         position = int(error.argmax())
         if float(error[position]) > worst_error:
             worst_error, allowed_error = float(error[position]), float(allowed[position])
-    result = Finding(
+    finding = Finding(
         max_error=largest,
         allowed_error=allowed_error,
         plain_max_error=truth.plain_max if limits_by_plain else None,
@@ -367,7 +368,7 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         is_integer=truth.is_integer,
     )
     if not wrong_count:
-        return result
+        return finding
     output = output.double()
     error = (output - truth.reference).abs()
     # Error in units of the allowed error; an unexpected NaN or infinity is the worst.
@@ -388,7 +389,7 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         "worst": _describe_mismatch(truth, output, excess * wrong_mask),
     }
     places = {"map": maps, "spans": spans}
-    return result.model_copy(update={**mismatches, **places, "passes_only_as_stated": passes_as_stated})
+    return finding.model_copy(update={**mismatches, **places, "passes_only_as_stated": passes_as_stated})
 
 
 def _map_errors(error: Tensor, wrong_mask: Tensor, axis: int) -> tuple[Span, ...]:

@@ -147,7 +147,7 @@ class WorkerProgram:
         )
 
     def find_candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
-        """The variant, or the variant with a mistake, which has its own state. Refused: nothing is loaded."""
+        """The variant, or the variant with a mistake, which has its own state. Raises Refused before `load`."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
         honest = self.candidates[""]
