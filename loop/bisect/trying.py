@@ -25,7 +25,7 @@ from loop.model.target import Workload
 from loop.model.workloads import count_operations
 from loop.repository.worktree import Worktree
 from loop.timing import samples, schedule, verdicts
-from loop.timing.samples import Terms
+from loop.timing.samples import Limits
 from loop.workers.bench import Side
 from loop.workers.program import WorkerLost
 
@@ -184,7 +184,7 @@ class LatencyProbe(KernelProbe):
         """Log ratios, one a pair of processes: the mean of all workloads, on values that are new in each call.
         Raises Untestable if the kernel is wrong."""
         self.seed += 1
-        log_ratios = yield from self.time_pairs(candidate, against, Terms(count, math.inf, self.seed))
+        log_ratios = yield from self.time_pairs(candidate, against, Limits(count, math.inf, self.seed))
         return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))
 
     def ask_gate(self, line: CommitLine) -> GateResult:
@@ -198,7 +198,7 @@ class LatencyProbe(KernelProbe):
         }
         is_saved = all(log_ratios.get(workload.name) for workload in self.workloads)
         if bad.commit == UNCOMMITTED or not is_saved:
-            log_ratios = yield from self.time_pairs(bad, good, Terms(GATE_BLOCKS, GATE_LIMIT_S, self.seed))
+            log_ratios = yield from self.time_pairs(bad, good, Limits(GATE_BLOCKS, GATE_LIMIT_S, self.seed))
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
         chosen_names = choose_slower_workloads(log_ratios)
@@ -210,7 +210,7 @@ class LatencyProbe(KernelProbe):
         return None
 
     def time_pairs(
-        self, candidate: Candidate, against: Candidate, terms: Terms
+        self, candidate: Candidate, against: Candidate, limits: Limits
     ) -> Generator[Tick, None, LogRatios]:
         """Time a candidate in turns with another, after its build was verified once. Raises Untestable if it is
         wrong or either cannot be timed."""
@@ -224,7 +224,7 @@ class LatencyProbe(KernelProbe):
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
         sides = [(yield from self.build_side(REFERENCE_SIDE, against)), side]
         try:
-            timings = yield from schedule.measure(self.bench, sides, self.workloads, terms)
+            timings = yield from schedule.measure(self.bench, sides, self.workloads, limits)
         except LoopError as error:
             raise Untestable(error.message) from error
         if timings.wrong_outputs:

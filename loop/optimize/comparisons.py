@@ -46,7 +46,7 @@ from loop.steps.spread import Part, output_of_job, run_jobs, samples_of
 from loop.timing import samples, schedule
 from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants, hold_device
-from loop.timing.samples import MIN_ROUNDS, Terms, Timings
+from loop.timing.samples import MIN_ROUNDS, Limits, Timings
 from loop.timing.schedule import Untimed
 from loop.workers.bench import fit_workloads
 
@@ -171,8 +171,8 @@ def _estimate_speed(
         return None
     of_campaign = [workload for workload in supported if note and workload.name == note.workload]
     workload = of_campaign[0] if of_campaign else supported[-1]
-    terms = Terms(CHECK_ROUNDS, CHECK_S, context.task.seed)
-    timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
+    limits = Limits(CHECK_ROUNDS, CHECK_S, context.task.seed)
+    timings = yield from schedule.measure(bench, [rival, side], [workload], limits)
     log_ratios = samples.log_ratios(timings.segments_of(workload.name), rival.name, name)
     if len(log_ratios) < MIN_ROUNDS:
         return None
@@ -389,11 +389,11 @@ def _confirm_variant(
     (checks,) = yield from verify(bench, [Job(sides[1], supported, layouts=False)])
     if checks.first_failure:
         return None, checks.first_failure.message, Timings()
-    terms = Terms(CONFIRM_ROUNDS, ROUNDS_SHARE * context.budget_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
+    limits = Limits(CONFIRM_ROUNDS, ROUNDS_SHARE * context.budget_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
         fitting = fit_workloads(bench, supported, sides, with_windows=True)
-        timings = yield from schedule.measure(bench, sides, fitting.workloads, terms)
+        timings = yield from schedule.measure(bench, sides, fitting.workloads, limits)
     timed_ratios: list[Sequence[float]] = []
     intervals: dict[str, dict[str, tuple[float, float, float]]] = {"workloads": {}, "held_out": {}}
     for workload in (*timed, *unseen):

@@ -45,7 +45,7 @@ from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
-from loop.timing.samples import Terms
+from loop.timing.samples import Limits
 from loop.timing.schedule import Untimed
 from loop.workers.bench import Bench, Side
 
@@ -143,12 +143,12 @@ class PointSearch:
         workloads) of each that is still in the search. A point that cannot be timed is removed, and its group
         timed again."""
         trials, untimed = dict[str, TriedPoint](), list(labels)
-        terms = Terms(rounds, self.context.budget_s, self.context.task.seed)
+        limits = Limits(rounds, self.context.budget_s, self.context.task.seed)
         while untimed:
             group = untimed[:GROUP_SIZE]
             sides = [self.sides[label] for label in (INCUMBENT, *group)]
             try:
-                timings = yield from schedule.measure(self.bench, sides, self.workloads, terms)
+                timings = yield from schedule.measure(self.bench, sides, self.workloads, limits)
             except Untimed as error:
                 if error.side not in group:
                     raise

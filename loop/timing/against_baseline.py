@@ -28,7 +28,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.timing import schedule
 from loop.timing.doubts import find_doubts
 from loop.timing.readiness import append_warnings, disturbance_warnings, hold_device, ready_variants
-from loop.timing.samples import EMPTY_CALL_NAMES, Pair, Terms
+from loop.timing.samples import EMPTY_CALL_NAMES, Limits, Pair
 from loop.timing.verdicts import by_interval, confidence, measurements, tally_words
 from loop.workers.bench import fit_workloads
 
@@ -103,14 +103,14 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
     bench = context.bench
     sides = [bench.make_side(name, state.builds.get(name)) for name in state.right]
     rounds, baseline = arguments.rounds or DEFAULT_ROUNDS[bench.device], bench.make_side(BASELINE)
-    terms = Terms(rounds, ROUNDS_SHARE * context.budget_s, context.task.seed)
+    limits = Limits(rounds, ROUNDS_SHARE * context.budget_s, context.task.seed)
     pairs = [Pair(side, BASELINE, "baseline") for side in sides]
     with ExitStack() as stack:
         lock_warning = yield from hold_device(bench, stack)
         planned = workloads(context, context.task.plan.workloads)
         fitting = fit_workloads(bench, planned, [baseline, *sides], with_windows=True)
         timed = fitting.workloads
-        timings = yield from schedule.measure(bench, [baseline, *sides], timed, terms)
+        timings = yield from schedule.measure(bench, [baseline, *sides], timed, limits)
         warning_texts = disturbance_warnings(bench, lock_warning, timings)
         measured = measurements(bench.target, pairs, timed, timings, confidence(max(1, len(pairs) * len(timed))))
         control = Pair(baseline, BASELINE, "baseline")

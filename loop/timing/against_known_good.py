@@ -25,7 +25,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule, verdicts
 from loop.timing.doubts import find_doubts
 from loop.timing.readiness import ReadyVariants, append_warnings, disturbance_warnings, hold_device, ready_variants
-from loop.timing.samples import MIN_ROUNDS, Pair, Terms, Timings
+from loop.timing.samples import MIN_ROUNDS, Limits, Pair, Timings
 from loop.timing.verdicts import measurements, noise_between_rounds
 from loop.workers.bench import Side, fit_workloads
 
@@ -342,7 +342,7 @@ def _time_contests(
     rule, the stopping time does not make a false `faster` more likely."""
     least_rounds = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
     most_rounds = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
-    terms = Terms(most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds=least_rounds)
+    limits = Limits(most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds=least_rounds)
     essential = [contest for contest in contests if contest is contests[0] or contest.rivals]
     sides = [side for contest in contests for side in contest.sides]
     timed = {workload.name: workload for contest in contests for workload in contest.workloads}
@@ -362,7 +362,7 @@ def _time_contests(
                     side_names.setdefault(workload, []).extend(names)
             return side_names
 
-        timings = yield from schedule.measure(context.bench, sides, [*timed.values()], terms, pending_sides)
+        timings = yield from schedule.measure(context.bench, sides, [*timed.values()], limits, pending_sides)
     return timings, disturbance_warnings(context.bench, lock_warning, timings)
 
 

@@ -46,8 +46,8 @@ COPY_SLACK, COPY_SLACK_S = 1.25, 1e-6
 
 
 @dataclass(frozen=True)
-class Terms:
-    """How long to measure."""
+class Limits:
+    """How long to measure, and the seed of the measurement."""
 
     rounds: int
     """Rounds, if time allows."""

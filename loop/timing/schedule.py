@@ -27,7 +27,7 @@ from loop.model.causes import Cause
 from loop.model.measurement import DeviceReading, Segment
 from loop.model.target import Workload
 from loop.model.workloads import is_supported
-from loop.timing.samples import JudgedSample, Pending, Terms, Timings, charge_deferred_work, describe_calls
+from loop.timing.samples import JudgedSample, Limits, Pending, Timings, charge_deferred_work, describe_calls
 from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
@@ -85,7 +85,7 @@ class ProcessSet:
     """Numbers of the rounds that share the processes. Fewer are timed if time is short."""
     stack: ExitStack
     """Closing it ends the processes."""
-    terms: Terms
+    limits: Limits
     shuffle: random.Random
     deadline: float = math.inf
     """By the monotonic clock."""
@@ -125,7 +125,7 @@ class ProcessSet:
         `sides_by_workload`: names of the sides to time. Adds to `timings`. Returns the number of rounds in
         which every workload was timed."""
         # No process has seen these values: primes keep the seeds of sets and of sessions apart.
-        seed_shift = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
+        seed_shift = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.limits.seed % 65536)
         reseeded = [w.model_copy(update={"seed": w.seed + seed_shift}) for w in workloads]
         for workload in reseeded:
             yield from self.bench.prepare_answer(workload, with_windows=True)
@@ -316,14 +316,14 @@ def measure(
     bench: Bench,
     sides: Sequence[Side],
     workloads: Sequence[Workload],
-    terms: Terms,
+    limits: Limits,
     pending: Pending | None = None,
 ) -> Generator[Tick, None, Timings]:
     """Time the sides, alternating, until nothing is pending, or rounds or time are over. `pending`: what is
     still to be timed; None: everything, in every round. Extra rounds follow, even beyond the limit, for
     sides whose verified calls were all far slower: they are proof, and no samples. Raises LoopError if a
     side crashes, hangs or refuses."""
-    schedule = Schedule(bench, sides, workloads, terms)
+    schedule = Schedule(bench, sides, workloads, limits)
     timings, rounds_per_set = schedule.timings, schedule.rounds_per_set
     all_sides = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}
 
@@ -340,7 +340,7 @@ def measure(
 
     # A GPU's driver makes contexts one by one: more sets at once start no sooner, and a verdict may need fewer.
     most_sets = SETS_AT_ONCE_GPU if rounds_per_set > 1 else max(1, PROCESSES_AT_ONCE // len(sides))
-    for batch in batches(terms.rounds, most_sets, rounds_per_set):
+    for batch in batches(limits.rounds, most_sets, rounds_per_set):
         fitting = schedule.sets_that_fit(batch)
         if not any(pending_sides().values()) or not fitting:
             break
@@ -348,7 +348,7 @@ def measure(
         if len(fitting) < len(batch):
             break
     rounds, segments = timings.rounds, list(timings.segments)  # Without those of the proof.
-    for number in range(terms.rounds, terms.rounds + PROOF_ROUNDS):
+    for number in range(limits.rounds, limits.rounds + PROOF_ROUNDS):
         if not any(unproven_sides().values()):
             break
         schedule.least_rounds = timings.rounds + 1
@@ -371,19 +371,19 @@ def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[r
 class Schedule:
     """Decides which rounds there is time for, and times them."""
 
-    def __init__(self, bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms) -> None:
-        self.bench, self.sides, self.workloads, self.terms = bench, sides, workloads, terms
-        self.timings, self.shuffle, self.start_time = Timings(), random.Random(terms.seed), time.monotonic()
+    def __init__(self, bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], limits: Limits) -> None:
+        self.bench, self.sides, self.workloads, self.limits = bench, sides, workloads, limits
+        self.timings, self.shuffle, self.start_time = Timings(), random.Random(limits.seed), time.monotonic()
         self.rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
         """Most rounds that share a set of processes."""
-        self.least_rounds, self.last_round_s = terms.least_rounds, 0.0
+        self.least_rounds, self.last_round_s = limits.least_rounds, 0.0
         """Rounds timed even if time is over; seconds of the last round, or of two that shared processes."""
 
     def _is_round_required(self) -> bool:
         """Whether another round is timed even if time is over: fewer than required were timed, or, where rounds
         share processes, fewer than an interval needs."""
         lacks_rounds = self.rounds_per_set > 1 and self.timings.rounds < MIN_VALUES
-        is_within_grace = self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
+        is_within_grace = self._elapsed_s < GRACE_FACTOR * self.limits.limit_s
         return (lacks_rounds and is_within_grace) or self.timings.rounds < self.least_rounds
 
     @property
@@ -395,7 +395,7 @@ class Schedule:
         set of more rounds leaves some out if time is short."""
         for count in range(len(batch), 0, -1):
             rounds = sum(min(2, len(round_numbers)) for round_numbers in batch[:count])
-            limit_s = self.terms.limit_s
+            limit_s = self.limits.limit_s
             if self._is_round_required() or self._elapsed_s * (1 + rounds / self.timings.rounds) <= limit_s:
                 return batch[:count]
         return ()
@@ -414,12 +414,12 @@ class Schedule:
                 # Random: the process that starts first gets other GPU memory than the rest.
                 by_name = {side.name: side for side in self.shuffle.sample(chosen, len(chosen))}
                 own_stack = stack.enter_context(ExitStack())
-                sets.append(ProcessSet(self.bench, by_name, round_numbers, own_stack, self.terms, self.shuffle))
+                sets.append(ProcessSet(self.bench, by_name, round_numbers, own_stack, self.limits, self.shuffle))
             for process_set in sets:
                 yield from process_set.wait_until_loaded()
             for process_set in sets:
                 pending = pending_sides()
-                fits = self._elapsed_s + self.last_round_s <= self.terms.limit_s
+                fits = self._elapsed_s + self.last_round_s <= self.limits.limit_s
                 if any(pending.values()) and (fits or self._is_round_required()):
                     yield from self._time_set(process_set, pending)
                 process_set.close()
@@ -431,7 +431,7 @@ class Schedule:
         timings, start_time = self.timings, time.monotonic()
         missing_rounds = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
         time_share = 1.0 if timings.rounds else FIRST_SET_SHARE
-        process_set.deadline = start_time + time_share * max(0.0, self.terms.limit_s - self._elapsed_s)
+        process_set.deadline = start_time + time_share * max(0.0, self.limits.limit_s - self._elapsed_s)
         process_set.least_rounds = missing_rounds if timings.rounds else math.ceil(missing_rounds / 2)
         workloads = [w for w in self.workloads if sides_by_workload.get(w.name)]
         rounds = yield from process_set.time_workloads(workloads, sides_by_workload, timings)

@@ -29,7 +29,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.timing import samples, schedule, verdicts
 from loop.timing.against_known_good import Contest, Rival, null_rival, slowed_rival
-from loop.timing.samples import Pair, Terms, Timings
+from loop.timing.samples import Limits, Pair, Timings
 from loop.timing.verdicts import noise_between_rounds
 from loop.workers.bench import Bench, Side
 from tests.bench.gate import built, open_bench
@@ -68,7 +68,7 @@ def record(rounds: int) -> None:
                 sys.stderr.write(f"\r{timings.rounds} of {rounds} rounds")
             return open_
 
-        terms = Terms(rounds, float("inf"), int(time.time()))
+        terms = Limits(rounds, float("inf"), int(time.time()))
         timings = run_to_end(schedule.measure(bench, sides, [workload], terms, pending))
         assert isinstance(timings, Timings)
         _store(timings, [*began, time.monotonic()], [timed_side.name for timed_side in sides])
@@ -236,7 +236,7 @@ def live(count: int) -> list[str]:
     def measure(bench: Bench, side: Side, workload: Workload) -> None:
         for number in range(count):
             contest = Contest(side, [slowed_rival(side, SLOWER, [workload])])
-            terms = Terms(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()))
+            terms = Limits(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()))
             timings = run_to_end(schedule.measure(bench, contest.sides, [workload], terms, contest.pending_sides))
             assert isinstance(timings, Timings)
             # The contest's candidate is the slowed side, so its verdict is turned around.

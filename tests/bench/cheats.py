@@ -15,7 +15,7 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
 from loop.model.workloads import expand_sets
 from loop.timing.doubts import find_doubts
-from loop.timing.samples import Pair, Terms, Timings, log_time
+from loop.timing.samples import Limits, Pair, Timings, log_time
 from loop.timing.schedule import Untimed, measure
 from loop.workers.bench import Bench
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
@@ -59,7 +59,7 @@ def time_cheat(bench: Bench, name: str, rounds: int) -> Outcome:
     honest = honest_like(name)
     sides = make_sides(bench, honest, name)
     try:
-        timings = run_to_end(measure(bench, sides, [BIG], Terms(rounds, 60.0, 1, least_rounds=rounds)))
+        timings = run_to_end(measure(bench, sides, [BIG], Limits(rounds, 60.0, 1, least_rounds=rounds)))
     except Untimed as error:
         return Outcome(name, "not timed" if name in str(error) else "GAINS", str(error))
     doubts = run_to_end(find_doubts(bench, timings, (), [Pair(side, honest, "self") for side in sides]))

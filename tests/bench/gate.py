@@ -25,7 +25,7 @@ from loop.model.dtypes import Device
 from loop.model.workloads import expand_sets
 from loop.timing import schedule, verdicts
 from loop.timing.against_known_good import Contest, null_rival, slowed_rival
-from loop.timing.samples import Terms, Timings
+from loop.timing.samples import Limits, Timings
 from loop.timing.verdicts import noise_between_rounds
 from loop.workers.bench import Bench, Side
 
@@ -65,7 +65,7 @@ def study(bench: Bench, side: Side, sets: Sequence[str], times: int) -> dict[str
         begun = time.perf_counter()
         rivals = [null_rival(side, workloads), *(slowed_rival(side, share, long) for share in SLOWDOWNS)]
         contest = Contest(side, rivals)
-        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, seed + number)
+        terms = Limits(verdicts.MAX_BLOCKS, LIMIT_S, seed + number)
         timings = run_to_end(
             schedule.measure(bench, contest.sides, contest.workloads, terms, contest.pending_sides)
         )
@@ -84,7 +84,7 @@ def words(tallies: dict[str, Tally]) -> str:
 
 def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]:
     """Workloads whose calls take long enough to be slowed by a known share."""
-    terms = Terms(2, 10.0, 1)
+    terms = Limits(2, 10.0, 1)
     timings = run_to_end(schedule.measure(bench, [side], workloads, terms))
     assert isinstance(timings, Timings)
     calls = {w.name: median(s for part in timings.segments_of(w.name) for s in part.seconds) for w in workloads}

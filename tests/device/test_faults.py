@@ -14,7 +14,7 @@ from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.timing import schedule
-from loop.timing.samples import Terms
+from loop.timing.samples import Limits
 from loop.timing.schedule import ProcessSet
 from loop.workers.bench import CONTEXT_BYTES, Bench, Side, fit_workloads
 from loop.workers.program import Worker
@@ -55,10 +55,10 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
     """With the driver's words, and a command that runs it alone; the next measurement is fine."""
     right, crashes = make_sides(bench, "right", "crashes")
     with pytest.raises(LoopError, match="crashes could not be timed on N16 M64 float32: the device was lost") as e:
-        run_to_end(schedule.measure(bench, [right, crashes], workloads(bench, "timed"), Terms(2, 60.0, 1)))
+        run_to_end(schedule.measure(bench, [right, crashes], workloads(bench, "timed"), Limits(2, 60.0, 1)))
     assert "`loop kernels verify crashes` runs it alone" == e.value.hint
     again = [right, right.copy_as("again")]
-    assert 2 == run_to_end(schedule.measure(bench, again, workloads(bench, "timed"), Terms(2, 60.0, 1))).rounds
+    assert 2 == run_to_end(schedule.measure(bench, again, workloads(bench, "timed"), Limits(2, 60.0, 1))).rounds
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     monkeypatch.setattr(ProcessSet, "time_workloads", counted)
     (right,) = make_sides(bench, "right")
     sides = [right, right.copy_as("again")]
-    run_to_end(schedule.measure(bench, sides, workloads(bench, "timed"), Terms(3, 60.0, 1)))
+    run_to_end(schedule.measure(bench, sides, workloads(bench, "timed"), Limits(3, 60.0, 1)))
     assert [4, 2] == living
 
 

@@ -11,7 +11,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.timing import schedule
 from loop.timing.against_known_good import Contest, null_rival, slowed_rival
-from loop.timing.samples import Terms, Timings
+from loop.timing.samples import Limits, Timings
 from loop.workers.bench import Bench, Side
 from tests.device.make_target import make_target
 from tests.targets import make_sides
@@ -83,8 +83,8 @@ def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:
     """A variant against itself is the same; with every twentieth call made twice it is slower."""
     chosen, timed = side(bench, "right"), shapes(bench, "timed")
     contest = Contest(chosen, [null_rival(chosen, timed), slowed_rival(chosen, 0.05, timed)])
-    terms = Terms(60, 60.0, 1)
-    timings = run_to_end(schedule.measure(bench, contest.sides, timed, terms, contest.pending_sides))
+    limits = Limits(60, 60.0, 1)
+    timings = run_to_end(schedule.measure(bench, contest.sides, timed, limits, contest.pending_sides))
     assert isinstance(timings, Timings)
     alike, slow = ([contest.decide_now(timings, w, rival).verdict for w in timed] for rival in contest.rivals)
     print(alike, slow, timings.rounds)

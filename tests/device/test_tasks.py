@@ -10,7 +10,7 @@ from loop.base.places import include_folder
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand_sets
-from loop.timing.samples import Terms
+from loop.timing.samples import Limits
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench
 from tests.tasks import EXAMPLES, write_task
@@ -45,7 +45,7 @@ def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, sha
     assert verified[right].is_right, verified[right].checks[0].message
     assert not [key for key in wrong if verified[key].is_right]
     sides = [bench.make_side("baseline"), bench.make_side(right)]
-    timings = run_to_end(measure(bench, sides, workloads, Terms(2, 10.0, 5)))
+    timings = run_to_end(measure(bench, sides, workloads, Limits(2, 10.0, 5)))
     assert timings.checked_outputs
     assert not timings.wrong_outputs, timings.wrong_outputs[0][1].message
 

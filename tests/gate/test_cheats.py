@@ -12,7 +12,7 @@ from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.timing.doubts import find_doubts
-from loop.timing.samples import Pair, Terms, Timings
+from loop.timing.samples import Limits, Pair, Timings
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench, Side
 from tests.bench.cheats import outcome, seconds
@@ -40,7 +40,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 def timings(bench: Bench) -> Timings:
     """Timings of one round of the cheats that do not disturb other variants."""
     sides = make_sides(bench, "honest", "c_honest", "quick", "c_quick", *LATER, *BEFORE, *SELECTED, *CLOCKS)
-    return run_to_end(measure(bench, sides, [BIG], Terms(1, 120.0, 1, least_rounds=1)))
+    return run_to_end(measure(bench, sides, [BIG], Limits(1, 120.0, 1, least_rounds=1)))
 
 
 def doubted(bench: Bench, timings: Timings) -> set[str]:
@@ -69,7 +69,7 @@ def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, ti
         return name in doubted(bench, timed) or seconds(timed, name) > 0.9 * seconds(timed, honest)
 
     def again() -> Timings:
-        return run_to_end(measure(bench, make_sides(bench, name, honest), [BIG], Terms(2, 60.0, 2)))
+        return run_to_end(measure(bench, make_sides(bench, name, honest), [BIG], Limits(2, 60.0, 2)))
 
     assert is_caught(timings) or is_caught(again())
 
@@ -135,7 +135,7 @@ def failures(honest: Bench, sides: Sequence[Side], seeds: int, name: str = "some
 
 def doubts(honest: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
     """Candidate to the doubt about its timing."""
-    timings = run_to_end(measure(honest, sides, workloads(honest, "timed"), Terms(rounds, 60.0, 1)))
+    timings = run_to_end(measure(honest, sides, workloads(honest, "timed"), Limits(rounds, 60.0, 1)))
     pairs = [Pair(side, side.name, "self") for side in sides]
     return {doubt.variant: doubt.reason for doubt in run_to_end(find_doubts(honest, timings, (), pairs))}
 

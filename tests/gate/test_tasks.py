@@ -17,7 +17,7 @@ from loop.model.measurement import VariantChecks
 from loop.model.target import Generator, PythonFunction
 from loop.model.workloads import expand_sets
 from loop.steps.reused_results import ResultLifetime
-from loop.timing.samples import Terms
+from loop.timing.samples import Limits
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench
 from tests.targets import compiled, make_builds, make_context, open_bench, write_target
@@ -83,7 +83,7 @@ def test_timed_outputs_are_judged(name: str, shared: Bench, folder: Path) -> Non
     builds = make_builds(bench, *chosen)
     sides = [bench.make_side(variant, builds.get(variant)) for variant in ("baseline", *chosen)]
     workloads = expand_sets(bench.target, ["some"], "float32", 5)
-    timings = run_to_end(measure(bench, sides, workloads, Terms(1, 10.0, 5, least_rounds=1)))
+    timings = run_to_end(measure(bench, sides, workloads, Limits(1, 10.0, 5, least_rounds=1)))
     assert len(sides) <= timings.checked_outputs
     assert not timings.wrong_outputs, timings.wrong_outputs[0][1].message
 

@@ -25,7 +25,7 @@ from loop.timing.against_known_good import (
     null_rival,
     slowed_rival,
 )
-from loop.timing.samples import MemoryProbe, Terms, Timings
+from loop.timing.samples import Limits, MemoryProbe, Timings
 from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS
 from loop.workers.bench import Bench, Side
 from tests.makers import make_check, make_finished, make_workload
@@ -65,7 +65,7 @@ def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambd
     """A stand-in for `measure`: times of each side are scaled by its factor; `change` may edit the timings."""
 
     def measure(
-        bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms, pending: Any
+        bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], limits: Limits, pending: Any
     ) -> Generator[Tick, None, Timings]:
         draw, timings = random.Random(3), Timings(rounds=ROUNDS, checked_outputs=99)
         for number in range(ROUNDS):
@@ -114,10 +114,10 @@ def test_all_variants_share_every_round(compared: Compared) -> None:
     held: list[list[str]] = []
     measure = made_up({})
 
-    def watched(bench: Bench, sides: Sequence[Side], workloads: Any, terms: Terms, pending: Any) -> Any:
+    def watched(bench: Bench, sides: Sequence[Side], workloads: Any, limits: Limits, pending: Any) -> Any:
         held.append([side.name for side in sides])
-        assert verdicts.MIN_BLOCKS == terms.least_rounds
-        return (yield from measure(bench, sides, workloads, terms, pending))
+        assert verdicts.MIN_BLOCKS == limits.least_rounds
+        return (yield from measure(bench, sides, workloads, limits, pending))
 
     compared("strides", "right", timings=watched)
     each = ["strides", "strides again", "strides slowed by 5%", "right", "right again", "right slowed by 5%"]

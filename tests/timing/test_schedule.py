@@ -24,7 +24,7 @@ from loop.model.workloads import expand_sets
 from loop.timing import readiness, schedule
 from loop.timing.doubts import explain_cached_results
 from loop.timing.readiness import hold_device
-from loop.timing.samples import Pending, Terms, Timings
+from loop.timing.samples import Limits, Pending, Timings
 from loop.timing.schedule import batches, measure
 from loop.timing.timed_call import InputWindows, plan_replays
 from loop.workers.bench import Bench, Side
@@ -49,11 +49,11 @@ def time_sides(
     chosen: Sequence[Workload],
     *,
     pending: Pending | None = None,
-    **terms: Any,
+    **limits: Any,
 ) -> Timings:
     """Timings of these sides, by default in two rounds."""
-    all_terms = Terms(**{"rounds": 2, "limit_s": 60.0, "seed": 1, **terms})
-    return run_to_end(measure(bench, sides, chosen, all_terms, pending))
+    all_limits = Limits(**{"rounds": 2, "limit_s": 60.0, "seed": 1, **limits})
+    return run_to_end(measure(bench, sides, chosen, all_limits, pending))
 
 
 def singles(*numbers: int) -> list[range]:
