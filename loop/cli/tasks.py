@@ -317,7 +317,7 @@ class Audit:
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
         for control in controls:
-            ending, text = theirs.wrong_answer(self.task, control.mistake_terms(target, target.dtypes["cpu"]))
+            ending, text = theirs.wrong_answer(self.task, control.mistake_settings(target, target.dtypes["cpu"]))
             stem = re.sub(r"[^a-z0-9]+", "_", control.name.lower()).strip("_")
             files.append(place / f"{stem}{ending}")
             files[-1].write_text(text)

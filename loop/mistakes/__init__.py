@@ -18,16 +18,16 @@ from loop.calls.library import Compiled
 from loop.mistakes.table import DeviceArrays, HostArrays, Terms, mistake_of, through_arrays
 
 
-def wrap(loaded: Loaded, terms: Terms) -> Loaded:
-    """Copy a loaded variant with the mistake `terms["make"]`. Raises Refused for a variant that is a program."""
+def wrap(loaded: Loaded, settings: Settings) -> Loaded:
+    """A copy of a loaded variant, with the mistake that `settings` describes. Raises Refused for a program."""
     if isinstance(loaded, External):
         raise Refused("no mistake can be put into a program of its own")
     erring: Any = copy.copy(loaded)
     if not isinstance(loaded, Compiled):
         from loop.mistakes import functions
 
-        make_erring = functions.erring_class if terms.get("is_class") else functions.erring_function
-        erring.function = make_erring(erring.function, terms)
+        make_erring = functions.erring_class if settings.get("is_class") else functions.erring_function
+        erring.function = make_erring(erring.function, settings)
         return erring  # type: ignore[no-any-return]
     converter = DeviceArrays() if loaded.device == "cuda" else HostArrays()
     mistake = mistake_of({**terms, "to": terms.get("number")})  # In C, an attribute is a number.

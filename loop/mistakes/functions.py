@@ -36,14 +36,13 @@ def other_type(erring: "Erring") -> Tensor:
 
 def give_input(erring: "Erring") -> Tensor:
     """Cheat: return an input that has the output's shape."""
-    return erring.floating[erring.terms["input"]]
+    return erring.floating[erring.settings["input"]]
 
 
 def keep_result(erring: "Erring") -> Tensor:
     """Cheat: every second call returns the previous call's tensor."""
     if erring.memory:
-        previous_result: Tensor = erring.memory.pop()
-        return previous_result
+        return erring.memory.pop()  # type: ignore[no-any-return]
     result = erring.compute()
     erring.memory.append(result)
     return result
@@ -75,10 +74,10 @@ def floating_positions(tensors: tuple[Tensor, ...]) -> list[int]:
 class Erring:
     """Calls Python functions with one mistake, and holds its state, which all objects of a class share."""
 
-    def __init__(self, terms: Terms) -> None:
-        self.terms, self.cheat = terms, TAMPERING.get(terms["make"])
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.cheat = settings, TAMPERING.get(settings["make"])
         if not self.cheat:
-            self.err = through_function(self.honest, mistake_of(terms))
+            self.err = through_function(self.honest, mistake_of(settings))
         self.memory: list[Any] = []
         """Memory of a cheat between calls."""
         self.last_result: SplitStructure | None = None
@@ -102,8 +101,8 @@ class Erring:
         """Call the function with the mistake; return the result in the function's own structure."""
         self.function, self.call = function, split_structure((positional, keywords))
         self.floating = [tensor for tensor in self.call.tensors if tensor.dtype in FLOATING]
-        # Of the keywords, those that are the target's attributes.
-        self.attributes = {name: keywords[name] for name in self.terms.get("attributes", ()) if name in keywords}
+        attribute_names = self.settings.get("attributes", ())
+        self.attributes = {name: keywords[name] for name in attribute_names if name in keywords}
         wrong_output = self.cheat(self) if self.cheat else self.err(*self.floating, **self.attributes)
         if self.last_result is None:  # The mistake never called `honest`, whose structure is needed.
             self.compute()
@@ -113,9 +112,9 @@ class Erring:
         return rebuild_structure(self.last_result.skeleton, outputs)
 
 
-def erring_function(function: Function, terms: Terms) -> Function:
-    """Wrap a function with the mistake that `terms` describes. EXACT is none: it computes in float64."""
-    return in_float64(function) if terms["make"] == EXACT else functools.partial(Erring(terms), function)
+def erring_function(function: Function, settings: Settings) -> Function:
+    """Wrap a function with the mistake that `settings` describes. EXACT is none: it computes in float64."""
+    return in_float64(function) if settings["make"] == EXACT else functools.partial(Erring(settings), function)
 
 
 def in_float64(function: Function) -> Function:
@@ -133,10 +132,10 @@ def in_float64(function: Function) -> Function:
     return compute_widened
 
 
-def erring_class(base: Any, terms: Terms) -> Any:
+def erring_class(base: Any, settings: Settings) -> Any:
     """Derive a class with the mistake in its `forward`, or in `__call__` if it is no torch module; all instances
     share the mistake's state. EXACT is no mistake: a copy of the object computes in float64."""
-    erring = None if terms["make"] == EXACT else Erring(terms)
+    erring = None if settings["make"] == EXACT else Erring(settings)
     method_name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
     honest = getattr(base, method_name)
 
@@ -150,9 +149,9 @@ def erring_class(base: Any, terms: Terms) -> Any:
     return type(base.__name__, (base,), {method_name: method})
 
 
-def erring_module(path: str, name: str, terms: Terms) -> Any:
+def erring_module(path: str, name: str, settings: Settings) -> Any:
     """Load a class from a file and derive the erring class."""
-    return erring_class(getattr(import_file(path), name), terms)
+    return erring_class(getattr(import_file(path), name), settings)
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:

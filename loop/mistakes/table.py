@@ -186,14 +186,14 @@ OUTSIDE_BYTES, OUTSIDE_VALUE = 3, 0x5A
 
 def ignore(call: ErringCall) -> None:
     """Mistake: read zeros in place of one input."""
-    inputs, number = [*call.inputs], call.terms["input"]
+    inputs, number = [*call.inputs], call.settings["input"]
     inputs[number] = numpy.zeros_like(inputs[number])
     call.compute(inputs)
 
 
 def swap(call: ErringCall) -> None:
     """Mistake: exchange two inputs of the same shape."""
-    inputs, (first, other) = [*call.inputs], call.terms["inputs"]
+    inputs, (first, other) = [*call.inputs], call.settings["inputs"]
     inputs[first], inputs[other] = inputs[other], inputs[first]
     call.compute(inputs)
 
@@ -201,7 +201,7 @@ def swap(call: ErringCall) -> None:
 def cut(call: ErringCall) -> None:
     """Mistake: leave out the last eighth of a dimension that is summed over."""
     shortened = []
-    for array, axes in zip(call.inputs, call.terms["axes"], strict=True):
+    for array, axes in zip(call.inputs, call.settings["axes"], strict=True):
         slices = [slice(None)] * array.ndim
         for axis in axes:
             slices[axis] = slice(array.shape[axis] - max(1, array.shape[axis] // 8))
@@ -211,12 +211,12 @@ def cut(call: ErringCall) -> None:
 
 def set_attribute(call: ErringCall) -> None:
     """Mistake: use the default in place of an attribute's value."""
-    call.compute(changed={call.terms["attribute"]: call.terms["to"]})
+    call.compute(changed={call.settings["attribute"]: call.settings["to"]})
 
 
 def wrong_number(call: ErringCall) -> None:
     """Mistake: change a number by half; a missing number or zero becomes 3/4."""
-    name, number = call.terms["attribute"], call.attributes[call.terms["attribute"]]
+    name, number = call.settings["attribute"], call.attributes[call.settings["attribute"]]
     if number is None or math.isnan(number) or number == 0:
         wrong = 0.75
     elif isinstance(number, int) or number.is_integer():
@@ -230,7 +230,7 @@ def round_inputs(call: ErringCall) -> None:
     """Mistake: round the inputs so coarsely that it must show. They keep as many bits of the mantissa as
     bfloat16, or three fewer than their type, or as many as 64 times the tolerance allows: the fewest."""
     # Absolute and relative tolerance together; both may be 0.
-    tolerance = max(sum(call.terms["tolerance"].values()), 2.0**-64)
+    tolerance = max(sum(call.settings["tolerance"].values()), 2.0**-64)
     tolerated_bits = int(-math.log2(64 * tolerance))
     inputs = []
     for array in call.inputs:
@@ -243,60 +243,60 @@ def round_inputs(call: ErringCall) -> None:
     call.compute(inputs)
 
 
-def changing_output(change: Callable[[Array, Terms], None]) -> Callable[[ErringCall], None]:
+def changing_output(change: Callable[[Array, Settings], None]) -> Callable[[ErringCall], None]:
     """Make a mistake that computes the right output, and then lets `change` overwrite some of it."""
 
     def err(call: ErringCall) -> None:
         call.compute()
         if call.output.size:
-            change(call.output, call.terms)
+            change(call.output, call.settings)
 
     return err
 
 
-def zeros(output: Array, terms: Terms) -> None:
+def zeros(output: Array, settings: Settings) -> None:
     """Mistake: all elements are zero."""
     output[...] = 0
 
 
-def mean(output: Array, terms: Terms) -> None:
+def mean(output: Array, settings: Settings) -> None:
     """Mistake: all elements are the output's mean."""
     store_numbers(output, numpy.full(output.shape, read_numbers(output).mean()))
 
 
-def transpose(output: Array, terms: Terms) -> None:
+def transpose(output: Array, settings: Settings) -> None:
     """Mistake: the last two dimensions are exchanged in memory."""
     output[...] = numpy.ascontiguousarray(output.swapaxes(-1, -2)).reshape(output.shape)
 
 
-def one_nan(output: Array, terms: Terms) -> None:
+def one_nan(output: Array, settings: Settings) -> None:
     """Mistake: the last element is NaN, which is what all bits set means in every type."""
     output.reshape(-1).view(numpy.uint8)[-output.itemsize :] = 0xFF
 
 
-def one_off(output: Array, terms: Terms) -> None:
+def one_off(output: Array, settings: Settings) -> None:
     """Mistake: the middle element is off by ERROR_FACTOR times its tolerance."""
     numbers, middle = read_numbers(output).reshape(-1), output.size // 2
-    numbers[middle] += ERROR_FACTOR * _tolerance_of(numbers[middle], terms)
+    numbers[middle] += ERROR_FACTOR * _tolerance_of(numbers[middle], settings)
     store_numbers(output, numbers.reshape(output.shape))
 
 
-def growing(output: Array, terms: Terms) -> None:
+def growing(output: Array, settings: Settings) -> None:
     """Mistake: errors grow along a dimension, up to ERROR_FACTOR times the tolerance."""
     numbers = read_numbers(output)
-    steps = numpy.linspace(0.0, ERROR_FACTOR, output.shape[terms["axis"]])
-    shape = [len(steps) if axis == terms["axis"] else 1 for axis in range(output.ndim)]
-    store_numbers(output, numbers + steps.reshape(shape) * _tolerance_of(numbers, terms))
+    steps = numpy.linspace(0.0, ERROR_FACTOR, output.shape[settings["axis"]])
+    shape = [len(steps) if axis == settings["axis"] else 1 for axis in range(output.ndim)]
+    store_numbers(output, numbers + steps.reshape(shape) * _tolerance_of(numbers, settings))
 
 
-def _tolerance_of(numbers: Any, terms: Terms) -> Any:
+def _tolerance_of(numbers: Any, settings: Settings) -> Any:
     """The stated tolerance of each number: absolute plus relative part."""
-    return terms["tolerance"]["atol"] + terms["tolerance"]["rtol"] * numpy.abs(numbers)
+    return settings["tolerance"]["atol"] + settings["tolerance"]["rtol"] * numpy.abs(numbers)
 
 
-def zero_tail(output: Array, terms: Terms) -> None:
+def zero_tail(output: Array, settings: Settings) -> None:
     """Mistake: the tail of a dimension is zero."""
-    output[_tail_index(output, terms["axis"])] = 0
+    output[_tail_index(output, settings["axis"])] = 0
 
 
 def _tail_index(output: Array, axis: int) -> tuple[slice, ...]:
@@ -308,7 +308,7 @@ def _tail_index(output: Array, axis: int) -> tuple[slice, ...]:
 
 def leave_tail(call: ErringCall) -> None:
     """Mistake: the tail of a dimension is not written."""
-    tail = _tail_index(call.output, call.terms["axis"])
+    tail = _tail_index(call.output, call.settings["axis"])
     right_output, previous = numpy.empty_like(call.output), call.output[tail].copy()
     call.compute(output=right_output)
     call.output[...] = right_output
@@ -317,15 +317,15 @@ def leave_tail(call: ErringCall) -> None:
 
 def vary(call: ErringCall) -> None:
     """Mistake: flip a low bit of a random element, so that results differ from call to call. With `roundings`
-    among the terms, change it by so many roundings of the largest value."""
+    among the settings, change it by so many roundings of the largest value."""
     rng, output = call.memory.setdefault("draw", random.Random(7)), call.output
     call.compute()
     position = rng.randrange(output.size)
-    if "roundings" not in call.terms:
+    if "roundings" not in call.settings:
         output.reshape(-1).view(numpy.uint8)[position * output.itemsize] ^= 1
         return
     numbers = read_numbers(output)
-    share = call.terms["roundings"] * 2.0 ** -MANTISSA_BITS[output.dtype.name]
+    share = call.settings["roundings"] * 2.0 ** -MANTISSA_BITS[output.dtype.name]
     numbers.reshape(-1)[position] += share * numpy.abs(numbers).max()
     store_numbers(output, numbers)
 
@@ -374,7 +374,7 @@ def before(call: ErringCall) -> None:
 def write_input(call: ErringCall) -> None:
     """Mistake: write to an input after computing."""
     call.compute()
-    call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0
+    call.inputs[call.settings["input"]].reshape(-1)[-1:] = 0
 
 
 IN_OUTPUT = (zeros, mean, transpose, one_off, one_nan, growing, zero_tail)
@@ -389,12 +389,12 @@ ERROR_BY_NAME: dict[str, Mistake] = {
 """Name to the function that makes the mistake in an ErringCall."""
 
 
-def mistake_of(terms: Terms) -> Mistake:
-    """The mistake that `terms["make"]` names, with a memory of its own between calls."""
-    err, memory = ERROR_BY_NAME[terms["make"]], dict[Any, Any]()
+def mistake_of(settings: Settings) -> Mistake:
+    """The mistake that `settings["make"]` names, with a memory of its own between calls."""
+    err, memory = ERROR_BY_NAME[settings["make"]], dict[Any, Any]()
 
     def mistake(call: ErringCall) -> None:
-        call.terms, call.memory = terms, memory
+        call.settings, call.memory = settings, memory
         err(call)
 
     return mistake

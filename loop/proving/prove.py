@@ -114,15 +114,15 @@ class Control:
     """Whether the mistake can show on a workload."""
     shortens: Sequence[str] = ()
     """Dimensions (by name) that the mistake shortens by an eighth; the variant must accept the rest."""
-    terms: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the mistake."""
 
-    def mistake_terms(self, target: Target, dtype: Dtype) -> dict[str, Any]:
-        """What a worker has to know to inject the mistake: `terms` of `loop.mistakes.wrap`."""
+    def mistake_settings(self, target: Target, dtype: Dtype) -> dict[str, Any]:
+        """What a worker has to know to inject the mistake: the `settings` of `loop.mistakes.wrap`."""
         stated = target.tolerance.get(dtype)
-        terms: dict[str, Any] = {"name": self.name, "make": self.make, "is_class": bool(target.modules)}
-        terms["tolerance"] = {"atol": stated.atol if stated else 0.0, "rtol": stated.rtol if stated else 0.0}
-        return terms | {"attributes": list(target.signature.attributes), **self.terms}
+        settings: dict[str, Any] = {"name": self.name, "make": self.make, "is_class": bool(target.modules)}
+        settings["tolerance"] = {"atol": stated.atol if stated else 0.0, "rtol": stated.rtol if stated else 0.0}
+        return settings | {"attributes": list(target.signature.attributes), **self.settings}
 
 
 HONEST = Control("honest", "", expected=(), theme="honest")
@@ -136,6 +136,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
     """All controls that a signature allows. Several share a kind (`make`), as one for each input."""
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
+    unequal_causes: Causes = ("two outputs", *WRONG_CAUSES)
     all_controls = [
         *_attribute_controls(signature),
         *_value_controls(signature),
@@ -146,14 +147,14 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         Control("cached by address", "by_address", **cheat),
         Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",)),
         # Fewer roundings are forgiven in Python; so many may exceed the tolerance.
-        Control("not deterministic", "vary", ("two outputs", *WRONG_CAUSES), terms={"roundings": 16}, **in_python),
+        Control("not deterministic", "vary", unequal_causes, settings={"roundings": 16}, **in_python),
         Control("gives a promise", "give_promise", ("wrong result",), **in_python),
         Control("gives another type", "other_type", ("wrong result",), **in_python),
         Control("keeps its result", "keep_result", **in_python),
         Control("leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python),
     ]
     for number, (name, dimensions) in enumerate(signature.inputs.items()):
-        of_input: dict[str, Any] = {"terms": {"input": number}}
+        of_input: dict[str, Any] = {"settings": {"input": number}}
         all_controls.append(Control(f"writes to {name}", "write_input", ("changed input",), **cheat, **of_input))
         if len(dimensions.split()) == len(signature.output_dimensions.split()):
             of_input["applies"] = _equal_sizes_test(dimensions, signature.output_dimensions)
@@ -166,26 +167,26 @@ def _attribute_controls(signature: Signature) -> Iterator[Control]:
     for name, attribute in signature.attributes.items():
         default = attribute.default_value
         if attribute.kind == "number":
-            yield Control(f"wrong {name}", "wrong_number", terms={"attribute": name})
+            yield Control(f"wrong {name}", "wrong_number", settings={"attribute": name})
             continue
         number = attribute.as_number(default)
         yield Control(
             f"drops {name}",
             "set_attribute",
             applies=lambda workload, name=name, default=default: workload.attributes[name] != default,
-            terms={"attribute": name, "to": default, "number": number},
+            settings={"attribute": name, "to": default, "number": number},
         )
 
 
 def _value_controls(signature: Signature) -> Iterator[Control]:
-    """Wrong results that a signature allows. A dimension that the output lacks is taken to be summed over."""
+    """Controls with wrong results that the signature allows. Dimensions that the output lacks count as summed."""
     inputs, output_dimensions = signature.inputs, signature.output_dimensions.split()
     for number, name in enumerate(inputs):
-        yield Control(f"ignores {name}", "ignore", terms={"input": number})
+        yield Control(f"ignores {name}", "ignore", settings={"input": number})
     for (first, name), (second, other) in itertools.combinations(enumerate(inputs), 2):
         if len(inputs[name].split()) == len(inputs[other].split()):
-            can_show, terms = _equal_sizes_test(inputs[name], inputs[other]), {"inputs": [first, second]}
-            yield Control(f"swaps {name} and {other}", "swap", applies=can_show, terms=terms)
+            has_equal_sizes, settings = _equal_sizes_test(inputs[name], inputs[other]), {"inputs": [first, second]}
+            yield Control(f"swaps {name} and {other}", "swap", applies=has_equal_sizes, settings=settings)
     yield Control("low precision", "round_inputs")
     summed_axes: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.
     for number, dimensions in enumerate(inputs.values()):
@@ -193,10 +194,10 @@ def _value_controls(signature: Signature) -> Iterator[Control]:
             if name not in output_dimensions:
                 summed_axes.setdefault(name, [[] for _ in inputs])[number].append(axis)
     for name, axes in summed_axes.items():
-        is_long = _longer_than_1_test(name)
-        yield Control(f"cuts {name}", "cut", applies=is_long, shortens=[name], terms={"axes": axes})
+        can_show = _longer_than_1_test(name)
+        yield Control(f"cuts {name}", "cut", applies=can_show, shortens=[name], settings={"axes": axes})
     for axis, name in enumerate(output_dimensions):
-        on_axis: dict[str, Any] = {"applies": _longer_than_1_test(name), "terms": {"axis": axis}}
+        on_axis: dict[str, Any] = {"applies": _longer_than_1_test(name), "settings": {"axis": axis}}
         yield Control(f"skips tail of {name}", "leave_tail", ("NaN",), **on_axis)
         yield Control(f"zeros in tail of {name}", "zero_tail", **on_axis)
         yield Control(f"error grows along {name}", "growing", **on_axis)
@@ -247,10 +248,10 @@ def control_dtype(bench: Bench, honest: Side) -> Dtype:
 def applicable_controls(
     bench: Bench, honest: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind, and the few workloads to try it on, with two seeds each. Of a kind
-    the first control is taken that a workload can show; if none can, it has no workloads."""
+    """One control of each kind (`make`), with a few workloads to try it on, each with two seeds. It is the first
+    control of its kind whose mistake shows on a workload; if there is none, the list of workloads is empty."""
     operations_of, dtype = partial(count_operations, bench.target), control_dtype(bench, honest)
-    usable = [w for w in workloads if w.dtype == dtype and is_supported(honest, w)]
+    usable = [workload for workload in workloads if workload.dtype == dtype and is_supported(honest, workload)]
     usable = sorted(filter(operations_of, usable), key=operations_of)  # Without those of no operations.
     if bench.target.is_plain:
         normal = [workload for workload in usable if workload.values == "normal"]
@@ -274,8 +275,8 @@ def applicable_controls(
         if control.make == "vary" and not honest.deterministic:
             continue  # The variant's outputs differ from call to call by themselves.
         if control.make not in trial_by_kind or not trial_by_kind[control.make][1]:
-            seeds = [(w, w.seed + increment) for w in shows_on for increment in range(SEEDS_PER_WORKLOAD)]
-            seeded = [workload.model_copy(update={"seed": seed}) for workload, seed in seeds]
+            pairs = itertools.product(shows_on, range(SEEDS_PER_WORKLOAD))
+            seeded = [workload.model_copy(update={"seed": workload.seed + step}) for workload, step in pairs]
             trial_by_kind[control.make] = control, seeded
     return list(trial_by_kind.values())
 
@@ -325,7 +326,7 @@ class ControlTrial(SideChecker):
         """`honest_digests`: call key to output digests of the honest variant, which runs first; shared."""
         side, self.mistake = worker.side, None
         if control.make:  # Otherwise it is the honest variant itself.
-            self.mistake = control.mistake_terms(worker.bench.target, workloads[0].dtype)
+            self.mistake = control.mistake_settings(worker.bench.target, workloads[0].dtype)
             side = side.copy_as(f"{side.name} {control.name}")
         super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=CALL_LIMIT_S), worker)
         self.control, self.honest_digests = control, honest_digests

@@ -75,7 +75,7 @@ def reply_line(reply: object) -> str:
 
 
 Mistake = dict[str, Any]
-"""The mistake that a negative control makes, as terms of `loop.proving.prove`."""
+"""The mistake that a negative control makes, as `Control.mistake_settings` describes it."""
 ObserveMode = Literal["mark", "trace", "once"]
 """How to observe a call: `Observe` explains the words."""
 
