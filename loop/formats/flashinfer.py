@@ -39,8 +39,8 @@ class ExpressionAxis(model.TaskFile):
     expression: Name
 
 
-class Spec(model.TaskFile):
-    """A tensor with the names of its axes, or a scalar (`shape` None)."""
+class Argument(model.TaskFile):
+    """An input or output: a tensor with the names of its axes, or a scalar (`shape` None)."""
 
     shape: tuple[str, ...] | None
     dtype: str
@@ -51,9 +51,9 @@ class Definition(model.TaskFile):
 
     name: Name
     axes: dict[str, Annotated[Constant | Variable | ExpressionAxis, Field(discriminator="type")]]
-    inputs: dict[str, Spec]
+    inputs: dict[str, Argument]
     """Inputs in the order of the call."""
-    outputs: dict[str, Spec]
+    outputs: dict[str, Argument]
     reference: Name
     """Python source with a function `run`."""
     custom_inputs_entrypoint: str | None = None
@@ -254,7 +254,7 @@ def _make_task(
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
         cases.append(model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
-    specs = (*definition.inputs.values(), *definition.outputs.values())
+    arguments = (*definition.inputs.values(), *definition.outputs.values())
     signature = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
     needs_cuda = model.uses_cuda([module]) or "triton" in module.imported_packages
     return model.ForeignTask(
@@ -267,7 +267,7 @@ def _make_task(
         languages=LANGUAGES[dialect],
         reference="run() of the definition",
         cases=tuple(cases),
-        dtypes=tuple(dict.fromkeys(spec.dtype for spec in specs)),
+        dtypes=tuple(dict.fromkeys(argument.dtype for argument in arguments)),
         judging=RULE_BY_FORMAT[dialect],
         timing=TIMING_BY_FORMAT[dialect],
         imports=module.imported_packages,
@@ -296,13 +296,12 @@ def _parse_reference(dialect: str, definition: Definition, document: Document, f
     DefinitionError for unknown types, inconsistent names, and a reference without a `run` of these inputs or
     without the generator that the definition names."""
     complaints = []
-    for field, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
-        for name, spec in specs.items():
-            if spec.dtype not in model.ELEMENT_TYPES:
-                complaints.append(
-                    complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype))
-                )
-            for axis in spec.shape or ():
+    for field, arguments in (("inputs", definition.inputs), ("outputs", definition.outputs)):
+        for name, argument in arguments.items():
+            if argument.dtype not in model.ELEMENT_TYPES:
+                keys = (field, name, "dtype")
+                complaints.append(complain(document, keys, "a known element type", repr(argument.dtype)))
+            for axis in argument.shape or ():
                 if axis not in definition.axes:
                     keys = (field, name, "shape")
                     complaints.append(complain(document, keys, "axes of the definition", repr(axis)))
@@ -405,21 +404,21 @@ STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cud
 
 
 def _unit_text(definition: Definition, solution: Solution, source: str, scalars: Mapping[str, Any]) -> str:
-    """The translation unit that calls a solution; `source`: entry's file, `scalars`: input values."""
+    """The translation unit that calls a solution. `source`: file of its entry; `scalars`: values by input."""
     _, _, function = solution.spec.entry_point.partition("::")
-    tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
-    arguments = []
+    tensors = [name for name, argument in definition.inputs.items() if argument.shape is not None]
+    texts = []
     for name in definition.inputs:
-        value = scalars.get(name)
-        literal = str(value).lower() if isinstance(value, bool) else repr(value)  # As C++ writes it.
-        arguments.append(literal if name in scalars else f"in_{name}")
+        scalar = scalars.get(name)
+        literal = str(scalar).lower() if isinstance(scalar, bool) else repr(scalar)  # As C++ writes it.
+        texts.append(literal if name in scalars else f"in_{name}")
     lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     if solution.spec.destination_passing_style:
         output_names = [f"out_{name}" for name in definition.outputs]
         lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(output_names)]
-        call = f"{function}({', '.join([*arguments, *output_names])})"
+        call = f"{function}({', '.join([*texts, *output_names])})"
     else:
-        call = f"loop_made::keep(outputs, {function}({', '.join(arguments)}))"
+        call = f"loop_made::keep(outputs, {function}({', '.join(texts)}))"
     is_cuda = solution.runs_on_gpu
     return UNIT_TEMPLATE.format(
         name=solution.name.replace("\n", " "),
@@ -494,7 +493,7 @@ RUN_RETURNING = (
 
 
 def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
-    """Make a target of the task and answers (name to file). Raises LoopError if it cannot run."""
+    """Make a target of the task and answers (name to file), or of its reference without any. Raises LoopError."""
     definition, _ = read_json(task.files[0], Definition)
     sizes: dict[str, int | str] = {}  # Axes that workloads do not set: constants and formulas, in order.
     for name, axis in definition.axes.items():
@@ -504,9 +503,9 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     generator = definition.custom_inputs_entrypoint
     values = {
         "what": "the task",
-        "specs": _json_literal({name: (spec.shape, spec.dtype) for name, spec in definition.inputs.items()}),
+        "specs": _json_literal({name: (each.shape, each.dtype) for name, each in definition.inputs.items()}),
         "sizes": _json_literal(sizes),
-        "outputs": _json_literal({name: spec.dtype for name, spec in definition.outputs.items()}),
+        "outputs": _json_literal({name: each.dtype for name, each in definition.outputs.items()}),
         "generator": CUSTOM_INPUTS.format(name=generator) if generator else RANDOM_INPUTS,
     }
     texts = {"reference.py": definition.reference + "\n", "entry.py": ENTRY_TEMPLATE.format(**values)}
@@ -548,7 +547,8 @@ def _json_literal(value: Any) -> str:
 
 
 def _workload_entries(task: model.ForeignTask, definition: Definition) -> list[dict[str, Any]]:
-    """Workloads of target.yaml; those with inputs in files are left out. UsageError without any."""
+    """Workloads of target.yaml; those with inputs in files are left out. Raises UsageError without any, and for an
+    axis that loop cannot name."""
     read = _read_sol_workloads if task.format == SOL else _read_trace_workloads
     constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
     variable_axes = [name for name, axis in definition.axes.items() if isinstance(axis, Variable)]
@@ -584,12 +584,12 @@ def _answer_variant(
         fields, unit, text = _compiled_variant(definition, folder, path, solution, entries)
         return fields, {**texts, f"{folder}/{unit}": text}
     file, _, function = solution.spec.entry_point.partition("::")
-    outputs = {key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}
+    outputs = {key: (each.shape or (), each.dtype) for key, each in definition.outputs.items()}
     values = {
         "what": f"the solution {name}",
         "file": f"{folder}/{file}",
         "run": RUN_PASSING if solution.spec.destination_passing_style else RUN_RETURNING,
-        "inputs": _json_literal({key: spec.shape for key, spec in definition.inputs.items()}),
+        "inputs": _json_literal({key: each.shape for key, each in definition.inputs.items()}),
         "outputs": _json_literal(outputs),
         "sizes": _json_literal(sizes),
         "function": function,
@@ -609,7 +609,7 @@ def _compiled_variant(
     are compiled into the unit, so all workloads (`entries`) have to agree on them."""
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
-    names = [name for name, spec in definition.inputs.items() if spec.shape is None]
+    names = [name for name, argument in definition.inputs.items() if argument.shape is None]
     scalars = {name: entries[0][name] for name in names}
     if any(entry[name] != scalars[name] for entry in entries for name in names):
         raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(names)} differs by workload")
