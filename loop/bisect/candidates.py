@@ -61,7 +61,7 @@ class CommitLine:
 
     @functools.cached_property
     def file_changes(self) -> list[dict[str, str]]:
-        """Per commit, path to git object: the good end's files, then changes; empty: removed."""
+        """The good end's files, then those that each later commit changed: path to git object; empty: removed."""
         commits = [commit.commit for commit in self.commits if commit.commit != UNCOMMITTED]
         changes = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
         return [*changes, dict(self.uncommitted_files)] if self.uncommitted_files else changes
@@ -170,7 +170,7 @@ class Builder:
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
         try:
-            result = yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
+            built = yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
         except BuildFailed as failure:
             # Another missing compiler than today's concerns this commit alone.
             if failure.no_compiler and self._compiler_in(folder) == self._compiler_in(bench.folder):
@@ -183,7 +183,7 @@ class Builder:
             path, real_path = os.path.normpath(folder / name), os.path.realpath(folder / name)
             self.files_read.add(os.path.relpath(path, folder))
             self.files_read.add(os.path.relpath(real_path, os.path.realpath(folder)))
-        return result
+        return built
 
     def _compiler_in(self, folder: Path) -> str:
         """The compiler of the variant as the manifest in this folder defines it; empty for Python."""
@@ -191,7 +191,7 @@ class Builder:
         return variant.build.compiler if isinstance(variant, CAbiVariant) else ""
 
     def _variant_in(self, folder: Path) -> Buildable:
-        """The variant as the manifest in this folder defines it."""
+        """The variant as the manifest in this folder defines it. Raises Untestable without one to build."""
         if not (folder / MANIFEST).is_file():
             raise Untestable(f"it has no {MANIFEST}")
         try:

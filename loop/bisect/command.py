@@ -74,8 +74,8 @@ class Bisected(Printed, BisectAnswer):
 
 
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
-    """Run the search and print the answer; returns the exit code. Raises an unclear request's LoopError with exit
-    code 2 and an answer `refused` for `--json`; Stopped if interrupted or out of time."""
+    """Run the search and print the answer; returns the exit code. An error of the request or of the search gets
+    exit code 2 and, for `--json`, the answer `refused`. Raises Stopped if interrupted or out of time."""
     try:
         with signals_as_flags(), ExitStack() as stack:
             if request.probe:

@@ -29,7 +29,7 @@ from loop.timing.verdicts import MARGIN, e_value
 
 @dataclass
 class Confirmation:
-    """Fresh observations of a suspect and its parent, which have to show a claim."""
+    """A suspect and its parent, and fresh observations of both, which test a claim."""
 
     suspect: int
     """Position of the suspect, after `parent`."""
@@ -293,7 +293,7 @@ class Pairs(Observations):
 
     @functools.cached_property
     def clipped(self) -> dict[int, list[float]]:
-        """Position to its log ratios, with outliers clipped to just beyond both levels."""
+        """Position to its log ratios; unless they are few, outliers are clipped to just beyond both levels."""
         observed = {position: values for position, values in self.values_at.items() if values}
         deviations = list[float]()
         for values in observed.values():
@@ -444,7 +444,7 @@ class Pairs(Observations):
         return ProbeRequest(commit, max(FIRST_PAIRS - count, 1 + count // 8), why, against, claim)
 
     def confirmed_step(self, confirmation: Confirmation) -> float:
-        """Mean of the confirming pairs."""
+        """Mean log ratio of the confirming pairs: log(the suspect's time / its parent's), outliers clipped."""
         return winsorise(confirmation.values_at[confirmation.suspect]).mean
 
     def describe_step(self, step: float) -> str:
@@ -589,9 +589,9 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
         return 1 - failure_rate if passed else failure_rate
 
     evidence = 1.0
-    for x, y in zip(culprit, parent, strict=False):
-        claimed = likelihood(x, culprit_rate) * likelihood(y, parent_rate)
-        evidence *= claimed / (likelihood(x, common_rate) * likelihood(y, common_rate))
+    for passed, parent_passed in zip(culprit, parent, strict=False):
+        claimed = likelihood(passed, culprit_rate) * likelihood(parent_passed, parent_rate)
+        evidence *= claimed / (likelihood(passed, common_rate) * likelihood(parent_passed, common_rate))
         if evidence >= CONFIRMING:  # Later runs do not take it back.
             break
     return evidence
@@ -693,9 +693,9 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
         why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit"
         why = f"{why}: builds of one source differ by up to {noise}, so it takes {least:+.1%}; {place}"
         return SearchEnd("inconclusive", why)
-    left = sum(good < position <= bad for position in testable)
-    if left > max(5, min((high - low) // 4, WIDEST_RANGE)):
-        why = f"{left} builds are left that the noise between builds does not tell apart; {place}"
+    suspect_count = sum(good < position <= bad for position in testable)
+    if suspect_count > max(5, min((high - low) // 4, WIDEST_RANGE)):
+        why = f"{suspect_count} builds are left that the noise between builds does not tell apart; {place}"
         return SearchEnd("inconclusive", why)
     return evidence.request_confirmation(Confirmation(bad, good, evidence.make_claim(low, high, 1 + rejected)))
 

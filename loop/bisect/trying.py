@@ -112,7 +112,7 @@ class Prober:
 
     @property
     def memory(self) -> ProbeMemory:
-        """The saved probes of this search, also from earlier runs; a subclass says which searches are the same."""
+        """The saved probes of this search and of equal earlier ones; a subclass says which are equal."""
         raise NotImplementedError
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
@@ -212,8 +212,8 @@ class LatencyProbe(KernelProbe):
     def time_pairs(
         self, candidate: Candidate, against: Candidate, limits: Limits
     ) -> Generator[Tick, None, LogRatios]:
-        """Time a candidate in turns with another, after its build was verified once. Raises Untestable if it is
-        wrong or either cannot be timed."""
+        """Time a candidate in turns with another, after its build was verified once. Returns by workload the log
+        ratios, above 0 if the candidate is slower. Raises Untestable if it is wrong or either cannot be timed."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         assert side.build_id is not None
         if side.build_id not in self.checks_by_build:
@@ -283,9 +283,9 @@ class CorrectnessProbe(KernelProbe):
         return tuple(values)
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Verify the bad end on fresh values until it fails, at most `PASSES` times or `PASSES_S` seconds; if it
-        passes each time, there is no regression, and a probe is saved. The search goes on, on the smallest failing
-        workloads if they fail without the others too; also if the bad end accepts no workload."""
+        """Verify the bad end on fresh values until it fails, at most `PASSES` times or `PASSES_S` seconds. If it
+        always passes, there is no regression, and a probe is saved. Else the search goes on (None): on the
+        smallest failing workloads, or on all if those fail only after others, or if the bad end accepts none."""
         deadline, passes, all_workloads = time.monotonic() + PASSES_S, 0, self.workloads
         side = yield from self.build_side(CANDIDATE_SIDE, line.commits[-1])
         while passes == 0 or (passes < PASSES and time.monotonic() < deadline):
