@@ -216,7 +216,7 @@ class Executor:
             self._change.wait(seconds)
 
     def cancel(self, job: JobFolder) -> None:
-        """Remove a job from the queue, or ask its slot to end it. Returns at once."""
+        """Mark a job as cancelled: removes it from the queue, or its slot ends it. Returns at once."""
         job.cancel()
         with self._change:
             if job in self._queue:
@@ -378,8 +378,8 @@ def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[
     device_by_job = {job: job.device for job in jobs if job.task.times}
     devices = group_devices(device for device in device_by_job.values() if device)
     chosen = group or max(devices, key=lambda name: len(devices[name]), default="")
-    others: list[tuple[JobFolder, str]] = []
+    incomparable: list[tuple[JobFolder, str]] = []
     for job, device in device_by_job.items():
         if device and device.group != chosen:
-            others.append((job, f"it is {device.group}; the others are {chosen}"))
-    return others
+            incomparable.append((job, f"it is {device.group}; the others are {chosen}"))
+    return incomparable

@@ -187,7 +187,7 @@ class JobFolder:
         (self.path / CANCEL).touch()
 
     def write_runner(self, pid: int) -> None:
-        """Note that this process runs the job: its number, start time, boot id and pid namespace."""
+        """Note that process `pid` runs the job: its number, start time, boot id and pid namespace."""
         write_atomic(self.path / RUNNER, f"{process_name(pid)} {_system_id()}", durable=False)
 
     def write_tries(self, tries: int) -> None:

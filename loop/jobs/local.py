@@ -52,7 +52,7 @@ class LocalSlot(Slot):
         self.uuid, self.gpu = where.uuid, where.device != "cpu"
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run a job. Holds a lock on the GPU, because two executors of this user may share the machine."""
+        """Run a job on the slot's cores. Locks the GPU: two executors of this user may share the machine."""
         if self.cores:
             os.sched_setaffinity(0, self.cores)  # Child processes inherit it.
         with contextlib.ExitStack() as stack:

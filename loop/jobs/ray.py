@@ -34,14 +34,14 @@ GPU_MODEL_PREFIX = "accelerator_type:"
 NODES_HINT = "`ray status` shows the nodes; each needs this loop"
 
 
-def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
+def run_on_node(version: str, job_id: str, packed: bytes, *, gpu: bool) -> bytes:
     """Run a packed job on the node that Ray chose; Ray calls this there. Returns an archive of the results.
     `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see `pack`."""
     if version != loop.__version__:
         message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
     detect_devices.cache_clear()  # Ray gives a process another GPU with the next task.
-    job = JobFolder(jobs_folder() / f"ray-{os.getpid()}" / id_)
+    job = JobFolder(jobs_folder() / f"ray-{os.getpid()}" / job_id)
     shutil.rmtree(job.path, ignore_errors=True)
     unpack(packed, job.path)
     all_cores = os.sched_getaffinity(0)
@@ -76,8 +76,8 @@ def check() -> None:
 
 
 def slots(width: int) -> list[Slot]:
-    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one.
-    Raises UsageError for a cluster that does not answer, or has other versions of Ray or Python."""
+    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one. Also sends what this
+    process prints to stderr. Raises UsageError for a cluster without an answer, or of other versions."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:  # Ray replaces signal handlers; restore ours, which stop cleanly.
         ray = importlib.import_module("ray")
@@ -158,14 +158,14 @@ def task_variables() -> dict[str, str]:
 
 def pack(folder: Path, without: Sequence[str] = ()) -> bytes:
     """A tar archive of a folder, without the top-level names in `without`."""
-    data = io.BytesIO()
+    buffer = io.BytesIO()
     # The exit code comes last: a job with an exit code has all its results.
     paths = sorted(folder.iterdir(), key=lambda path: path.name == EXIT_CODE)
-    with tarfile.open(fileobj=data, mode="w") as archive:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in paths:
             if path.name not in without:
                 archive.add(path, path.name)
-    return data.getvalue()
+    return buffer.getvalue()
 
 
 def unpack(packed: bytes, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The executor `slurm`: each job is an `sbatch` job that runs in its folder on a shared disk.
 
-A job has ended when its folder has an exit code. `sbatch --wait` ends with the job: then that code has to come.
+A job has ended when its folder has an exit code. If `sbatch --wait` ends and no code follows, the job was lost.
 """
 
 import math

@@ -623,14 +623,14 @@ def hash_package(files: Mapping[str, Path]) -> str:
     path_by_name = {name.removeprefix("loop/_data/"): path for name, path in files.items()}
     for name, path in sorted(path_by_name.items()):
         if name.startswith("kernels/include/") or not name.startswith("kernels/"):
-            data = path.read_bytes()
-            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+            content = path.read_bytes()
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:32]
 
 
 def ask_facts(connection: Connection) -> dict[str, str]:
-    """Facts on the machine's tools, by the names that `FACTS_SCRIPT` says; a missing tool's is
-    empty. Raises as `Connection.run_script`."""
+    """Facts on the machine: name in `FACTS_SCRIPT`, such as `nvcc` or `free_kb`, to text; empty for a missing
+    tool. Raises as `Connection.run_script`."""
     script = fill_script(FACTS_SCRIPT, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_quote_python(connection))
     lines = connection.run_script(script, limit_s=120).decode(errors="replace").splitlines()
     facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
@@ -706,7 +706,7 @@ rm -f pip.log
 
 
 def install(connection: Connection, facts: Mapping[str, str]) -> None:
-    """Install this `loop` there, in its own virtual environment. Raises as `run_script`."""
+    """Install this `loop` there, in an environment of its own. `facts`: of `ask_facts`. Raises as `run_script`."""
     try:
         requirements = importlib.metadata.requires("kernel-loop") or []
     except importlib.metadata.PackageNotFoundError as error:
