@@ -1,5 +1,4 @@
-"""Request one change: find the workload with most to gain, write a brief, get an edit of a person or a
-campaign."""
+"""Request one change: find the workload with most to gain, write a brief, get an edit of a person or campaign."""
 
 import math
 import shutil
@@ -208,12 +207,12 @@ def contract(context: Context, variant: Buildable) -> dict[str, str]:
         passing = "writes to outputs that follow its inputs"
         if variant.passing == "returned":
             passing = "returns its outputs"
-        terms = {"Entry": f"{variant.module}:{variant.function}, {kind} that {passing}"}
+        interface = {"Entry": f"{variant.module}:{variant.function}, {kind} that {passing}"}
     else:
         compiler = " ".join([variant.build.compiler, *variant.build.flags])
-        terms = {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
+        interface = {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
     return {
-        **terms,
+        **interface,
         "Inputs": ", ".join(inputs) or f"those of {generator}",
         "Output": ", ".join(outputs) or f"that of {target.reference.python}",
         "Attributes": ", ".join(target.signature.attributes) or "none",
@@ -265,8 +264,9 @@ MAX_REPAIRS = 2  # How often a proposer may repair an edit that does not compile
 def _run_proposers(
     context: Context, brief: Brief, tree: Worktree, first_number: int
 ) -> Generator[Tick, None, None]:
-    """Run the campaign's proposers in parallel, numbered from `first_number`; save each proposal
-    when it ends. `tree`: the session's worktree, with the incumbent."""
+    """Run the campaign's proposers in parallel, numbered from `first_number`, within its remaining time and
+    dollars; save each proposal when it ends. `tree`: the session's worktree, with the incumbent; reverted at the
+    end."""
     session_tree, campaign = workshop_of(context).worktree, context.task.campaign
     for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
         shutil.rmtree(leftover, ignore_errors=True)
@@ -356,7 +356,7 @@ def _prepare_checks(context: Context, brief: Brief, copy: Worktree) -> None:
 
 
 def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, str]:
-    """The compiler's errors for an edited variant in a worktree; empty if it compiles."""
+    """Compile an edited variant in a worktree; the beginning of the compiler's errors, empty if there are none."""
     bench = context.bench
     places = {"cache": bench.cache, "include": bench.include}
     variant = build.buildable_variants(bench, [name])[name]
@@ -409,10 +409,8 @@ class CampaignSpent:
 def sum_spending(context: Context) -> CampaignSpent:
     """What the campaign has spent and gained so far. Dollars: what AI is known to have cost, and the machine's
     price for the time of all ended steps, with hosts."""
-    changes, proposals = (
-        SessionChanges(context.finished),
-        read_proposals(workshop_of(context).briefs_folder.parent),
-    )
+    changes = SessionChanges(context.finished)
+    proposals = read_proposals(workshop_of(context).briefs_folder.parent)
     use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
     is_unattended = context.task.campaign.is_unattended
     seconds = sum(record.seconds for record in context.finished)
@@ -444,7 +442,7 @@ def offer_candidate(
     """Put an unjudged edit into the worktree for the gate; run the proposers (commands) first if there is none.
     The other edits wait for later steps. Reports new proposals, and those tried now. Without any edit the step
     passes with none. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
-    changes, workshop, terms = SessionChanges(context.finished), workshop_of(context), context.task.campaign
+    changes, workshop, campaign = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
     first_new = len(read_proposals(workshop.briefs_folder.parent)) + 1
     if not unjudged_edits(context):
@@ -479,5 +477,5 @@ def offer_candidate(
         judged = {"candidate": proposal.number, "not_faster": proposal.number in not_faster, "jobs": jobs}
         return Result(edit.model_copy(update={**report, **judged}))
     needs_login = any(other.ended == "login" and other.number >= first_new for other in to_report.values())
-    hint = f"log in to what `{terms.proposer}` runs, then: {brief.resume}" if needs_login else None
+    hint = f"log in to what `{campaign.proposer}` runs, then: {brief.resume}" if needs_login else None
     return Result(BriefOutput(ok=True, brief=brief, hint=hint, **report), paused=needs_login)

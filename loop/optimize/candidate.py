@@ -91,8 +91,8 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
         return _as_judgement(result, jobs=jobs)
     remaining_s = sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
     number = SessionChanges(context.finished).next_number
-    terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
-    return (yield from on_edited_target(against_known_good.compare)(context, terms))
+    changed = {"candidate": number, "more_s": min(arguments.more_s, remaining_s)}
+    return (yield from on_edited_target(against_known_good.compare)(context, arguments.model_copy(update=changed)))
 
 
 def profile_change(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
@@ -102,14 +102,14 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
         message = "no pattern of this session has a decision tree"
         output = JudgedOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",))
         return Result(output, idle=True)
-    terms = profile.ProfileTerms.model_validate(step.arguments)
-    return (yield from on_edited_target(profile.profile)(context, terms))
+    tree = profile.ProfileTerms.model_validate(step.arguments)  # The decision tree.
+    return (yield from on_edited_target(profile.profile)(context, tree))
 
 
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A session that was
     killed in between repeats this safely."""
-    at_hand, notes = change_at_hand(context), workshop_of(context).briefs_folder
+    at_hand, briefs_folder = change_at_hand(context), workshop_of(context).briefs_folder
     changes = SessionChanges(context.finished)
     yield Tick("deciding")
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
@@ -137,14 +137,14 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         if tree.head == edit.base:
             tree.commit(f"{change.variant}: {reason}\n\nChange {change.number}.", session)
         branch = tree.point_branch(f"loop/{session}") if tree.repository else ""
-        all_kept_patch = notes / KEPT_PATCH
+        all_kept_patch = briefs_folder / KEPT_PATCH
         write_atomic(all_kept_patch, tree.patch(changes.first_base or edit.base))
         command = shlex.join(find_takeover_command(context.task.folder, branch, all_kept_patch, change.variant))
         as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
         message += f"; take it over: {command}" if command else f"; {as_patch}"
         output = at_hand.output_of(BuildOutput)
         builds = {build.variant: build.build_id for build in output.builds} if output else {}
-        project = Project(tree.target, notes.parent.parent, bundled=False)
+        project = Project(tree.target, briefs_folder.parent.parent, bundled=False)
         sources_hash = targets.sources_hash(project)
         # `ground`: hash of the target's files, with all that was kept.
         fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": sources_hash}

@@ -271,13 +271,13 @@ def compare_beforehand(
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor:
         return list(proposals), set(), ()
-    terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
+    arguments, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         for proposal in proposals:
             try:
                 tree.apply(Path(proposal.patch))
                 copies = Path(folder) / str(proposal.number)
-                parts[proposal.number] = _make_part(context, tree, copies, proposal.number, terms)
+                parts[proposal.number] = _make_part(context, tree, copies, proposal.number, arguments)
             except LoopError:
                 continue
             finally:
@@ -308,14 +308,14 @@ def _run_jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, 
     return (yield from run_jobs(context, "change.paired", parts, group))
 
 
-def _make_part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
+def _make_part(context: Context, tree: Worktree, place: Path, number: int, arguments: CompareTerms) -> Part:
     """The job that compares the worktree's edit with the incumbent; copies both below `place`."""
     _copy_target(tree.target, place / CANDIDATE_FOLDER)
     with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
         _copy_target(export_commit(tree.target, tree.head, Path(exported)), place / INCUMBENT_FOLDER)
     return Part(
         title=f"compare candidate {number} with the incumbent",
-        arguments=terms.model_copy(update={"candidate": number}),
+        arguments=arguments.model_copy(update={"candidate": number}),
         variants=[*buildable_variants(context.bench, context.task.variants)],
         sets=context.task.plan.workloads,
         measures_time=True,

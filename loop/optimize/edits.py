@@ -23,7 +23,8 @@ from loop.steps.context import Context, Workshop
 
 
 def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
-    """Whether a variant has a file that may be edited; of Python, one that does not judge it."""
+    """Whether a variant has files that may be edited. Python files that judge it do not count; a program has
+    none."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
         return bool(editable_files(find_used_files([variant.module], folder), target, folder))
@@ -88,9 +89,9 @@ def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bo
     return any(path.stem.startswith(f"{near.stem}_") for near in neighbours if near.suffix == ".py")
 
 
-def brief_path(notes: Path, brief: Brief) -> Path:
+def brief_path(briefs_folder: Path, brief: Brief) -> Path:
     """Path of a brief's Markdown page; its JSON is next to it."""
-    return notes / f"{brief.number}-brief.md"
+    return briefs_folder / f"{brief.number}-brief.md"
 
 
 def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:

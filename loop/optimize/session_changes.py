@@ -1,5 +1,4 @@
-"""The changes of a session: those judged, the current one, the builds it has to beat; and those of earlier
-sessions."""
+"""The changes of a session and of earlier ones: those judged, the current one, the builds that it has to beat."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -158,8 +157,8 @@ class ChangeAtHand:
 
 
 def workshop_of(context: Context) -> Workshop:
-    """Where the session may edit the target (a worktree, perhaps not made yet), and its notes.
-    Raises UsageError outside a session."""
+    """Where the session may edit the target (a worktree, perhaps not made yet), and the folder of its briefs and
+    patches. Raises UsageError outside a session."""
     if context.task.workshop is None:
         raise UsageError("a change needs a session: it is kept there", hint="loop run session optimize")
     return context.task.workshop
@@ -194,7 +193,7 @@ def change_at_hand(context: Context) -> ChangeAtHand:
 @contextmanager
 def edited_context(context: Context) -> Iterator[Context]:
     """The session's context with the edited target in place of the original. Its variants are those that the edit
-    changes; their known-good build is the incumbent."""
+    changes; their known-good build is the incumbent. A tuned change is timed on the workloads of its tuning."""
     change, bench, plan = change_at_hand(context), context.bench, context.task.plan
     folder = change.tree.target
     target = read_file(folder / MANIFEST, Target).value

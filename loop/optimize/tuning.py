@@ -121,12 +121,12 @@ class PointSearch:
             except BuildFailed as failed:
                 return failed
 
-        results = yield from run_side_by_side(map(build_or_failure, recipes.values()), cores())
-        for label, result in zip(recipes, results, strict=True):
-            if isinstance(result, BuildFailed):
-                self.drop_point(label, "refused", result.message)
+        builds = yield from run_side_by_side(map(build_or_failure, recipes.values()), cores())
+        for label, build_or_error in zip(recipes, builds, strict=True):
+            if isinstance(build_or_error, BuildFailed):
+                self.drop_point(label, "refused", build_or_error.message)
             else:
-                self.sides[label] = bench.make_side(tuning.variant, result).copy_as(label)
+                self.sides[label] = bench.make_side(tuning.variant, build_or_error).copy_as(label)
 
     def verify(self) -> Generator[Tick, None, None]:
         """Remove the points whose outputs are wrong, or that hang or crash."""
