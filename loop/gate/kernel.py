@@ -128,8 +128,8 @@ def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Bu
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, will_run: bool = True
 ) -> Generator[Tick, None, BuildResults]:
-    """Build variants in parallel, one compiler per core. `will_run`: whether builds will run here. Then one
-    that the driver could not run fails at once."""
+    """Build variants in parallel, one compiler per core; returns builds and failures, in the order of `variants`.
+    `will_run`: whether builds will run here. Then one that the driver could not run fails at once."""
     bench, folder = context.bench, context.task.folder
 
     def try_build(name: str) -> Generator[Tick, None, Build | BuildFailed]:
@@ -397,9 +397,9 @@ def _split_into_jobs(
     for number, indices in enumerate(shares):
         is_split = len(shares) > 1
         share = {"only": tuple(indices) if is_split else (), "first": number == 0}
-        terms = ShareTerms.model_validate({**dict(arguments), **share})
+        job_arguments = ShareTerms.model_validate({**dict(arguments), **share})
         title = f"verify {', '.join(variants)}" + f", share {number + 1} of {len(shares)}" * is_split
-        parts.append(Part(title, terms, variants, plan.workloads, plan.checks))
+        parts.append(Part(title, job_arguments, variants, plan.workloads, plan.checks))
     return parts
 
 
@@ -420,8 +420,8 @@ def find_blind_spots(
 
 
 def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> list[Workload]:
-    """At most MOST_PROBED quick workloads, each of another kind and the largest of it: an input may have an
-    effect only at large sizes. Quick are those that the judge finished soon."""
+    """At most MOST_PROBED workloads, each of another kind and the largest of it: an input may have an effect only
+    at large sizes. Workloads for which the judge needed `QUICK_S` seconds or more are left out."""
     quick = [workload for workload in workloads if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S]
     quick.sort(key=lambda workload: -sum(workload.sizes.values()))
     largest_by_kind: dict[tuple[str, ...], Workload] = {}
@@ -528,10 +528,9 @@ GNU_BUILD_ID = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0.{20}", re.DOTAL
 
 
 def machine_code(library: Build) -> bytes:
-    """The bytes of a library without the ids of its build. Builds whose sources differ in comments only have
-    the same."""
-    data = Path(library.library).read_bytes().replace(library.build_id.encode(), b"")
-    return GNU_BUILD_ID.sub(b"", data)
+    """The bytes of a library without the ids of its build: equal for sources that differ only in comments."""
+    content = Path(library.library).read_bytes().replace(library.build_id.encode(), b"")
+    return GNU_BUILD_ID.sub(b"", content)
 
 
 def known_good_build(context: Context, name: str, current: Build) -> Generator[Tick, None, Build]:
@@ -638,7 +637,7 @@ def failure_verdict(variant: str, check: Check, against: Against, reason: str) -
 def _describe_failure(
     context: Context, sides: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[BuildFailed]
 ) -> tuple[str, str | None]:
-    """A message on what failed (empty without a failure), and a hint on what to do next."""
+    """A message on what failed (empty without a failure), and a hint on what to do next, or None."""
     failed_names = [checks.variant for checks in sides if checks.first_failure]
     first_failed = next((checks for checks in sides if checks.first_failure), None)
     failure = first_failed.first_failure if first_failed else None

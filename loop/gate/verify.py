@@ -125,8 +125,8 @@ def verify(
     """Check each side on its workloads; the result has one entry for each job, in order. The order of
     workloads is random but follows from their seeds; workloads of the `allowance` come last. The judge
     computes the reference twice on the first workload, because a reference that does not repeat itself
-    judges nothing. A workload that cannot be judged is skipped. Raises LoopError when the judge is lost,
-    and Unjudged where no workload can be judged and no other job judges any."""
+    judges nothing. A workload that cannot be judged gets checks `not judged`. Raises LoopError if the judge is
+    lost, and Unjudged if no workload can be judged and no other job judges any."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     optional_names = {workload.name for workload in allowance.workloads} if allowance else set[str]()
     groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
@@ -335,8 +335,8 @@ class SideChecker:
             self.worker.start().send(Compute(call, is_hurried=True, may_run_once=self.job.control))
 
     def _choose_layouts(self, workload: Workload) -> Sequence[Layout]:
-        """The input layouts to try on a workload, without layouts that cannot show a mistake. Most workloads get
-        `contiguous` only. Broadcast is tried with each seed, because each seed broadcasts along another axis."""
+        """The input layouts to try on a workload; most get `contiguous` only. Broadcast is tried with each seed,
+        as each seed takes another axis. Leaves out layouts that cannot show a mistake, and notes some of them."""
         chosen, bench = self.workload_for_layouts.get(workload.dtype), self.bench
         if chosen is None or chosen.name != workload.name:
             return LAYOUTS[:1]
@@ -359,8 +359,8 @@ class SideChecker:
         return [layout for layout in tried if layout not in left_out]
 
     def _raise_if_values_explain(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output. Then the values
-        also fail in contiguous memory, or the baseline also fails."""
+        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output: if they are wrong in
+        contiguous memory too, or if the baseline fails on them. Not if a call is refused or its worker is lost."""
         call = self.bench.make_call(workload, self.side.name, layout="broadcast")
         note = f"{self.side.name} once more"
         job = Job(self.bench.make_side(BASELINE), [workload], layouts=False, control=True)
@@ -502,8 +502,8 @@ class SideChecker:
             self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
 
     def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of an earlier call that gave the same output for other values; empty without one. Then a
-        stale or constant output is suspected."""
+        """Key of an earlier call that gave the same output for other values, so that the output may be stale or
+        constant; empty without one. Notes the output for later calls."""
         if not reply.digests:
             return ""
         first_call = self._first_call_by_output.setdefault((workload.name, layout, reply.digests[0]), call.key)
@@ -512,8 +512,8 @@ class SideChecker:
     def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call. The time limit grows with the reference's time. `note`: for the
-        screen; `once`: one call is enough if it is slow."""
+        """Have the worker make the calls of a check. The time limit grows with the reference's time. `note`: for
+        the screen; `once`: one call is enough if it is slow."""
         yield from self.worker.load()
         is_fresh = self.worker.is_new_process
         limit_s, first_limit_s = self.job.call_limit_s or 0.0, 0.0
