@@ -285,7 +285,7 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
 
 def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
     """For each variant that was slower than its known good in its latest measurement: search the commit, revert
-    it, or measure again. None if that was on other files and a session on the present ones found it no slower."""
+    it, or measure again. Not for one that was slower on other files and is no slower on the present ones."""
     latest_row = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
     present_rows = [row for row in rows if row.ground == state.files_hash]
     for variant, row in latest_row.items():

@@ -106,8 +106,8 @@ def environment_weight(environment: Environment, past_environment: Environment) 
     unknown fact counts as equal, except that no GPU differs from any GPU."""
     weight = 1.0
     for name, factor in FACTOR_BY_FACT.items():
-        value, other = getattr(environment, name), getattr(past_environment, name)
-        if value != other and (name == "gpu" or (value and other)):
+        fact, past_fact = getattr(environment, name), getattr(past_environment, name)
+        if fact != past_fact and (name == "gpu" or (fact and past_fact)):
             weight *= factor
     return weight
 
@@ -184,8 +184,8 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         name: str, middle: float, interval: tuple[float, float], actual: float, to_text: Callable[[float], str]
     ) -> None:
         low, high = interval
-        result = "below" if actual < low else "above" if actual > high else "yes"
-        rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), result))
+        held = "below" if actual < low else "above" if actual > high else "yes"
+        rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), held))
 
     interval_s = (predicted.low_s, predicted.high_s)
     add_row("The session", predicted.seconds, interval_s, record.seconds, say.seconds)

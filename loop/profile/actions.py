@@ -151,7 +151,7 @@ def describe_leaf(profile: Profile) -> tuple[Profile, str]:
 
 
 def facts_table(profiles: Sequence[Profile]) -> Table | None:
-    """A row for each known fact, a column for each variant; None without rows."""
+    """A row for each known fact that no sentence states, a column for each variant; None without rows."""
     heads = ("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
     rows = []
     for name, meaning in FACTS.items():

@@ -192,8 +192,8 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
 
 
 def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
-    """A launch from its counters (times in nanoseconds); facts without a counter are left None. Its
-    stalls, as shares of its warps' time, are left empty if a needed counter is missing."""
+    """A launch from its counters (times in nanoseconds, shares in per cent). A fact without its counter is None.
+    The stalls, as shares of the warps' time, are empty if a counter is missing that every GPU has."""
     facts: dict[str, Any] = {fact: counters[c] / 100 for fact, c in PERCENT_COUNTERS.items() if c in counters}
     if TIME_COUNTER in counters:
         facts["us"] = counters[TIME_COUNTER] / 1e3
@@ -352,16 +352,16 @@ def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> 
     if compiler is None:
         raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
     command = [compiler, *ROOF_FLAGS, str(ROOF_SOURCE), "-o", str(program)]
-    done = yield from run(command, limit_s=ROOF_LIMIT_S, note="compiling the program that measures roofs")
-    if not done.succeeded:
-        raise WorkFailed(f"{UNMEASURED}: {compiler} {done.ending}")
+    completed = yield from run(command, limit_s=ROOF_LIMIT_S, note="compiling the program that measures roofs")
+    if not completed.succeeded:
+        raise WorkFailed(f"{UNMEASURED}: {compiler} {completed.ending}")
     kind = "double" if dtype == "float64" else "float"
     command = [str(program), kind, str(threads), str(working_set), str(ROOF_TRIAL_MS)]
     for _ in range(ROOF_TRIES):
-        done = yield from run(command, limit_s=ROOF_LIMIT_S, note="measuring what the processor reaches")
-        if not done.succeeded:
-            raise WorkFailed(f"{UNMEASURED}: {done.ending}")
-        figures = json.loads(done.output)
+        completed = yield from run(command, limit_s=ROOF_LIMIT_S, note="measuring what the processor reaches")
+        if not completed.succeeded:
+            raise WorkFailed(f"{UNMEASURED}: {completed.ending}")
+        figures = json.loads(completed.output)
         flops_per_s, bytes_per_s = figures["flops_per_s"], figures["bytes_per_s"]
         # A rate far below the best trial's: another program shared the core.
         if flops_per_s >= UNDISTURBED_SHARE * figures["most_flops_per_s"]:

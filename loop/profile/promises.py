@@ -98,11 +98,11 @@ def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[
         message = "nothing was compiled" if missing else "the manifest names nothing that must not compile"
     if failures:
         first, more = failures[0], f"; and {len(failures) - 1} more" if len(failures) > 1 else ""
-        result, hint = "it compiles", "assert it at compile time: static_assert(condition, message)"
+        problem, hint = "it compiles", "assert it at compile time: static_assert(condition, message)"
         if first.status != "compiled":
-            result = f"refused for another reason: {first.message}"
+            problem = f"refused for another reason: {first.message}"
             hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
-        message = f"{first.variant}, {first.title}: {result}{more}"
+        message = f"{first.variant}, {first.title}: {problem}{more}"
     fields = {"not_exercised": tuple(missing), "checks": tuple(checks)}
     return Result(PromisesOutput(ok=not failures, message=message, hint=hint, **fields), idle=not checks)
 

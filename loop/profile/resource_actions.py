@@ -240,7 +240,7 @@ def ask_for_launches(
     path.unlink(missing_ok=True)
     with Worker(1) as worker:
         for workload in workloads:
-            request = ListLaunches(terms, str(path), bench.make_call(workload, "dry"))
+            request = ListLaunches(library_terms, str(path), bench.make_call(workload, "dry"))
             try:
                 reply = yield from worker.ask(request, limit_s=LIMIT_S, note=f"launches of {workload.name}")
                 launches = []
@@ -301,7 +301,7 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
 def _check_findings(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, may_spill: bool
 ) -> ResourcesOutput:
-    """Check reports and launches against GPU limits and budgets. `may_spill`: spills do not fail."""
+    """Check reports and launches against limits and budgets; notes gaps. `may_spill`: spills do not fail."""
     device, architecture = findings.device, findings.architecture
     placements = tuple(findings.list_placements(device)) if device else ()
     timed: set[str] = set()
