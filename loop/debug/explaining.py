@@ -199,7 +199,7 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
         while fresh_case := search.next_case():
             has_failed = yield from fails(fresh_case, (0, 1))
             if has_failed is not None:
-                search.learn(fresh_case, has_failed)
+                search.learn(fresh_case, fails=has_failed)
     rule = search.conclusion if search else None
     return (rule.sentence, search.predicted) if search and rule else ("", 0)
 

@@ -210,16 +210,16 @@ def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]
 def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Find the smallest workload on which each wrong variant fails, as checked by the gate.
     The step passes whatever it finds."""
-    results, texts = list[Smallest](), list[str]()
+    answers, texts = list[Smallest](), list[str]()
     for prober in (yield from find_failures(context)):
         with prober:
-            result = yield from _find_smallest(prober)
-        results.append(result)
-        ending = "no smaller one fails" if result.minimal else "the budget ended the search"
-        ending = f"{result.probes} smaller tried, {ending}" if result.probes else "no smaller one to try"
-        texts.append(f"{prober.variant} fails on {result.check.workload.name} ({result.note or ending})")
+            answer = yield from _find_smallest(prober)
+        answers.append(answer)
+        ending = "no smaller one fails" if answer.minimal else "the budget ended the search"
+        ending = f"{answer.probes} smaller tried, {ending}" if answer.probes else "no smaller one to try"
+        texts.append(f"{prober.variant} fails on {answer.check.workload.name} ({answer.note or ending})")
     message = "; ".join(texts) or NOTHING_WRONG
-    return Result(DebugOutput(ok=True, message=message, smallest=tuple(results)), idle=not results)
+    return Result(DebugOutput(ok=True, message=message, smallest=tuple(answers)), idle=not answers)
 
 
 def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:

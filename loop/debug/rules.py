@@ -57,7 +57,7 @@ class Rule:
 
 
 class RuleSearch:
-    """Searches a rule. The caller runs each case of `next_case` and gives the result to `learn`."""
+    """Searches a rule. The caller runs each case of `next_case` and tells `learn` whether it fails."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class RuleSearch:
             self.untried.remove(case)
         return case
 
-    def learn(self, case: Case, fails: bool) -> None:
-        """Drop the rules that a result contradicts; count results that the leading rule predicted."""
+    def learn(self, case: Case, *, fails: bool) -> None:
+        """Drop the rules that a case contradicts; count cases in a row that the leading rule predicted."""
         leading = self.rules[0]
         (self.failing if fails else self.passing).append(case)
         self.rules = self._find_rules()
@@ -231,10 +231,10 @@ class RuleSearch:
                     texts = (f"{name} > {limit - 1}", f"{name} <= {limit - 1}")
                 cost = 1.5 if _is_round(limit) or is_rounder else 3.0
                 yield Rule(*texts, cost, lambda case, n=name, m=limit: int(case[n]) >= m, ((name, limit),))
-        for a, b in combinations(sizes, 2):
+        for first, second in combinations(sizes, 2):
             for (sign, opposite), compare in COMPARISONS.items():
-                texts = (f"{a} {sign} {b}", f"{a} {opposite} {b}")
-                yield Rule(*texts, 2.0, lambda case, a=a, b=b, c=compare: c(case[a], case[b]))
+                texts = (f"{first} {sign} {second}", f"{first} {opposite} {second}")
+                yield Rule(*texts, 2.0, lambda case, a=first, b=second, c=compare: c(case[a], case[b]))
         for name in differing:
             for choice in values_by_name[name] if name not in self.sizes else ():
                 word = str(choice).lower() if isinstance(choice, bool) else str(choice)
@@ -249,12 +249,13 @@ def _key(case: Case) -> tuple[tuple[str, Scalar], ...]:
 
 
 def _join(
-    word: str, other_word: str, a: Rule, b: Rule, *, cost: float, combine: Callable[[Iterable[bool]], bool]
+    word: str, opposite_word: str, first: Rule, second: Rule, *, cost: float, combine: Callable[..., bool]
 ) -> Rule:
-    """Join two rules by a word, as `and`; their opposites by `other_word`. `cost`: of joining."""
-    text, opposite = f"{a.text} {word} {b.text}", f"{a.opposite} {other_word} {b.opposite}"
-    cost, limits = a.cost + b.cost + cost, (*a.limits, *b.limits)
-    return Rule(text, opposite, cost, lambda case: combine((a.holds(case), b.holds(case))), limits)
+    """Join two rules by `word` (`and` or `or`), their opposites by `opposite_word`. `cost`: added for joining;
+    `combine`: `all` or `any`, as the word says."""
+    text, opposite = f"{first.text} {word} {second.text}", f"{first.opposite} {opposite_word} {second.opposite}"
+    cost, limits = first.cost + second.cost + cost, (*first.limits, *second.limits)
+    return Rule(text, opposite, cost, lambda case: combine((first.holds(case), second.holds(case))), limits)
 
 
 def _simplest_by_cases(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:

@@ -193,8 +193,8 @@ class Choices:
         return f"{name}({', '.join(arguments)})"
 
     def _add_object(self, path: str, parts: Mapping[str, bool], given_parts: Sequence[str]) -> str:
-        """Add a parameter that is an object, or a dict, of an unknown class, with the `parts` that the code reads
-        from it, and those that options give. Returns an expression that makes it; empty without any part."""
+        """Add a parameter of unknown class, as an object or a dict. `parts`: names that the code reads from it,
+        each with whether it is a key; `given_parts`: by options. Returns an expression that makes it, or empty."""
         names = dict.fromkeys((*sorted(parts, key=parts.__getitem__), *sorted(given_parts)))
         if not names:
             self.missing.append(path)
@@ -305,14 +305,13 @@ def parameters(function: Any) -> list[Parameter]:
 
 
 def kind_of(annotation: Any) -> tuple[str, Any]:
-    """The kind of an annotation, and of `class` the class. Kinds: `tensor`, `bool`, `int`, `float`, `str`;
-    `tensors` and `ints` for lists or tuples of them, `other` for other ones; `class`; empty if it tells
-    nothing."""
+    """Kind of an annotation, and the class if the kind is `class`. Others: `tensor`, `bool`, `int`, `float`,
+    `str`; `tensors` and `ints` for lists or tuples of them, `other` for other ones; empty if it tells nothing."""
     arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return kind_of(next(argument for argument in arguments if argument is not type(None)))
     if origin is not None and arguments:  # A list or tuple: by its last element type.
-        kind, _ = kind_of(next(item for item in reversed(arguments) if item is not Ellipsis))
+        kind, _ = kind_of(next(argument for argument in reversed(arguments) if argument is not Ellipsis))
         return {"tensor": "tensors", "int": "ints"}.get(kind, "other"), None
     if annotation in UNSPECIFIC:
         return "", None

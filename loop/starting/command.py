@@ -71,8 +71,8 @@ def init(request: InitRequest) -> MadeTarget:
         hint = request.command_line(folder=folder / "target")
         raise UsageError(f"{folder}: is there, and not an empty folder", hint=hint)
     read_options(request)  # A mistake is told at once, before the process imports torch.
-    terms = TypeAdapter(InitRequest).dump_json(request).decode()
-    text = run_untimed(PROGRAM, terms, limit_s=TRIAL_LIMIT_S, folder=Path.cwd())
+    request_json = TypeAdapter(InitRequest).dump_json(request).decode()
+    text = run_untimed(PROGRAM, request_json, limit_s=TRIAL_LIMIT_S, folder=Path.cwd())
     answer = InitAnswer.model_validate_json(text)
     if answer.problem:
         raise UsageError(answer.problem, hint=answer.hint)

@@ -196,7 +196,7 @@ def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> t
     single_names = dependent if len(checked) >= ENOUGH_EDGES else names
     for name in single_names:  # One size changes at a time.
         candidates = [{**base, name: size} for size in SINGLE_SIZES]
-        running = [item for item in candidates if item not in checked and trial.try_sizes(item)]
+        running = [workload for workload in candidates if workload not in checked and trial.try_sizes(workload)]
         checked += running[:MOST_SINGLE]
     if sizes.free_dims and base not in checked:
         checked.append(base)

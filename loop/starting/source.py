@@ -353,9 +353,9 @@ class EntryWriter:
         free_outputs = [place for place in outputs.values() if place not in places.values()]
         unnamed = [pointer for pointer in pointers if pointer.name not in places]
         scratch_count = max(len(unnamed) - len(free_inputs) - len(free_outputs), 0)
-        scratch = [item for item in unnamed if not item.is_const and SCRATCH_NAME.fullmatch(item.name)]
-        scratch = scratch[:scratch_count]
-        writable = [item for item in unnamed if not item.is_const and item not in scratch]
+        writable = [pointer for pointer in unnamed if not pointer.is_const]
+        scratch = [pointer for pointer in writable if SCRATCH_NAME.fullmatch(pointer.name)][:scratch_count]
+        writable = [pointer for pointer in writable if pointer not in scratch]
         writers = writable[max(len(writable) - len(free_outputs), 0) :]
         readers = [pointer for pointer in unnamed if pointer not in (*writers, *scratch)]
         if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
@@ -393,9 +393,9 @@ class EntryWriter:
         size = _by_name(name, sizes) if is_integer and name not in attributes else None
         if is_number and name in self.constants and name not in attributes:
             return self._constant(name, sizes)
-        integers = [item.name for item in self.function.numbers if item.dtype not in NOT_INTEGERS]
-        unset = [item for item in integers if not _by_name(item, attributes)]
-        unknown = [item for item in unset if not _by_name(item, sizes)]
+        integers = [number.name for number in self.function.numbers if number.dtype not in NOT_INTEGERS]
+        unset = [integer for integer in integers if not _by_name(integer, attributes)]
+        unknown = [integer for integer in unset if not _by_name(integer, sizes)]
         # The only integer without a meaning of its own, such as `n`, is the number of all elements.
         is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
         has_meaning = size is not None and not COUNT_NAME.fullmatch(name)

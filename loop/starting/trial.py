@@ -166,8 +166,8 @@ class Trial:
     and calls."""
 
     def __init__(self, subject: Subject, choices: Mapping[str, Choice]) -> None:
-        """`choices`: path of a parameter to its choice. Executes the source that the target would
-        get."""
+        """`choices`: path of a parameter to its choice. Executes the source that the target would get, and
+        registers it as the Python module `REFERENCE`."""
         self.subject, self.choices = subject, choices
         self.inputs = [tensor for choice in choices.values() for tensor in choice.inputs]
         """All input tensors, in the order of the call."""

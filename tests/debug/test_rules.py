@@ -30,7 +30,7 @@ def run_search(hunt: RuleSearch, wrong: Kernel, most: int = 60) -> int:
         case = hunt.next_case()
         if case is None:
             return number
-        hunt.learn(case, wrong(case))
+        hunt.learn(case, fails=wrong(case))
     return most
 
 
