@@ -168,14 +168,14 @@ class Command:
             value, option = values.get(parameter.name), parameter.annotation.__metadata__[0]
             if value is None or value == default_of(parameter):
                 continue
-            items = [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+            texts = [*map(str, value)] if isinstance(value, list | tuple) else [str(value)]
             if isinstance(option, typer.models.ArgumentInfo):
-                arguments += items
+                arguments += texts
                 continue
             words = (option.default, *(option.param_decls or ()))  # typer keeps the first flag in `default`.
             flags = [word for word in words if str(word).startswith("--")]
             flag = flags[0] if flags else f"--{parameter.name.replace('_', '-')}"
-            options += [flag] if value is True else [f"{flag}={item}" for item in items]
+            options += [flag] if value is True else [f"{flag}={text}" for text in texts]
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
@@ -197,9 +197,8 @@ class Command:
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
             from loop.formats import table
 
-            if target.exists() and table.claiming_formats(
-                target
-            ):  # The task becomes a target, and its answers variants.
+            # A task becomes a target, and its answers variants.
+            if target.exists() and table.claiming_formats(target):
                 answer = values.get("variant")
                 folder, names = table.write_as_target(target, [answer] if answer else values.get("variants") or ())
                 values |= {"target": folder}

@@ -115,10 +115,10 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, scre
     while True:
         sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
         state = retry_unreachable(partial(connection.poll, folder.id, *sizes), GIVE_UP_S, report_lost)
-        for stream, data in ((STDERR, state.stderr), (STDOUT, state.stdout)):
+        for stream, new_bytes in ((STDERR, state.stderr), (STDOUT, state.stdout)):
             with paths[stream].open("ab") as file:
-                file.write(data)
-            *lines, partial_line[stream] = (partial_line[stream] + data).split(b"\n")
+                file.write(new_bytes)
+            *lines, partial_line[stream] = (partial_line[stream] + new_bytes).split(b"\n")
             if state.has_ended and partial_line[stream]:
                 lines.append(partial_line[stream])
             for line in lines:

@@ -268,7 +268,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
         hint = did_you_mean(unknown[0], makes) or f"there are {', '.join(makes)}"
         raise UsageError(f"no control {unknown[0]!r} for this task", hint=hint)
     if request.controls:  # An honest one shows whether the judges work at all.
-        controls = [item for item in controls if item.make in request.controls or item.theme == "honest"]
+        controls = [each for each in controls if each.make in request.controls or each.theme == "honest"]
     rows, no_evaluator = task_audit.judge_controls(controls, screen)
     # FlashInfer's evaluator is slow, so it judges only some cases.
     is_partial = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
@@ -311,8 +311,9 @@ class Audit:
         return choose_device(self.request.device, self.setting.target)
 
     def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
-        """The audit with an answer file for each control; and variant name to (control, file).
-        The new target is trusted if it differs from the trusted one only in these answers."""
+        """The audit of a target with an answer for each control, whose files this writes; and variant name to
+        (control, file). Trusts the target; raises Untrusted if more than these answers differs from the trusted
+        one."""
         files, target = [], self.setting.target  # The same task reuses the same folder.
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
@@ -422,7 +423,7 @@ class Audit:
         else:
             workloads = expand_sets(target, target.workloads, target.dtypes[self.device])
             chosen = spread_evenly(workloads, MOST_CASES)
-            cases = [{"name": item.name, "given": {**item.sizes, **item.attributes}} for item in chosen]
+            cases = [{"name": each.name, "given": {**each.sizes, **each.attributes}} for each in chosen]
         functions: dict[str, str] = {}
         for name in names:
             if isinstance(variant := target.variants[name], PythonVariant):

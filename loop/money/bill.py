@@ -73,15 +73,15 @@ def make_bill(
 ) -> Bill:
     """Cost and savings of a session. `finished`: steps whose cached builds count. `today`: to check prices'
     age."""
-    items = [*use.price_at(card)]
-    charges = tuple(item for item in items if isinstance(item, Charge))
+    figures = [*use.price_at(card)]
+    charges = tuple(figure for figure in figures if isinstance(figure, Charge))
     usd = sum(charge.usd for charge in charges)
     usd_per_hour = sum(rate.usd_per_hour for rate in charged_rates(card, use.device, use.gpu))
     savings = savings_by_cache(finished, usd_per_hour / 60)
     saved_usd = sum(saving.usd for saving in savings)
     return Bill(
         charges=charges,
-        unmeasured=tuple(item for item in items if isinstance(item, Unmeasured)),
+        unmeasured=tuple(figure for figure in figures if isinstance(figure, Unmeasured)),
         savings=savings,
         usd=usd,
         saved_usd=saved_usd,

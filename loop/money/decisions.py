@@ -283,24 +283,24 @@ NOISE_MARGIN = 0.02  # Growth of a ratio below which it counts as unchanged: `sa
 
 
 def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:
-    """Expected value of an option, by probability and value (`value_usd` if it has none); what is unknown."""
+    """Expected value of an option, and in words whether it pays. `value_usd`: for an option without its own."""
     (low, high), probability = option.usd, option.probability
-    value = option.value_usd if option.value_usd is not None else value_usd
+    success_usd = option.value_usd if option.value_usd is not None else value_usd
     expected_usd = None
-    if value is None:
+    if success_usd is None:
         needed = dict.fromkeys(f"${usd / (probability or 1):,.0f}" for usd in option.usd)
         unknown_text = "unknown value: success" if probability else "unknown probability and value: their product"
         note = f"{unknown_text} has to be worth {' to '.join(needed)}"
         note = "it cannot succeed" if probability == 0 else note
     elif probability is not None:
-        expected_usd = (probability * value - high, probability * value - low)
+        expected_usd = (probability * success_usd - high, probability * success_usd - low)
         note = "pays only at its lower cost" if expected_usd[1] > 0 else "does not pay even at its lowest cost"
         note = "pays even at its highest cost" if expected_usd[0] >= 0 else note
-    elif value <= 0 or low > value:
+    elif success_usd <= 0 or low > success_usd:
         note = "unknown probability: it costs more than success is worth, whatever the probability"
     else:
-        percents = dict.fromkeys(f"{100 * usd / value:.0f}" for usd in option.usd)
-        exception = ", and not at all at its highest cost" if high > value else ""
+        percents = dict.fromkeys(f"{100 * usd / success_usd:.0f}" for usd in option.usd)
+        exception = ", and not at all at its highest cost" if high > success_usd else ""
         note = f"unknown probability: it pays from a probability of {' to '.join(percents)} %{exception}"
     return OptionValue(name=option.name, usd=option.usd, expected_usd=expected_usd, note=note)
 

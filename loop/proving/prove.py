@@ -136,7 +136,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
     """All controls that a signature allows. Several share a kind (`make`), as one for each input."""
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
-    unequal_causes: Causes = ("two outputs", *WRONG_CAUSES)
+    unequal_causes: Causes = ("two outputs", *WRONG_CAUSES)  # 16 roundings may exceed a tolerance.
     all_controls = [
         *_attribute_controls(signature),
         *_value_controls(signature),
@@ -146,7 +146,6 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         Control("skips every other call", "skip_every_other", ("NaN",), **cheat),
         Control("cached by address", "by_address", **cheat),
         Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",)),
-        # Fewer roundings are forgiven in Python; so many may exceed the tolerance.
         Control("not deterministic", "vary", unequal_causes, settings={"roundings": 16}, **in_python),
         Control("gives a promise", "give_promise", ("wrong result",), **in_python),
         Control("gives another type", "other_type", ("wrong result",), **in_python),
