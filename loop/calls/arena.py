@@ -121,8 +121,8 @@ class Arena:
         self.memory.close()
 
     def lay_out(self, call: Call, doubled_values: Sequence[bytes], most_calls: int) -> None:
-        """Reserve memory for a call's inputs, with these values (of each twice in a row), and for outputs
-        of `most_calls` calls, or as many as fit the control words and MAX_OUTPUTS_BYTES."""
+        """Discard what is there, and reserve memory for a call's inputs, with these values (of each twice in a
+        row), and for outputs of `most_calls` calls, or as many as fit the control words and MAX_OUTPUTS_BYTES."""
         self.output_bytes, self.updated_inputs = call.output.nbytes, call.updated_inputs
         most_by_words = MAX_OFFSETS // max(len(call.inputs), 1)
         most_by_bytes = MAX_OUTPUTS_BYTES // max(self.output_bytes, 1)

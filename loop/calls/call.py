@@ -132,7 +132,7 @@ class Plain:
     """Immutable record of a class's annotated fields. Dataclasses would delay a worker's start."""
 
     def __init__(self, *values: Any, **named_values: Any) -> None:
-        """Set the fields as a dataclass does; a default is an attribute of the class. Raises TypeError."""
+        """Set the fields as a dataclass does. Raises TypeError for unknown, AttributeError for missing ones."""
         fields = type(self).__annotations__
         field_values = {**dict(zip(fields, values, strict=False)), **named_values}
         if field_values.keys() - fields.keys() or len(values) > len(fields):

@@ -37,12 +37,12 @@ class External:
         return ExternalCall(self, call)
 
     def stage(self, places: Places, call: Call, slowdown: float) -> "ProgramStage":
-        """Prepare timed runs of a call. `slowdown` has no effect on a program."""
+        """Write the call's files, and prepare timed runs. `slowdown` has no effect on a program."""
         return ProgramStage(self.prepare(call), places)
 
 
 class ExternalCall(Prepared):
-    """One call of a program."""
+    """One call of a program, whose files it writes."""
 
     is_program = True
 

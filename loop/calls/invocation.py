@@ -397,7 +397,7 @@ class HostStage(Stage):
         self.windows: Windows = ()
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Set the calls on these windows."""
+        """Bind the calls to these windows, and bring their memory into this core's caches."""
         self.windows = windows
         self.bind_windows(windows)
         self.places.warm_caches(len(windows))

@@ -1,9 +1,8 @@
 """Memory for the tensors of one call, with guard zones around each tensor.
 
-A check repeats a call on the same values with different bytes in the zones. A write out of bounds
-changes a zone. A read out of bounds changes the output, because zone bytes differ by tensor,
-element and call. On the host, zones can also be made inaccessible, so that each access faults.
-Without torch and numpy, for a fast start.
+A check repeats a call on the same values with different bytes in the zones. A write out of bounds changes a zone.
+A read out of bounds changes the output, because zone bytes differ by tensor, element and call. On the host, zones
+can also be made inaccessible, so that each access faults. Without torch and numpy, for a fast start.
 """
 
 import ctypes

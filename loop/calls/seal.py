@@ -1,9 +1,8 @@
 """Detects that a variant replaced functions that time and judge it.
 
-A Python variant shares a process with the clock. Before the variant is imported, the seal records
-the functions that time, read and reply; each reply compares them. It catches ordinary patching. A
-variant that patches the seal itself escapes it, but not the session's clock, the separate judge and
-the fresh inputs.
+A Python variant shares a process with the clock. Before the variant is imported, the seal records the functions
+that time, read and reply; each reply compares them. It catches ordinary patching. A variant that patches the seal
+itself escapes it, but not the session's clock, the separate judge and the fresh inputs.
 """
 
 import builtins

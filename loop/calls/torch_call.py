@@ -392,7 +392,7 @@ class DeviceFunctionStage(FunctionStage):
         return int(pass_s * count * 1e9)
 
     def buffers_for(self, call_number: int) -> list[Tensor]:
-        """Device tensors to pass as a call's outputs; empty if the function returns its outputs."""
+        """Device tensors for a call's outputs, made at first use; empty if the function returns its outputs."""
         if not self.callee.terms.passes_outputs:
             return []
         while len(self.device_outputs) <= call_number:

@@ -38,13 +38,13 @@ def find_function(name: str) -> Function:
     if not colon:
         raise Refused(f"unknown function {name}: expected module:function")
     try:
-        value: Function = getattr(import_module(module), function)
+        target_function: Function = getattr(import_module(module), function)
     except Exception as error:
         cause = explain_shadowed_import(module) or describe_error(error)
         raise Refused(f"cannot import {name}: {cause}") from error
     if cause := explain_shadowed_import(module):
         raise Refused(f"cannot import {name}: {cause}")
-    return value
+    return target_function
 
 
 def import_module(name: str) -> ModuleType:
