@@ -517,11 +517,11 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
         title = "the task's own reference"
         variants[model.REFERENCE_VARIANT] = model.variant_fields(task, "entry.py", "expected", title, "example")
     scalars = {}
-    for name, spec in definition.inputs.items():
-        if spec.shape is None:
-            scalars[name] = {"kind": "flag" if spec.dtype == "bool" else "number"}
+    for name, argument in definition.inputs.items():
+        if argument.shape is None:
+            scalars[name] = {"kind": "flag" if argument.dtype == "bool" else "number"}
     axes = [name for name, axis in definition.axes.items() if not isinstance(axis, ExpressionAxis)]
-    types = [spec.dtype for spec in (*definition.outputs.values(), *definition.inputs.values())]
+    types = [argument.dtype for argument in (*definition.outputs.values(), *definition.inputs.values())]
     # The type whose tolerance counts.
     dtype = next((dtype for dtype in types if dtype in FLOATS), "float32")
     fields = {

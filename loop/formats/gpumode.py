@@ -152,7 +152,7 @@ def load(path: Path, why: str) -> model.ForeignTask:
 
 
 def _find_files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Path]:
-    """Name to path of the task's own files. Raises DefinitionError for missing files."""
+    """Name to path of all files but the answer. Raises DefinitionError for a missing file or answer."""
     path_by_name, complaints = {}, []
     for index, file in enumerate(manifest.files):
         source = (folder / file.source).resolve()
@@ -195,9 +195,8 @@ def _complain_about_cases(task: GpuModeTask, generate: ast.FunctionDef) -> Itera
 
 
 def _acceptance_rule(reference: Module | None) -> model.AcceptanceRule:
-    """The acceptance rule: the tolerance if the source states it, else the task's own checker. It
-    is stated by `check_implementation = make_match_reference(...)`, or by the only comparison in a
-    function of that name."""
+    """The acceptance rule: the tolerance if the source states it, else the task's own checker. It is stated by
+    `check_implementation = make_match_reference(...)`, or by the only comparison in a function of that name."""
     for node in reference.tree.body if reference else ():
         names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -249,7 +248,7 @@ custom_kernel = foreign.allocate_buffers(foreign.import_function(HERE / "{file}"
 
 
 def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
-    """Make a target of the task and answers (name to file). UsageError for no reference or unfit cases."""
+    """Make a target of the task and answers (name to file). Raises LoopError for an unfit task or answer."""
     reference = model.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.find_function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
@@ -293,7 +292,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
 
 
 def _workload_entry(task: model.ForeignTask, case: model.Case) -> dict[str, Any]:
-    """A case as a workload; `loop` chooses its seed. Raises UsageError if it cannot be named."""
+    """A case as a workload without a seed, which `loop` chooses. Raises UsageError if it cannot be named."""
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
     lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
     if bad_names := [*lists, *model.find_unnameable(list(sizes))]:

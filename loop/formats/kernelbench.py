@@ -84,7 +84,7 @@ def load(path: Path, why: str) -> model.ForeignTask:
 
 
 def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
-    """Make a target of the task: classes created after seeding, with inputs from `get_inputs`."""
+    """Make a target of the task and answers (name to file): classes, made after seeding. Raises LoopError."""
     reference_variant = model.variant_fields(task, TASK, "Model", "the task's own Model", "example")
     # BatchNorm in training updates its statistics in each call, so the module's state may change.
     nodes = ast.walk(model.read_module(task.path).tree)

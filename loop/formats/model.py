@@ -71,16 +71,16 @@ def file_error(
 def read_text(path: Path) -> str:
     """The text of a file. Raises DefinitionError if it is unreadable, too large or not UTF-8."""
     try:
-        data = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
+        content = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
     except OSError as error:
         raise file_error(path, "a file that can be read", error.strerror or "an error") from error
-    if data is None:
+    if content is None:
         raise file_error(path, f"at most {MOST_BYTES >> 20} MiB", "a larger file")
     try:
-        return data.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise file_error(path, "UTF-8 text", f"byte 0x{data[error.start]:02x}", line) from error
+        line = content[: error.start].count(b"\n") + 1
+        raise file_error(path, "UTF-8 text", f"byte 0x{content[error.start]:02x}", line) from error
 
 
 def read_module(path: Path, text: str | None = None) -> Module:
@@ -125,15 +125,14 @@ class JsonDocument(Document):
 
     @cached_property
     def located(self) -> Document:
-        """The same with line and column of each value, by the YAML parser; of the beginning, if that refuses
-        it."""
+        """The same with each value's position, by the YAML parser; if that fails, all at the first line."""
         try:
             return load_yaml("\n" * self.lines_above + self.text, self.name)
         except DefinitionError:
             return Document(self.name, self.data, {(): (self.lines_above + 1, 1)})
 
     def position(self, place: Place, *, key: bool = False) -> Position:
-        """As of any document."""
+        """As in `Document`: line and column of the value, or of its key."""
         return self.located.position(place, key=key)
 
 
@@ -355,5 +354,5 @@ def tolerance_fields(rule: AcceptanceRule, default: float) -> dict[str, Any]:
 
 
 def find_unnameable(names: Sequence[str]) -> list[str]:
-    """The names that are not allowed in a workload."""
+    """The names that a workload cannot have: they are no words, or too long."""
     return [name for name in names if not WORKLOAD_NAME.fullmatch(name)]

@@ -163,7 +163,7 @@ YES_NO = {True: "yes", False: "no", None: "unknown"}
 
 
 def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json: bool) -> int:
-    """Print a description of the task at a path, without importing or running its code."""
+    """Print what the task at a path is, without running its code. Returns 0; raises LoopError as `load_task`."""
     task = load_task(path, format_name)
     obstacles = find_hindrances(task, len(detect_gpus().usable))
     runnable = () if obstacles else tuple(case.name for case in task.cases)

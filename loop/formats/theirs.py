@@ -234,7 +234,7 @@ def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
 
 
 def _read_traces(results: StepResults) -> Verdict:
-    """`right` if every workload passed; the speed-up is the geometric mean over timed workloads."""
+    """`right` if every workload passed, `failed` without any; `speedup`: geometric mean over timed workloads."""
     _, _, result = results[-1]
     traces = [json.loads(line) for line in result.splitlines() if line.strip()]
     if not traces:
@@ -264,16 +264,16 @@ import sys
 sys.path.append({root!r})
 from loop.mistakes import functions
 
-TERMS = json.loads({terms!r})
+SETTINGS = json.loads({settings!r})
 '''
 KERNELBENCH = """
 
-class ModelNew(functions.erring_module({task!r}, "Model", TERMS)):
+class ModelNew(functions.erring_module({task!r}, "Model", SETTINGS)):
     pass
 """
 GPUMODE = """from reference import ref_kernel
 
-erring = functions.erring_function(ref_kernel, TERMS)
+erring = functions.erring_function(ref_kernel, SETTINGS)
 
 
 def custom_kernel(data):
@@ -282,7 +282,7 @@ def custom_kernel(data):
 SOLUTION = """
 {reference}
 
-erring = functions.erring_function(run, TERMS)
+erring = functions.erring_function(run, SETTINGS)
 
 
 def erring_run(*inputs, **named):
@@ -327,7 +327,7 @@ EVALUATORS = {
 
 def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, str]:
     """File suffix and text of a wrong answer, as a control: the task's reference with a mistake."""
-    head = HEAD.format(root=str(ROOT), terms=json.dumps(mistake))
+    head = HEAD.format(root=str(ROOT), settings=json.dumps(mistake))
     return EVALUATORS[task.format].make_answer(task, head)
 
 
