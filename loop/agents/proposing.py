@@ -252,7 +252,7 @@ def _wait_for_proposer(child: Child, task: ProposerTask) -> Generator[Tick, None
         child.pump()
         now_s, printed_bytes = time.monotonic(), 0
         for stream in (child.output, child.errors):
-            printed_bytes += len(stream.data) + stream.dropped_bytes
+            printed_bytes += len(stream.kept) + stream.dropped_bytes
         if printed_bytes != known_bytes:
             known_bytes, last_output_s = printed_bytes, now_s
         if now_s - started_s > task.limit_s:
@@ -314,15 +314,15 @@ def read_ai_use(printed: str) -> AiUse | None:
 def _json_objects(printed: str) -> list[dict[str, Any]]:
     """The JSON objects of an output: one document, or one a line; other lines are skipped."""
     try:
-        values = [json.loads(printed)]
+        documents = [json.loads(printed)]
     except (ValueError, RecursionError):
-        values = []
+        documents = []
         for line in printed.splitlines():
             with contextlib.suppress(ValueError, RecursionError):
-                values.append(json.loads(line))
+                documents.append(json.loads(line))
     objects: list[dict[str, Any]] = []
-    for value in values:
-        parts = value if isinstance(value, list) else [value]
+    for document in documents:
+        parts = document if isinstance(document, list) else [document]
         objects += [part for part in parts if isinstance(part, dict)]
     return objects
 

@@ -58,23 +58,23 @@ class CappedStream:
     """The beginning and the end of a stream, and the number of bytes dropped between them."""
 
     max_bytes: int = OUTPUT_CAP
-    data: bytearray = field(default_factory=bytearray)
+    kept: bytearray = field(default_factory=bytearray)
     dropped_bytes: int = 0
 
-    def add(self, data: bytes) -> None:
-        """Append `data`; drop bytes above the cap, behind the first quarter of it."""
-        self.data += data
-        excess_bytes = max(0, len(self.data) - self.max_bytes)
-        del self.data[self.max_bytes // 4 : self.max_bytes // 4 + excess_bytes]
+    def add(self, read_bytes: bytes) -> None:
+        """Append what was read; drop bytes above the cap, behind the first quarter of it."""
+        self.kept += read_bytes
+        excess_bytes = max(0, len(self.kept) - self.max_bytes)
+        del self.kept[self.max_bytes // 4 : self.max_bytes // 4 + excess_bytes]
         self.dropped_bytes += excess_bytes
 
     @property
     def text(self) -> str:
         """The stream as text, with a line that tells how many bytes were dropped."""
         if not self.dropped_bytes:
-            return self.data.decode(errors="replace")
+            return self.kept.decode(errors="replace")
         gap_line, head_bytes = f"\n... {self.dropped_bytes} bytes left out ...\n", self.max_bytes // 4
-        return (self.data[:head_bytes] + gap_line.encode() + self.data[head_bytes:]).decode(errors="replace")
+        return (self.kept[:head_bytes] + gap_line.encode() + self.kept[head_bytes:]).decode(errors="replace")
 
 
 @dataclass(frozen=True)

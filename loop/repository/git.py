@@ -49,8 +49,9 @@ def git_bytes(
     variables: Mapping[str, str] | None = None,
 ) -> bytes:
     """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `index`: a file
-    to use as the index. `stdin`: text for its input. `variables`: added to its environment."""
-    for name in REPOSITORY_VARIABLES:  # Child processes inherit the removal.
+    to use as the index. `stdin`: text for its input. `variables`: added to its environment. Removes
+    REPOSITORY_VARIABLES from the environment of this process."""
+    for name in REPOSITORY_VARIABLES:
         os.environ.pop(name, None)
     try:
         from git import Git, GitError

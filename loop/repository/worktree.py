@@ -106,7 +106,7 @@ class Worktree:
 
     def commit(self, message: str, session: str = "") -> str:
         """Commit all files and return the new commit's hash. A trailer names `loop` and the session. The author is
-        the user, or in a copy, which only `loop` reads, `loop`. Raises MachineFailure if git cannot write."""
+        the user; in a copy, which nobody else reads, `loop`. Raises MachineFailure if git cannot write."""
         self._require_own_worktree()
         git(self.root, "add", "--all", *EDIT_PATHS)
         trailer = f"{TRAILER}: loop {__version__}{f' session {session}' if session else ''}"
@@ -152,7 +152,7 @@ class Worktree:
             fill_submodules(self.repository, self.root)
 
     def describe_ignored_sources(self) -> str:
-        """A sentence on sources beside the user's target that no commit holds; empty if there is none."""
+        """A sentence on sources in the user's folder of the target that git ignores; empty if there is none."""
         options = ("--others", "--ignored", "--exclude-standard", "-z")
         folder = self.repository and self.repository / self.target.relative_to(self.root)
         names = git(folder, "ls-files", *options).split("\0") if folder is not None and folder.is_dir() else []
@@ -175,7 +175,7 @@ class Worktree:
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
 
     def note_owner(self, session: Path) -> None:
-        """Store which session uses the complete worktree; without a note, `loop clean` leaves it alone."""
+        """Note which session uses the complete worktree, if that works: `loop clean` leaves one without alone."""
         with contextlib.suppress(OSError, LoopError):
             sums.write_sealed(self._owner_note(), {"format": 1, "session": str(session.absolute())})
 
@@ -184,9 +184,9 @@ class Worktree:
         """The session folder that uses the worktree; None if its note is missing or damaged."""
         with contextlib.suppress(OSError, LoopError):
             note = self._owner_note()
-            data = sums.read_regular(note)
+            content = sums.read_regular(note)
             try:
-                return Path(json.loads(sums.without_checksum(note, data))["session"])
+                return Path(json.loads(sums.without_checksum(note, content))["session"])
             except LoopError as error:
                 remark_once(error.message)
         return None
@@ -244,7 +244,7 @@ def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
-    """Copy a worktree's files, as the only commit, into a new repository at `root`, not linked with the user's."""
+    """Copy a worktree's files into a repository of one commit at `root`, which it replaces. Raises WorkFailed."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)

@@ -383,10 +383,10 @@ def _describe_mistakes(model: type[T], same_place_mistakes: list[Any]) -> tuple[
         choices = re.findall(r"'([^']*)'", expected)
         return f"one of {expected}", quote(value), value, choices
     matches: list[re.Match[str]] = []
-    for item in same_place_mistakes:
-        if item["type"] in CHOICE_ERRORS:
-            choices += re.findall(r"'([^']*)'", item["ctx"]["expected"])
-        if match := EXPECTED_AND_GOT.fullmatch(item["msg"]):
+    for mistake in same_place_mistakes:
+        if mistake["type"] in CHOICE_ERRORS:
+            choices += re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
+        if match := EXPECTED_AND_GOT.fullmatch(mistake["msg"]):
             matches.append(match)
     if not matches:
         text = first["msg"].removeprefix("Value error, ")

@@ -38,11 +38,11 @@ class Described(Untitled):
         for owner in reversed(model.__mro__):
             if issubclass(owner, BaseModel) and owner is not BaseModel:
                 texts |= _field_docstrings(owner)
-        for name, info in model.model_fields.items():
+        for name, field in model.model_fields.items():
             text = texts.get(name)
-            for inner in find_models(info.annotation)[:1]:
+            for inner in find_models(field.annotation)[:1]:
                 text = text or (inner.__doc__ or "").partition("\n")[0]
-            property_schema = json_schema["properties"].get(info.alias or name)
+            property_schema = json_schema["properties"].get(field.alias or name)
             if property_schema is not None and text:
                 property_schema["description"] = text
         return json_schema
@@ -75,9 +75,9 @@ def known_fields(model: type[BaseModel]) -> tuple[str, ...]:
     """Names of the fields of a model and of all models inside it. For hints at mistyped names."""
     models, names = [model], list[str]()
     for inner in models:  # Grows while it is walked.
-        for name, info in inner.model_fields.items():
-            names.append(info.alias or name)
-            models += [other for other in find_models(info.annotation) if other not in models]
+        for name, field in inner.model_fields.items():
+            names.append(field.alias or name)
+            models += [other for other in find_models(field.annotation) if other not in models]
     return tuple(names)
 
 
