@@ -12,10 +12,10 @@ from loop.workers.messages import Request
 class EnvironmentFinding(Plain):
     """What one check of the environment found."""
 
-    is_ok: bool
     message: str
     output_fields: dict[str, Any]
     """Fields of the check's output."""
+    is_ok: bool
 
 
 class CheckEnvironment(Request[EnvironmentFinding]):

@@ -30,7 +30,7 @@ def run_environment_check(request: CheckEnvironment) -> EnvironmentFinding:
     try:
         return checks[request.check](request)
     except Refused as refusal:
-        return EnvironmentFinding(False, str(refusal), {})
+        return EnvironmentFinding(str(refusal), {}, is_ok=False)
 
 
 def _import_library(name: str, consequence: str) -> Any:
@@ -49,7 +49,7 @@ def check_torch(request: CheckEnvironment) -> EnvironmentFinding:
     cuda_version = torch.version.cuda
     build = f"CUDA {cuda_version}" if cuda_version else "CPU"
     fields = {"version": torch.__version__, "cuda_build": cuda_version, "threads": torch.get_num_threads()}
-    return EnvironmentFinding(True, f"torch {torch.__version__}, {build} build", fields)
+    return EnvironmentFinding(f"torch {torch.__version__}, {build} build", fields, is_ok=True)
 
 
 def check_numpy(request: CheckEnvironment) -> EnvironmentFinding:
@@ -63,10 +63,10 @@ def check_numpy(request: CheckEnvironment) -> EnvironmentFinding:
         tensor = torch.from_numpy(array).add_(1)
         shares_memory = bool(array[0] == 1 == tensor.numpy()[0])
     except Refused:
-        return EnvironmentFinding(False, f"{message}, but no torch to agree with", fields)
+        return EnvironmentFinding(f"{message}, but no torch to agree with", fields, is_ok=False)
     except Exception as error:
         message = f"{message} does not work with torch: {error}"
-    return EnvironmentFinding(shares_memory, message, {**fields, "shares_memory": shares_memory})
+    return EnvironmentFinding(message, {**fields, "shares_memory": shares_memory}, is_ok=shares_memory)
 
 
 def check_device(request: CheckEnvironment) -> EnvironmentFinding:
@@ -84,12 +84,12 @@ def check_device(request: CheckEnvironment) -> EnvironmentFinding:
         error = float((product - exact).abs().max() / exact.abs().max())
     except (Refused, RuntimeError) as problem:
         reason = (str(problem).strip().splitlines() or [""])[0]
-        return EnvironmentFinding(False, f"torch computes nothing on it: {reason}", {"device": device})
+        return EnvironmentFinding(f"torch computes nothing on it: {reason}", {"device": device}, is_ok=False)
     fields: dict[str, Any] = {"device": device, "matmul_error": error}
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         fields |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
-    return EnvironmentFinding(error < MAX_MATMUL_ERROR, f"matrix product off by {error:.1e}", fields)
+    return EnvironmentFinding(f"matrix product off by {error:.1e}", fields, is_ok=error < MAX_MATMUL_ERROR)
 
 
 def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
@@ -105,7 +105,7 @@ def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
         if len({Path(path).resolve() for path in copies}) > 1:  # Links to one file are no problem.
             duplicates.append(f"{runtime} twice ({', '.join(copies)})")
     message = "; ".join(f"{duplicate} loaded" for duplicate in duplicates) or "all libraries found, none twice"
-    return EnvironmentFinding(not duplicates, message, {"duplicates": duplicates})
+    return EnvironmentFinding(message, {"duplicates": duplicates}, is_ok=not duplicates)
 
 
 def main() -> None:
