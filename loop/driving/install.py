@@ -28,7 +28,7 @@ def skill_text() -> str:
     rows = []
     for command in ALL:
         if command.mcp:
-            needed = [item.name.upper() for item in command.parameters if item.default is Parameter.empty]
+            needed = [option.name.upper() for option in command.parameters if option.default is Parameter.empty]
             rows.append({"words": " ".join([command.words, *needed]), "line": command.summary})
     command_by_words = {command.words: command for command in ALL}
 
@@ -105,8 +105,8 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
     _, end, below = remainder.partition(END)
     if begin and not end:
         raise UsageError(f"{here / AGENTS_PATH}: the mark that ends loop's part is gone", f"put {END} behind it")
-    replaced = above + section.rstrip() + below
-    new_texts[AGENTS_PATH] = replaced if begin else f"{page.rstrip()}\n\n{section}".lstrip()
+    new_page = above + section.rstrip() + below
+    new_texts[AGENTS_PATH] = new_page if begin else f"{page.rstrip()}\n\n{section}".lstrip()
     changed = [path for path in new_texts if new_texts[path] != old_texts[path]]
     rows = []
     for path in new_texts:

@@ -253,7 +253,7 @@ PROGRESS_S = 1.0  # Seconds between two progress messages.
 
 
 class ToolCalls:
-    """Answers tool calls. Calls that only read run one at a time."""
+    """Answers tool calls. Those that start no job run one at a time."""
 
     def __init__(self) -> None:
         self.tools = tools()

@@ -46,11 +46,11 @@ class History(Model):
 
     @model_validator(mode="after")
     def _refuse_equal_ids(self) -> "History":
-        """Refuse ids that differ only by letter case: they become folder names, which may then be equal."""
+        """Raise ValueError for ids that differ only by case: as names of folders, some disks take them for one."""
         names = [row.id.lower() for row in self.sessions]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"expected ids that differ, letters apart from case, got {name!r} twice")
+                raise ValueError(f"expected ids that differ by more than case, got {name!r} twice")
         return self
 
 

@@ -209,7 +209,7 @@ class InputWeaknesses(Model):
     """True if there are floating-point inputs, and none contained NaN or infinity."""
 
     def combined_with(self, other: "InputWeaknesses", kinds: Sequence[str]) -> "InputWeaknesses":
-        """These weaknesses, of these `kinds` (names of fields) only what `other` has too; `finite` if both are."""
+        """These weaknesses, without those of `kinds` (fields) that `other` lacks; `finite` only if both are."""
         common: dict[str, object] = {"finite": self.finite and other.finite}
         for kind in kinds:
             names = getattr(other, kind)

@@ -104,7 +104,7 @@ class Contract:
     def schema(self) -> str:
         """PyTorch schema of the raw operator: a choice is an int index, a missing number is NaN."""
         arguments = [f"Tensor {name}" for name in self.signature.inputs]
-        arguments += [f"{SCHEMA_TYPES[item.kind]} {name}" for name, item in self.signature.attributes.items()]
+        arguments += [f"{SCHEMA_TYPES[each.kind]} {name}" for name, each in self.signature.attributes.items()]
         return f"{self.name}({', '.join(arguments)}) -> Tensor"
 
     @property
@@ -359,18 +359,18 @@ def build_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
     """Build a variant with sources in `folder`, or take it from the cache. Raises LoopError."""
     cache, include = cache_folder() / "builds", include_folder()
     try:
-        result = run_to_end(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
+        built = run_to_end(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
     except BuildFailed as failed:
         raise WorkFailed(f"{name}: {failed.message}", hint=failed.hint) from failed
-    assert isinstance(result, Build)
-    return result
+    assert isinstance(built, Build)
+    return built
 
 
 def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
     """Build a variant if necessary and load its library. Raises LoopError if either fails."""
-    ready = build_variant(name, variant, folder)
+    built = build_variant(name, variant, folder)
     try:
-        return Compiled(LibraryTerms(variant.device, variant.entry, ready.library, ready.build_id))
+        return Compiled(LibraryTerms(variant.device, variant.entry, built.library, built.build_id))
     except Refused as refused:
         raise WorkFailed(f"{name}: {refused}") from refused
 

@@ -55,7 +55,7 @@ class ShellCommand(Model):
 
 
 def run_command(context: Context, arguments: ShellCommand) -> RunningAction[CommandOutput]:
-    """Run a shell command; the step passes if the command exits with 0."""
+    """Run a shell command; the step passes if the command exits with 0. Raises LoopError at its time limit."""
     variables = {
         "LOOP_SESSION": context.task.session,
         "LOOP_DEVICE": context.bench.device,

@@ -113,7 +113,7 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
 
 
 def _folder_stamps(root: Path) -> dict[str, str]:
-    """Folder name to its stamp: index format, then size and time (ns) of each of its main files."""
+    """Name of each session's folder to its stamp: index format, then size and time (ns) of its main files."""
     stamp_by_folder = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as folders:
         for folder in folders:

@@ -369,9 +369,9 @@ def _time_contests(
 def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
 ) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
-    """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. With a doubt, or
-    a workload on which the variant differs from itself, its verdicts are these alone. `same` needs a positive
-    control that was seen, if there is one, and a campaign's `faster` its null control; else they become
+    """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. If there is a
+    doubt, or a workload on which the variant differs from itself, no other verdict is given. `same` needs a
+    positive control that was seen, if there is one, and a campaign's `faster` its null control; else they become
     `inconclusive`."""
     control_contest = contest if contest.controls else fallback
     pairs = [Pair(contest.candidate, rival.side.name, "self") for rival in contest.controls[:1]]
