@@ -448,7 +448,7 @@ class Pairs(Observations):
         return winsorise(confirmation.values_at[confirmation.suspect]).mean
 
     def describe_step(self, step: float) -> str:
-        """`3.2 % slower than its parent`, or `takes 4.01 times as long as its parent`."""
+        """A log ratio as `3.2 % slower than its parent`, or `takes 4.01 times as long as its parent`."""
         if step < 1:
             return f"{100 * math.expm1(step):.1f} % slower than its parent"
         return f"takes {significant(math.exp(step))} times as long as its parent"

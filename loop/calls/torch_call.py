@@ -263,8 +263,8 @@ class FunctionStage(HostStage):
         self.output_views: list[list[Tensor]] = []
         """For each call, views of the shared memory from which the judge reads its outputs."""
         for offset in places.output_offsets:
-            outputs = call.separate_outputs
-            self.output_views.append([self._view(offset + o.offset, o.shape, o.dtype) for o in outputs])
+            views = [self._view(offset + part.offset, part.shape, part.dtype) for part in call.separate_outputs]
+            self.output_views.append(views)
         self.results: list[Any] = []
         """What each call returned."""
         self.slowdown_extra_calls = 0

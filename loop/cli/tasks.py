@@ -119,8 +119,8 @@ class JudgedAnswer(Model):
 
 
 def judge_answer(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> JudgedAnswer:
-    """Our verdict on answer `name`, from finished steps, and the evaluator's (`verdict`). No ratio if ours has a
-    complaint (`why`)."""
+    """Our verdict on answer `name`, from finished steps, and the evaluator's (`verdict`). `ratio`: the smallest of
+    any workload; None if ours has a complaint (`why`)."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
     our_verdict = gate_verdict_on(name, finished)

@@ -239,8 +239,8 @@ def load_trace(path: Path, why: str) -> model.ForeignTask:
 def _make_task(
     dialect: str, why: str, path: Path, file: Path, workloads: list[Workload], solutions: list[Path], root: Path
 ) -> model.ForeignTask:
-    """Make the task of the definition in `file`, after a check of all its files. Raises DefinitionError.
-    `root`: folder that paths of data files start from."""
+    """Make the task of the definition in `file`, after a check of all its files. `dialect`: TRACE or SOL. `why`:
+    how it was recognised. `path`: the task's. `root`: where paths of data files start. Raises DefinitionError."""
     definition, document = read_json(file, Definition)
     module = _parse_reference(dialect, definition, document, file)
     hardware: dict[str, None] = {}

@@ -110,8 +110,8 @@ def load(path: Path, why: str) -> model.ForeignTask:
     is_python = manifest.lang == "py"
     if is_python:
         _check_reference(task)
-    judging = [module for name, module in modules.items() if module is not task.evaluator and name != ANSWER]
-    packages = dict.fromkeys(package for module in judging for package in module.imported_packages)
+    own_code = [module for name, module in modules.items() if module is not task.evaluator and name != ANSWER]
+    packages = dict.fromkeys(package for module in own_code for package in module.imported_packages)
     own_modules = {Path(name).stem for name in modules}
     sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
     gpus = max((size for size in sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
@@ -145,7 +145,7 @@ def load(path: Path, why: str) -> model.ForeignTask:
         ),
         imports=tuple(package for package in packages if package not in own_modules),
         made_for=manifest.gpus,
-        devices=("cuda",) if not is_python or model.uses_cuda(judging) else ("cpu", "cuda"),
+        devices=("cuda",) if not is_python or model.uses_cuda(own_code) else ("cpu", "cuda"),
         gpus=gpus,
         own_contract=task.has_own_contract,
     )

@@ -181,7 +181,7 @@ class Choices:
         return Choice(name, attributes={name: value})
 
     def _add_class(self, path: str, annotation: Any, reads: Reads) -> str:
-        """Add a parameter of a class, by those of its constructor. Returns a call of the class."""
+        """Add a parameter of a class, and its import. Returns a call of the class, or a member of an enum."""
         name = annotation.__qualname__
         self.imports[f"from {annotation.__module__} import {name.partition('.')[0]}"] = None
         if issubclass(annotation, enum.Enum):
@@ -300,8 +300,8 @@ def parameters(function: Any) -> list[Parameter]:
         hints = {}
     if inspect.isclass(function):
         hints = {**getattr(function, "__annotations__", {}), **hints}
-    listed = signature.parameters.values()
-    return [item.replace(annotation=hints.get(item.name, item.annotation)) for item in listed]
+    unresolved = signature.parameters.values()
+    return [each.replace(annotation=hints.get(each.name, each.annotation)) for each in unresolved]
 
 
 def kind_of(annotation: Any) -> tuple[str, Any]:

@@ -83,8 +83,8 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
 
 
 def check_names(full_name: str, choices: Choices, command_line: str) -> None:
-    """Raise UsageError for a parameter without shape or value, and for an option without parameter.
-    `command_line`: the user's, to which a hint appends what is missing."""
+    """Raise UsageError for an option without parameter, a parameter without shape or value, or if no input has a
+    shape. `command_line`: the user's, to which a hint appends what is missing."""
     names = {*choices.used, *(choices.attribute_names or ())}
     for option, paths in (("--like", choices.likes), ("--set", choices.values)):
         for path in paths:

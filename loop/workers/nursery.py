@@ -78,7 +78,7 @@ class Nursery:
         """Whether it has died: then children start without it."""
 
     def warm_up(self) -> None:
-        """Start the process if it does not run; it imports torch in the background."""
+        """Start the process, which imports torch in the background, unless it runs or has died before."""
         if self._child is not None or self._is_unusable:
             return
         adopt_orphans()

@@ -43,7 +43,7 @@ class StatedTask:
     """A task's functions and the comparison rule of its format."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
-        """`terms`: the content of the file TERMS. Functions that it does not name are None."""
+        """`terms`: the content of TERMS. A function that it does not name is None. Raises Refused."""
         self.terms = terms
         names = ("generator", "reference", "arguments", "checker")
         functions = {name: torch_side.find_function(terms[name]) for name in names if terms[name]}
