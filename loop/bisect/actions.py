@@ -165,12 +165,12 @@ def _search_lines(
     except LoopError as error:
         return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
     names = ", ".join(commit.name for commit in blamed)
-    result = f"{answer.outcome.replace('_', ' ')} {names}".strip()
+    outcome_text = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     command = _bisect_command(context, regression, line.good.short_commit)
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
         hint=f"on a quieter machine: {command} --again" if answer.outcome == "inconclusive" else None,
-        message=f"why {regression.summary}: {result}; {answer.why}",
+        message=f"why {regression.summary}: {outcome_text}; {answer.why}",
         not_exercised=not_searched,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
         variant=regression.variant,

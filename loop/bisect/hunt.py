@@ -153,11 +153,11 @@ class Bisection:
                 # The search of an octopus's branch may end at the octopus itself.
                 origin = "" if merge == self.merge else f"; it came with the merge {merge.name}"
                 return branch.model_copy(update={**fields, "why": f"{branch.why}{origin}"})
-            result = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
+            branch_text = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
             if branch.culprits:
                 part = f"too little of it came from {branch.why}" if is_blamed else "its commits are good"
-                result = f"no regression, {part}"
-            why = f"{answer.why}; on the branch that it merges: {result}"
+                branch_text = f"no regression, {part}"
+            why = f"{answer.why}; on the branch that it merges: {branch_text}"
             answer = answer.model_copy(update={**fields, "why": why})
         return answer
 

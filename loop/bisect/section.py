@@ -85,8 +85,8 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         for commit, against in dict.fromkeys((probe.commit, probe.against) for probe in answer.probes):
             probes = [probe for probe in answer.probes if (probe.commit, probe.against) == (commit, against)]
             values = tuple(value for probe in probes for value in probe.values)
-            result = probes[-1].model_copy(update={"values": values}).describe(output.metric or "latency")
-            rows.append((commit[:12], str(len(values)), result))
+            all_probes = probes[-1].model_copy(update={"values": values})
+            rows.append((commit[:12], str(len(values)), all_probes.describe(output.metric or "latency")))
         yield Section(table=drop_empty_columns(("Commit", ">Observations", "What came of it"), tuple(rows)))
         patch = answer.difference.splitlines()
         omission = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()

@@ -273,7 +273,7 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
     for output in outputs_of(finished, VerifyOutput):
         wrong_by_variant |= {checks.variant: checks for checks in output.variants if checks.first_failure}
     debugged = list(outputs_of(finished, DebugOutput))
-    smallest_by_variant = {result.variant: result for output in debugged for result in output.smallest}
+    smallest_by_variant = {each.variant: each for output in debugged for each in output.smallest}
     explanations = [explanation for output in debugged for explanation in output.explanations]
     explanation_by_variant = {explanation.variant: explanation for explanation in explanations}
     diagnoses = []

@@ -320,7 +320,7 @@ def _find_buffers(reference: Module) -> tuple[int, ...]:
 
 
 def _is_empty_tensor(node: ast.expr) -> bool:
-    """Whether an expression is `torch.empty(...)` or `empty_like(...)`, perhaps `.contiguous()`."""
+    """Whether an expression calls a function `x.empty` or `x.empty_like`, perhaps with `.contiguous()` behind."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr == "contiguous":

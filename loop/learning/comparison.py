@@ -169,9 +169,9 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
         table_rows.append((row.workload, *texts, change))
     lines = []
     for letter, session in zip(letters, sessions, strict=True):
-        for kept in session.kept:
-            if kept.variant == variant:
-                lines.append(f"{letter} kept a change: {say.gain_text(kept)}")
+        for kept_change in session.kept:
+            if kept_change.variant == variant:
+                lines.append(f"{letter} kept a change: {say.gain_text(kept_change)}")
     heads = ("Workload", *(f">{letter}" for letter in letters), "Change")
     baseline = next(session.baseline for session in sessions if session.baseline)
     table = drop_empty_columns(heads, table_rows)

@@ -184,8 +184,8 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         name: str, middle: float, interval: tuple[float, float], actual: float, to_text: Callable[[float], str]
     ) -> None:
         low, high = interval
-        held = "below" if actual < low else "above" if actual > high else "yes"
-        rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), held))
+        where = "below" if actual < low else "above" if actual > high else "yes"
+        rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), where))
 
     interval_s = (predicted.low_s, predicted.high_s)
     add_row("The session", predicted.seconds, interval_s, record.seconds, say.seconds)

@@ -130,8 +130,8 @@ def _shorten_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int
         distinct_sizes = {short_sizes.get(name) for name in names}
         if len(distinct_sizes) == 1 and None not in distinct_sizes:
             first, *other_names = names
-            kept = [name for name in short_sizes if name not in other_names]
-            short_sizes = {shorthand if name == first else name: short_sizes[name] for name in kept}
+            names_left = [name for name in short_sizes if name not in other_names]
+            short_sizes = {shorthand if name == first else name: short_sizes[name] for name in names_left}
     return short_sizes
 
 

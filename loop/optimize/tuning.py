@@ -273,20 +273,20 @@ def _propose_best(
 def write_best(manifest: str, name: str, device: str, values: Values) -> str:
     """The manifest's text with `tuning.NAME.best.DEVICE` set to `values`.
     Raises UsageError if that tuning is missing, or if the edit would change anything else."""
-    node, data = yaml.compose(manifest), yaml.safe_load(manifest)
+    node, intended = yaml.compose(manifest), yaml.safe_load(manifest)
     for key in ("tuning", name, "best"):
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
         node = next((value for field, value in pairs if field.value == key), None)
     if not isinstance(node, yaml.MappingNode):
         raise UsageError(f"the manifest has no tuning.{name}.best")
-    best_by_device = data["tuning"][name]["best"]
+    best_by_device = intended["tuning"][name]["best"]
     best_by_device[device] = dict(values)
     entries = (f"{key}: {_flow_mapping(chosen)}" for key, chosen in best_by_device.items())
     separator = ",\n" + " " * (node.start_mark.column + 1)
     best_text = f"{{{separator.join(entries)}}}"
     edited_manifest = manifest[: node.start_mark.index] + best_text + manifest[_end_index(node) :]
     try:
-        is_same_otherwise = yaml.safe_load(edited_manifest) == data
+        is_same_otherwise = yaml.safe_load(edited_manifest) == intended
     except yaml.YAMLError:
         is_same_otherwise = False
     if not is_same_otherwise:

@@ -38,10 +38,10 @@ Guards = tuple[Guard, ...]
 class CheckedOutput:
     """One distinct output, the numbers of its first and last call, and the guard bytes of the first."""
 
-    def __init__(self, data: bytes, call_number: int, guards: Guards, *, is_enclosed: bool) -> None:
-        """`is_enclosed`: only calls with inaccessible guard zones gave it. It may differ from others in the last
-        bits, because the tensors lay at other addresses."""
-        self.data, self.guards, self.is_enclosed = data, guards, is_enclosed
+    def __init__(self, block: bytes, call_number: int, guards: Guards, *, is_enclosed: bool) -> None:
+        """`block`: its bytes. `is_enclosed`: only calls with inaccessible guard zones gave it. It may differ from
+        others in the last bits, because the tensors lay at other addresses."""
+        self.block, self.guards, self.is_enclosed = block, guards, is_enclosed
         self.first_call = self.last_call = call_number
 
 
@@ -99,7 +99,7 @@ class CallCheck:
                 self.stray_reads = self._find_stray_reads()
             elif self.prepared.outputs and not self.is_slow:
                 (output,) = self.outputs
-                self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
+                self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.block
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
                 self._call_in_enclosures()
                 if not self.stray_writes:  # Around tensors that it allocated itself.
@@ -133,13 +133,13 @@ class CallCheck:
         guards = tuple(memory.draw_guard(kind) for _ in self.prepared.memories)
         self._record_output(self._call_once(guards), guards)
 
-    def _record_output(self, data: bytes, guards: Guards = (), *, is_enclosed: bool = False) -> None:
+    def _record_output(self, block: bytes, guards: Guards = (), *, is_enclosed: bool = False) -> None:
         """Record the output of the latest call, as an occurrence of an earlier one if it is equal."""
         for output in self.outputs:
-            if output.data == data:  # Quicker than a digest.
+            if output.block == block:  # Quicker than a digest.
                 output.last_call = self.call_count
                 return
-        self.outputs.append(CheckedOutput(data, self.call_count, guards, is_enclosed=is_enclosed))
+        self.outputs.append(CheckedOutput(block, self.call_count, guards, is_enclosed=is_enclosed))
 
     def _call_in_enclosures(self) -> None:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
@@ -177,7 +177,7 @@ class CallCheck:
         order = [first_output, second_output] * (CONFIRMING_CALLS // 2)
         self.generator.shuffle(order)
         for number, output in enumerate([second_output, first_output, first_output, *order]):
-            if self._call_once(output.guards) != output.data:
+            if self._call_once(output.guards) != output.block:
                 return ""
             if number >= MIN_CALLS and self.is_slow:
                 break
@@ -187,7 +187,7 @@ class CallCheck:
         if mean_call_s * len(memories) <= NAMING_LIMIT_S:
             for n, tensor_memory in enumerate(memories):
                 guards = (*first_output.guards[:n], second_output.guards[n], *first_output.guards[n + 1 :])
-                if self._call_once(guards) != first_output.data:
+                if self._call_once(guards) != first_output.block:
                     read_names.append(tensor_memory.name)
         return " and ".join(read_names) or "its tensors"
 
@@ -220,8 +220,8 @@ def list_launches(request: ListLaunches) -> DryLaunches:
         Invocation(variant.invoke, call, inputs, outputs).run()
     except Refused as refused:
         entry_error = str(refused)
-    data = path.read_bytes()[earlier_bytes:] if path.exists() else b""
-    lines = data.decode(errors="replace").splitlines()
+    new_content = path.read_bytes()[earlier_bytes:] if path.exists() else b""
+    lines = new_content.decode(errors="replace").splitlines()
     try:
         return DryLaunches(tuple(map(json.loads, lines)), entry_error)
     except ValueError as error:

@@ -258,8 +258,8 @@ class Judge:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
             outputs = []
             for part in call.several_outputs:
-                data = block[part.offset : part.offset + part.nbytes]
-                outputs.append(data.view(TORCH_DTYPES[part.dtype]).reshape(part.shape))
+                part_bytes = block[part.offset : part.offset + part.nbytes]
+                outputs.append(part_bytes.view(TORCH_DTYPES[part.dtype]).reshape(part.shape))
             outputs_of_files.append(outputs or [block])
         if self.checker_decides:
             total = sum(map(Tensor.numel, outputs_of_files[0]))

@@ -191,11 +191,11 @@ class Program:
     def _read_available(self) -> bool:
         """Read available bytes of replies without waiting; return whether there were any."""
         try:
-            data = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
+            received = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
         except (BlockingIOError, ConnectionError):
             return False
-        self._pending += data
-        return bool(data)
+        self._pending += received
+        return bool(received)
 
     def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
         """Kill the child; returns the WorkerLost to raise. `kind`: `hung`, `crashed` or `tampered`. The message of

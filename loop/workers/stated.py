@@ -179,8 +179,8 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
             output_shapes = _floating_shapes(split_structure(output))
             findings += _find_float64_conflicts(task, inputs, outputs_by_path(output))
         findings += _find_seed_problems(task, case, inputs)
-        data = [bytes_of(bits_of(tensor).cpu()) for tensor in inputs.tensors]
-        case_digest = hashlib.sha256(b"".join([inputs.skeleton, *data])).hexdigest()
+        contents = [bytes_of(bits_of(tensor).cpu()) for tensor in inputs.tensors]
+        case_digest = hashlib.sha256(b"".join([inputs.skeleton, *contents])).hexdigest()
         if case_digest in name_by_digest and inputs.tensors:
             what = f"cases {name_by_digest[case_digest]} and {case['name']} have the same inputs"
             findings.append({"kind": "equal cases", "what": what})

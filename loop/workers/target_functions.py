@@ -449,8 +449,8 @@ def _write_draws(name: str, path: str, draws: Sequence[Tensor], window_draw: int
     stride_bytes = first_draw.nbytes
     if len(draws) > 1:
         stride_bytes = -(-first_draw.nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
-    data = [bytes_of(draw.detach().cpu().contiguous()).ljust(stride_bytes, b"\0") for draw in draws]
-    Path(path).write_bytes(b"".join(data))
+    padded_draws = [bytes_of(draw.detach().cpu().contiguous()).ljust(stride_bytes, b"\0") for draw in draws]
+    Path(path).write_bytes(b"".join(padded_draws))
     file = TensorFile(name, path, tuple(first_draw.shape), DTYPE_NAMES[first_draw.dtype])
     stride = stride_bytes // first_draw.element_size()
     return file.replace(extra_elements=len(draws) * stride - file.elements, offset=window_draw * stride)

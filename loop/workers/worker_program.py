@@ -133,10 +133,10 @@ class WorkerProgram:
         call_ranges = []
         for number, output in enumerate(check.outputs):
             with open(f"{request.call.output.path}.{number}", "wb") as file:
-                file.write(output.data)
+                file.write(output.block)
             call_ranges.append(messages.CallRange(output.first_call, output.last_call))
         return messages.Computed(
-            digests=tuple(hashlib.sha256(o.data).hexdigest() for o in check.outputs if not o.is_enclosed),
+            digests=tuple(hashlib.sha256(out.block).hexdigest() for out in check.outputs if not out.is_enclosed),
             call_ranges=tuple(call_ranges),
             changed_inputs=tuple(sorted(check.changed_inputs)),
             stray_writes=tuple(check.stray_writes),
