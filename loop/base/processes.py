@@ -232,7 +232,7 @@ class Child:
                 if stream is not None:
                     stream.close()
 
-    def completed(self, timed_out: bool) -> Completed:
+    def completed(self, *, timed_out: bool) -> Completed:
         """The result, after the child has ended. `timed_out`: whether it was killed at its limit."""
         code, output, errors = self.process.returncode, self.output.text, self.errors.text
         return Completed(self.command, code, output, errors, self.seconds, timed_out)
@@ -254,7 +254,7 @@ def run(
             child.pump()
         timed_out = child.code is None
         child.kill()
-        return child.completed(timed_out)
+        return child.completed(timed_out=timed_out)
 
 
 def output_of(command: Sequence[str], *, limit_s: float, stdin: str = "") -> str | None:

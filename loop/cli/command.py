@@ -186,7 +186,7 @@ class Command:
         from loop.base.places import BUNDLED_TARGET, MANIFEST
 
         as_json, target = bool(values.get("json")), values.get("target")
-        screen = screen or screen_for(bool(as_json or values.get("events")))
+        screen = screen or screen_for(as_json=bool(as_json or values.get("events")))
         if values.get("on") or values.get("keep_host"):
             return int(import_object(ON_HOST)(self, values, screen))
         if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
@@ -254,7 +254,7 @@ def default_of(parameter: Parameter) -> Any:
     return None if parameter.default is Parameter.empty else parameter.default
 
 
-def screen_for(as_json: bool = False) -> Any:
+def screen_for(*, as_json: bool = False) -> Any:
     """The process's screen. With --json it hides messages, unless stderr is a terminal, or a parent `loop` keeps
     them (`MESSAGES_VARIABLE`)."""
     from loop.report.screen import MESSAGES_VARIABLE, Screen

@@ -57,9 +57,9 @@ CHECK_COMMAND = "kernels check"  # After this command the machine keeps running,
 START_LIMIT_S = 600.0  # Seconds for a machine to answer after its `start:`.
 
 
-def follow_job(job: str, cancel: bool, screen: Screen) -> int:
+def follow_job(job: str, screen: Screen, *, cancel: bool) -> int:
     """Follow a job that was sent away, by its id, prefix or `last`, as `follow` does; returns its exit code.
-    Raises UsageError unless exactly one matches."""
+    `cancel`: end it first. Raises UsageError unless exactly one matches."""
     jobs = {folder.id: (folder, sent) for folder, sent in ssh.list_sent_jobs()}
     matches = [*jobs][-1:] if job == "last" else [name for name in jobs if name.startswith(job)]
     if len(matches) != 1:

@@ -222,7 +222,7 @@ def schema_text(name: str) -> str:
     return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # One line per definition.
 
 
-def show_schema(name: str, write: bool, screen: Screen) -> None:
+def show_schema(name: str, screen: Screen, *, write: bool) -> None:
     """Print one JSON Schema; with `write`, write all of them into the package."""
     if name not in NAMES:
         raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(NAMES)}")

@@ -39,7 +39,7 @@ def rates(project: Project) -> RateCard:
     merged = card.model_copy(update={"rates": tuple(all_rates), "machines": tuple(machines)})
     has_own_rates = card.rates != shipped_rates  # A card without `rates` got the shipped ones.
     has_engineer_rate = any(rate.resource == "engineer" for rate in card.rates)
-    merged = merged.with_waiting_person(has_own_rates and has_engineer_rate)
+    merged = merged.with_waiting_person(is_attended=has_own_rates and has_engineer_rate)
     return with_rented_price(_check_rate_names(project_card, merged))
 
 

@@ -119,7 +119,7 @@ class RateCard(Model):
         """The rate with this name, of a person, AI or machine; None if the card has none."""
         return next((rate for rate in self.all_rates if rate.name == name), None)
 
-    def with_waiting_person(self, is_attended: bool) -> "RateCard":
+    def with_waiting_person(self, *, is_attended: bool) -> "RateCard":
         """The card with its first engineer as the person who waits, if `is_attended` and none is set yet."""
         if not is_attended or self.waiting is not None:
             return self

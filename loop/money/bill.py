@@ -133,7 +133,7 @@ def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> lis
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:
     """Dollars that an hour of a session costs, without AI."""
-    rates = charged_rates(card.with_waiting_person(head.attended), head.device, head.gpu)
+    rates = charged_rates(card.with_waiting_person(is_attended=head.attended), head.device, head.gpu)
     return sum(rate.usd_per_hour for rate in rates)
 
 

@@ -136,7 +136,7 @@ def show_costs(target: Path | None) -> Ledger:
         if row.status is None and not row.recorded:
             seconds = sum(run.seconds for run in row.runs)
             use = SessionUse(seconds=seconds, device=row.device, gpu=row.environment.gpu, hosts=row.hosts)
-            bill = make_bill(use, card.with_waiting_person(row.attended))
+            bill = make_bill(use, card.with_waiting_person(is_attended=row.attended))
             fields = {"charges": bill.charges, "unmeasured": bill.unmeasured, "usd": bill.usd}
             row = row.model_copy(update={**fields, "seconds": seconds, "notes": (NEVER_CLOSED,)})
         rows.append(row)

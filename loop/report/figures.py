@@ -39,7 +39,7 @@ _COLOURS = {
 _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"), ("#8f3d78", "#e69ac9"))
 
 
-def _colour_rules(is_dark: bool) -> str:
+def _colour_rules(*, is_dark: bool) -> str:
     """CSS rules of all colours, for light or dark paper: `.ink` fills, `.s-ink` draws a line."""
     fills, strokes = ("paper", "ink", "soft"), ("ink", "soft", "line")
     rules = [f".fig .{name}{{fill:{_COLOURS[name][is_dark]}}}" for name in fills]
@@ -49,10 +49,10 @@ def _colour_rules(is_dark: bool) -> str:
     return "".join(rules)
 
 
+_LIGHT, _DARK = _colour_rules(is_dark=False), _colour_rules(is_dark=True)
 STYLE = (
     ".fig text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif}.fig .big{font-size:13px;font-weight:600}"
-    f".fig .hollow{{fill:none}}{_colour_rules(False)}@media (prefers-color-scheme:dark){{{_colour_rules(True)}}}"
-    f"@media print{{{_colour_rules(False)}}}"
+    f".fig .hollow{{fill:none}}{_LIGHT}@media (prefers-color-scheme:dark){{{_DARK}}}@media print{{{_LIGHT}}}"
 )
 """CSS of all figures; a page needs it once."""
 

@@ -58,7 +58,7 @@ def make_record(
     status, reason = learnings.session_status(finished, verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
-    card = rates(setting.project).with_waiting_person(head.attended)
+    card = rates(setting.project).with_waiting_person(is_attended=head.attended)
     objective = None
     if status in ("passed", "failed"):
         objective = judging.judge_objective(head, finished, judging.compute_session_values(card, head, finished))

@@ -186,7 +186,7 @@ def charges_so_far(
 ) -> Bill:
     """The bill of the first `seconds` of a session. `ai`: its AI use. `hosts`: machines that ran its jobs."""
     used = SessionUse(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
-    return make_bill(used, card.with_waiting_person(head.attended))
+    return make_bill(used, card.with_waiting_person(is_attended=head.attended))
 
 
 @dataclass

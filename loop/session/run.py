@@ -186,7 +186,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         begin = {"happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
         session.screen.data(to_json({"schema_version": 1, **begin}, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
-    bounds.reserve, card = folder.reserve, card.with_waiting_person(head.attended)
+    bounds.reserve, card = folder.reserve, card.with_waiting_person(is_attended=head.attended)
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,

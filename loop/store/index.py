@@ -320,7 +320,7 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
     session_threads = 0 if head.device == "cuda" else head.threads  # 0: threads do not matter on a GPU.
     passed_by_check: dict[Judgement, dict[str, bool]] = {}
 
-    def add(check: str, passed: bool, variant: str, build: str | None = None, **conditions: Any) -> None:
+    def add(check: str, variant: str, build: str | None = None, *, passed: bool, **conditions: Any) -> None:
         """Add a check of a variant. `build`: its id; None: the last one that the session built."""
         build_id = last_build_id.get(variant, "") if build is None else build
         build_id = "" if build_id in copied_builds else build_id  # Its files identify a Python variant.
@@ -340,21 +340,21 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
                 layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
                 conditions = {"threads": threads, "seed": output.seed, "emulated": emulated}
                 name = f"{check.workload.name}{layout}"
-                add(name, check.passed, checks.variant, checks.build_id or "", **conditions)
+                add(name, checks.variant, checks.build_id or "", passed=check.passed, **conditions)
     for step in steps:
         for fields in step.output.get("checks", ()) if step.action == "kernel.properties" else ():
             tested = PropertyCheck.model_validate(fields, extra="ignore")
             if tested.status != "inapplicable":
                 name = f"{tested.workload}, property {tested.property}"
-                add(name, tested.status == "holds", tested.variant)
+                add(name, tested.variant, passed=tested.status == "holds")
         timing_output = read_output(step, Output) if step.action in TIMING_ACTIONS else None
         for verdict in timing_output.verdicts if timing_output else ():
             if verdict.verdict != "invalid":
                 name = f"{verdict.workload}, timed against {verdict.against}"
-                add(name, verdict.verdict != "incorrect", verdict.variant)
+                add(name, verdict.variant, passed=verdict.verdict != "incorrect")
     for report in outputs_of(steps, SanitizeOutput):
         for variant in (*report.clean, *report.found):
-            add("sanitizers", variant in report.clean, variant)
+            add("sanitizers", variant, passed=variant in report.clean)
     for judgement, passed_checks in passed_by_check.items():
         right = tuple(name for name, passed in passed_checks.items() if passed)
         wrong = tuple(name for name, passed in passed_checks.items() if not passed)

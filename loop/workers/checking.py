@@ -202,7 +202,7 @@ DRIVER_LIBRARY = "libcuda.so.1"
 def list_launches(request: ListLaunches) -> DryLaunches:
     """List the launches of one call of an emulated library in order, and the error that its entry
     returned, if any. The library runs in a mode in which it executes no kernel and appends the
-    launches to a file, after those of earlier calls."""
+    launches to a file, after those of earlier calls. Raises Refused for a variant that is no library."""
     from pathlib import Path
 
     path, call = Path(request.path), request.call

@@ -89,7 +89,7 @@ def bill(seconds: float, device: Device, *terms: Any, **named: Any) -> Bill:
 
 def test_attendance_and_spared_compiling_are_priced() -> None:
     """90 s of an engineer are 90 cents; six seconds that the cache spared are six."""
-    total = bill(90.0, "cpu", make_card(waiting=None).with_waiting_person(True))
+    total = bill(90.0, "cpu", make_card(waiting=None).with_waiting_person(is_attended=True))
     assert [("engineer", 90.0, "stated")] == [(row.resource, row.seconds, row.basis) for row in total.charges]
     assert pytest.approx(0.90) == total.usd
     output = make_built(make_build(cached=True, seconds=6.0))
