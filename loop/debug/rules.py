@@ -249,11 +249,11 @@ def _key(case: Case) -> tuple[tuple[str, Scalar], ...]:
 
 
 def _join(
-    word: str, opposite_word: str, first: Rule, second: Rule, *, cost: float, combine: Callable[..., bool]
+    word: str, opposite_word: str, first: Rule, second: Rule, *, joining_cost: float, combine: Callable[..., bool]
 ) -> Rule:
     """Two rules joined by `word`, their opposites by `opposite_word`. `combine`: `all` or `any`."""
     text, opposite = f"{first.text} {word} {second.text}", f"{first.opposite} {opposite_word} {second.opposite}"
-    cost, limits = first.cost + second.cost + cost, (*first.limits, *second.limits)
+    cost, limits = first.cost + second.cost + joining_cost, (*first.limits, *second.limits)
     return Rule(text, opposite, cost, lambda case: combine((first.holds(case), second.holds(case))), limits)
 
 

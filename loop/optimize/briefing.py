@@ -230,8 +230,8 @@ def keeping_rule(gain: float) -> str:
 
 
 def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
-    """The edit in the worktree, if it may be judged; else a pause that says why not: nothing is edited, a file
-    may not change, or an earlier session reverted this very edit."""
+    """Save the edit in the worktree and return it, if it may be judged; else a pause that says why not: nothing is
+    edited, a file may not change, or an earlier session reverted this very edit."""
     workshop, lines_by_file, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
     page = edits.brief_path(workshop.briefs_folder, brief)
     if not lines_by_file:

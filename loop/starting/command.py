@@ -149,7 +149,7 @@ def read_options(request: InitRequest) -> InitOptions:
 
 
 def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
-    """Path to its `--set` value: a Python literal, else the text itself."""
+    """Path to its `--set` value: a Python literal, else the text itself. Raises UsageError without a value."""
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
