@@ -193,7 +193,7 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 
 
 def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
-    """Path to object hash of each file, link and submodule of a commit whose git mode begins with `mode`."""
+    """Path to object hash of each file, link or submodule of a commit, if its git mode begins with `mode`."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(mode) and row}
 
