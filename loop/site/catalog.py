@@ -132,7 +132,7 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
             asked_by += [(other, answer.when) for answer in earlier.next if answer.pattern == name]
         plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
         rows = [row for row in newest if any(run.pattern == name for run in row.runs)]
-        values = {"one": pattern, "asked_by": asked_by, "plans": plans}
+        values = {"pattern": pattern, "asked_by": asked_by, "plans": plans}
         yield page_path("patterns", name), "pattern", {**values, **_shown_rows(rows)}
     for name, plan in contents.plans.items():
         yield page_path("plans", name), "plan", {"plan": plan, **_shown_rows(contents.of_plan(name))}
