@@ -193,10 +193,10 @@ class RuleSearch:
         else:
             for (a, mask_a), (b, mask_b) in combinations(_simplest_by_cases(broad, self.passing), 2):
                 if not mask_a & mask_b:
-                    rules.append(_join("and", "or", a, b, cost=2, combine=all))
+                    rules.append(_join("and", "or", a, b, joining_cost=2, combine=all))
             for (a, mask_a), (b, mask_b) in combinations(_simplest_by_cases(strict, self.failing), 2):
                 if mask_a | mask_b == (1 << len(self.failing)) - 1:
-                    rules.append(_join("or", "and", a, b, cost=3, combine=any))
+                    rules.append(_join("or", "and", a, b, joining_cost=3, combine=any))
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MAX_RULES]
 
     def _conditions(self) -> Iterator[Rule]:

@@ -15,7 +15,7 @@ from loop.calls.call import Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
-from loop.mistakes.table import DeviceArrays, HostArrays, Terms, mistake_of, through_arrays
+from loop.mistakes.table import DeviceArrays, HostArrays, Settings, mistake_of, through_arrays
 
 
 def wrap(loaded: Loaded, settings: Settings) -> Loaded:
@@ -30,6 +30,6 @@ def wrap(loaded: Loaded, settings: Settings) -> Loaded:
         erring.function = make_erring(erring.function, settings)
         return erring  # type: ignore[no-any-return]
     converter = DeviceArrays() if loaded.device == "cuda" else HostArrays()
-    mistake = mistake_of({**terms, "to": terms.get("number")})  # In C, an attribute is a number.
-    erring.invoke = through_arrays(loaded.invoke, mistake, terms["attributes"], converter)
+    mistake = mistake_of({**settings, "to": settings.get("number")})  # In C, an attribute is a number.
+    erring.invoke = through_arrays(loaded.invoke, mistake, settings["attributes"], converter)
     return erring  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ from torch import Tensor
 from loop.calls.call import POISON
 from loop.calls.callee import SplitStructure, rebuild_structure, split_structure
 from loop.calls.torch_side import Function, import_file
-from loop.mistakes.table import Array, Attributes, ErringCall, Mistake, Terms, mistake_of
+from loop.mistakes.table import Array, Attributes, ErringCall, Mistake, Settings, mistake_of
 
 
 class LazyTensor(torch.Tensor):

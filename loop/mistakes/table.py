@@ -16,8 +16,8 @@ from loop.calls.cuda.driver import DeviceMemory
 from loop.calls.cuda.stage import the_device
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
-Terms = dict[str, Any]
-"""Parameters of a mistake: `make` is its name, other keys belong to it."""
+Settings = dict[str, Any]
+"""What is told to a mistake: `make` is its name; `Control.mistake_settings` adds the other keys."""
 Attributes = dict[str, Any]
 """Name to value: as in the manifest for a Python variant, as a double for a compiled one."""
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
@@ -44,7 +44,7 @@ class ErringCall:
     """Of the real tensors, the output last, because the arrays may be copies."""
     fill: Callable[[int, int, int], object] = ctypes.memset
     """Sets bytes at such an address: (address, value, count)."""
-    terms: Terms = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     memory: dict[Any, Any] = field(default_factory=dict)
     """Memory of the mistake between calls."""
 

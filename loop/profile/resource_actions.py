@@ -240,7 +240,7 @@ def ask_for_launches(
     path.unlink(missing_ok=True)
     with Worker(1) as worker:
         for workload in workloads:
-            request = ListLaunches(library_terms, str(path), bench.make_call(workload, "dry"))
+            request = ListLaunches(terms, str(path), bench.make_call(workload, "dry"))
             try:
                 reply = yield from worker.ask(request, limit_s=LIMIT_S, note=f"launches of {workload.name}")
                 launches = []
