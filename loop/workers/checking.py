@@ -71,7 +71,7 @@ class CallCheck:
         interposes_call: bool = False,
     ) -> None:
         """`is_hurried`: stop early. `may_run_once`: a slow call was checked on other values before.
-        `interposes_call`: call on other values after the first or second, ignore that output."""
+        `interposes_call`: call on other values after the first or second call, ignore that output."""
         self.prepared, self.generator = prepared, generator
         self.is_hurried, self.may_run_once = is_hurried, may_run_once
         self.must_interpose = interposes_call and not prepared.is_program
@@ -120,10 +120,12 @@ class CallCheck:
             self._record_call(kind)
             is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2) == 1
             if self.must_interpose and is_due:
-                # After one call or two, at random: catches a variant that caches every other call.
+                # Two calls after the first, or one after the second: the next is the fourth of its process, and a
+                # variant that computes every other call gives it the other values.
                 self.must_interpose = False
                 self.prepared.load_other_values(self.generator)
-                self.prepared.bind()()
+                for _ in range(3 - self.call_count):
+                    self.prepared.bind()()
         end_s = perf_counter() + REPEAT_S
         while perf_counter() < end_s and len(self.outputs) < MAX_OUTPUTS and not self.is_slow:
             self._record_call(self.generator.choice(KINDS))

@@ -111,6 +111,34 @@ def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypat
     assert call_counts[True, 10.0] > 2
 
 
+@pytest.mark.parametrize("slow_s", [0.0, 10.0])
+def test_a_variant_that_computes_every_other_call_is_found_by_its_first_check(
+    monkeypatch: pytest.MonkeyPatch, slow_s: float
+) -> None:
+    """Its fourth call shows the values of the call in between, also if it is so slow that few calls are made."""
+    monkeypatch.setattr(checking, "SLOW_LIMIT_S", slow_s)
+
+    class EveryOther(RecordedCall):
+        """Gives the value of its input, every second time the one of the call before."""
+
+        given, kept = 1.0, 0.0
+
+        def load_other_values(self, random_source: random.Random) -> None:
+            self.given = 2.0
+
+        def write_guards(self, guards: Sequence[Guard]) -> None:
+            self.around, self.given = guards, 1.0
+
+        def _run(self) -> None:
+            self.calls += 1
+            self.value = self.kept = self.kept if self.calls % 2 == 0 else self.given
+
+    for seed in range(20):
+        call = EveryOther(lambda around, prefill: 0.0)
+        finding = CallCheck(call, random.Random(seed), interposes_call=True).run()  # type: ignore[arg-type]
+        assert 2 == len(finding.outputs), seed
+
+
 def test_a_program_has_no_memory_for_other_values() -> None:
     """Its inputs are files: a call in between is made on the same ones."""
     program = RecordedCall(lambda around, prefill: 2.0)
