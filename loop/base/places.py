@@ -39,8 +39,8 @@ def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
                 yield entry, os.lstat(entry), entry == path_form
 
 
-def make_private(folder: Path) -> None:
-    """Make a folder and its missing parents with mode 0700. Ignores errors."""
+def create_private(folder: Path) -> None:
+    """Make a folder and its missing parents with mode 0700. Existing ones keep their mode. Ignores errors."""
     missing_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.suppress(OSError):
         for path in reversed(missing_folders):  # Parents first.
@@ -53,7 +53,7 @@ def private_folder(name: str) -> Path:
     import tempfile
 
     folder = Path(tempfile.gettempdir()) / f"loop-{os.geteuid()}" / name
-    make_private(folder)
+    create_private(folder)
     if folder.is_dir() and not explain_foreign_access(folder):
         return folder
     process_folder = Path(tempfile.mkdtemp(prefix="loop-"))
@@ -114,19 +114,19 @@ def require_unicode(folder: Path) -> Path:
 
 
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
-    """The folder that `variable` names, else `loop` below `xdg_variable`, else below home. If others could write
-    it: the one below home or a private temporary one, with a remark. Resolved, because paths are compared as
-    text."""
+    """The folder that `variable` names, else `loop` below `xdg_variable`, else below home; made if missing. If
+    others could write it, its mode stays, and the one below home or a private temporary one is used, with a
+    remark. Resolved, because paths are compared as text."""
     default = Path.home() / home_subfolder / "loop"
     xdg_folder = os.environ.get(xdg_variable)
     chosen = Path(xdg_folder).absolute() / "loop" if xdg_folder else default
     if os.environ.get(variable):
         chosen = Path(os.environ[variable]).absolute()
-    make_private(chosen)
+    create_private(chosen)
     danger = explain_foreign_access(chosen)
     if not danger:
         return Path(os.path.realpath(chosen))  # Unlike `resolve` it bears a link to itself.
-    make_private(default)
+    create_private(default)
     is_default_safe = default != chosen and not explain_foreign_access(default)
     safe_folder = default if is_default_safe else private_folder(variable.lower())
     advice = f"mend that, or name another folder with {variable}"

@@ -133,7 +133,7 @@ def _module_paths(name: str, folders: Iterable[str]) -> Iterator[str]:
 
 
 def _is_copyable(folder: Path, name: str) -> bool:
-    """True if `name` is a file inside `folder` that is small enough to copy."""
+    """True if `name`, which may be any text, is a file inside `folder` that is small enough to copy."""
     path = folder / name
     try:
         is_inside = not os.path.isabs(name) and not os.path.normpath(name).startswith("..")

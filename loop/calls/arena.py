@@ -134,7 +134,8 @@ class Arena:
             pool.write_rotated(self.memory, rotation_bytes=0)
 
     def _resize(self, size: int) -> None:
-        """Discard the contents and change the size of the mapping; the file itself only grows."""
+        """Change the size of the mapping, in bytes. All but the control words is lost. The file only grows: it is
+        sealed."""
         if self.size > CONTROL_BYTES:
             self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
         self._unmap()

@@ -250,7 +250,7 @@ class Prepared(ABC):
         self._intact_inputs.clear()
         for memory, data in zip(self.inputs, self.input_bytes, strict=True):
             memory.learn_exponents(data)
-        self.write_guards([draw_guard(OWN_VALUES) for _ in self.memories])
+        self.write_inputs_and_guards([draw_guard(OWN_VALUES) for _ in self.memories])
 
     def load_other_values(self, random_source: random.Random) -> None:
         """Load unknown values into contiguous inputs, for a call whose output is ignored: its own, rotated. A
@@ -264,7 +264,7 @@ class Prepared(ABC):
                 data = data[begin:] + data[:begin]
             memory.write(0, data)
 
-    def write_guards(self, guards: Sequence[Guard]) -> None:
+    def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
         """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes."""
         for memory, guard in zip(self.memories, guards, strict=True):
             memory.write_guard(guard)
@@ -311,7 +311,7 @@ class Prepared(ABC):
         return True
 
     def unprotect_zones(self) -> None:
-        """Make the guard zones accessible again; call `write_guards` before the next call."""
+        """Make the guard zones accessible again; call `write_inputs_and_guards` before the next call."""
         for memory in self.memories:
             memory.unprotect_zones()
 

@@ -202,9 +202,9 @@ class TensorCall(Prepared):
     def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
         return TorchMemory(nbytes, misalignment_bytes, dtype, zone_bytes, self.device)
 
-    def write_guards(self, guards: Sequence[Guard]) -> None:
-        """As in `Prepared`; on a GPU, wait for it: the variant may use another stream."""
-        super().write_guards(guards)
+    def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
+        """As in `Prepared`. On a GPU, wait until that is done: the variant may use another stream."""
+        super().write_inputs_and_guards(guards)
         if self.device == "cuda":
             synchronize()
 

@@ -257,8 +257,8 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
 
 def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, None, None]:
     """Drop special values and attributes, then lower each dimension; repeat until nothing changes.
-    Dimensions that share a shorthand are first lowered together. The result is the last workload for
-    which `fails` returned True; `entry` if there was none."""
+    Dimensions that share a shorthand are first lowered together. Returns nothing: the result is the last workload
+    for which `fails` returned True; `entry` if there was none."""
     current: Entry = {}
     for name, value in entry.items():  # Replace a shorthand by its dimensions.
         current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}

@@ -112,7 +112,8 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
 
 
 def outdated_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
-    """A sentence for each market price of measured use that is too old, or dated in the future."""
+    """A sentence for each market price of measured use that is too old, or dated in the future. Use that the user
+    stated is left out."""
     for charge in charges:
         rate = card.find_rate(charge.rate)
         if rate is None or rate.resource not in MARKET_PRICED or charge.basis != "measured":

@@ -44,7 +44,8 @@ def compiler_report(
     bench: Bench, variant: CAbiVariant, limit_s: float
 ) -> Generator[Tick, None, tuple[dict[str, int | float | None], str]]:
     """Vectorisation facts from compiling a variant's sources to assembly; or no facts and the reason.
-    `vectorised`: number of gcc's remarks, one for each place and vector width."""
+    `vectorised`: number of gcc's remarks, one for each place and vector width. `vector_share`: share of vector
+    instructions in the floating-point arithmetic; None without such arithmetic."""
     version = compiler_version(variant.build.compiler) or ""  # Of gcc it names the foundation, or begins with gcc.
     if "Free Software Foundation" not in version and not GCC_VERSION.match(version):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"

@@ -530,6 +530,7 @@ def _with_headers(path: Path) -> dict[str, Path]:
             files[relative] = file
             for name in INCLUDE.findall(read_text(file)):
                 headers = [folder / name for folder in (file.parent, path.parent) if ".." not in name]
+                headers = [header for header in headers if header.is_relative_to(path.parent)]  # Not `/usr/...`.
                 unread += [header for header in headers if header.is_file()][:1]
     return files
 

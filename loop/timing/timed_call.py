@@ -413,7 +413,7 @@ class TimedCall:
     def _time_program(self, samples: SegmentSamples, waits: DelayReader) -> Generator[Tick, None, None]:
         """A program's samples: by its own clock if it has one, else by its whole run. Its last output is
         judged."""
-        self.arena.poison_outputs(1)
+        self.arena.poison_outputs(calls=1)
         for _ in range(MIN_SAMPLES):
             run_s, _ = yield from self._time_calls(waits, 1)
             own_s = self.arena.control_words[arena.WORKER_NS] / 1e9

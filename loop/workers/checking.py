@@ -161,7 +161,7 @@ class CallCheck:
         """Make one call with these guard bytes and return its output. `prefill`: contents of the
         output's memory before the call; None: NaN."""
         self.call_count += 1
-        self.prepared.write_guards(guards)
+        self.prepared.write_inputs_and_guards(guards)
         self.prepared.poison_outputs(prefill)
         run, start_s = self.prepared.bind(), perf_counter()
         run()

@@ -347,7 +347,7 @@ class Judge:
                 counts += truth.count_errors_beyond(right.tolerance, right.reference, own_type_output, MAX_SLACK)
         if right.explained_counts is not None:
             counts += right.explained_counts
-        plausible_error = IMPLAUSIBLE_SHARE * truth.largest_magnitude(right.reference)
+        plausible_error = IMPLAUSIBLE_SHARE * truth.largest_finite_magnitude(right.reference)
         largest_error = min(max(largest_movement * factor, reference_error), plausible_error)
         largest_limit, mean_limit = right.error_limits
         return replace(
@@ -362,7 +362,7 @@ class Judge:
         """Allow more where float64 rounding of the reference itself may explain a wrong element: say,
         an exact zero that is the difference of large numbers. It is estimated by how far the element
         moves when inputs change by a few float64 roundings."""
-        scale = max(map(truth.largest_magnitude, [right.reference, *inputs.tensors]))
+        scale = max(map(truth.largest_finite_magnitude, [right.reference, *inputs.tensors]))
         error = (output.double() - right.reference).abs()
         wrong = truth.mask_outside(output, right.reference, right.allowed)
         if not bool((wrong & (error <= MAX_NOISE_SHARE * scale)).any()):

@@ -18,7 +18,7 @@ from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.target import Signature, Tolerance
 from loop.workers.judge_messages import AdvanceProperty, Finding
-from loop.workers.truth import largest_magnitude
+from loop.workers.truth import largest_finite_magnitude
 from loop.workers.workload_call import attribute_numbers
 
 RequestedCall = tuple[list[Tensor], dict[str, Any]]
@@ -62,7 +62,8 @@ class PropertyRunner:
             raise Refused(f"{place}: {describe_error(error)}") from error
 
     def _run(self, request: AdvanceProperty) -> Generator[Call, str, Finding | None]:
-        """Run a property on the inputs of a call; None if it does not apply."""
+        """Run a property on the inputs of a call. Yields the calls that the variant has to make, receives the path
+        of each output's file, returns what was found; None if the property does not apply."""
         call, error_key = request.call, (request.property_name, request.call.key)
         inputs = [torch_side.read_tensor(tensor).double() for tensor in call.inputs]
         property_function = torch_side.find_function(request.property_name)
@@ -128,7 +129,7 @@ def compare_sides(
     twice `plain_error`, by which the plain implementation's sides differ, if rounding can explain
     that: otherwise the property is wrong."""
     allowed = call_count * (tolerance.atol + tolerance.rtol * expected.abs())
-    if plain_error <= MAX_ROUNDING_SHARE * largest_magnitude(expected):
+    if plain_error <= MAX_ROUNDING_SHARE * largest_finite_magnitude(expected):
         allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * plain_error)
     error = (got - expected).abs()
     wrong_mask = ~(error <= allowed)

@@ -186,7 +186,7 @@ def answers_agree(answer: Tensor, other: Tensor) -> bool:
         return False
     allowed = 0.0
     if answer.is_floating_point():
-        allowed = SUMMATION_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_magnitude(answer)
+        allowed = SUMMATION_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_finite_magnitude(answer)
     for a, b in float64_slices(answer, other):
         agrees = (a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= allowed)
         if not bool(agrees.all()):
@@ -200,9 +200,9 @@ def mask_overflow(output: Tensor, reference: Tensor) -> Tensor:
 
 
 def explain_unjudged(truth: Truth, function_name: str) -> str:
-    """Why no output can be judged: the right answer does not fit its type, or the function
+    """Why no output can be judged: the largest finite right value does not fit the output's type, or the function
     `function_name`, whose rounding was measured, overflows; empty if outputs can be judged."""
-    dtype, largest = truth.file.dtype, largest_magnitude(truth.reference)
+    dtype, largest = truth.file.dtype, largest_finite_magnitude(truth.reference)
     dtype_max = torch.finfo(getattr(torch, dtype)).max
     if largest > dtype_max:
         return f"the right answer reaches {largest:.2g}, {dtype} ends at {dtype_max:.2g}"
@@ -211,7 +211,7 @@ def explain_unjudged(truth: Truth, function_name: str) -> str:
 
 def explain_doubt(truth: Truth) -> str:
     """Why reference or plain implementation must be wrong; empty if rounding explains it."""
-    largest = largest_magnitude(truth.reference)
+    largest = largest_finite_magnitude(truth.reference)
     if truth.plain_max <= IMPLAUSIBLE_SHARE * largest + IMPLAUSIBLE_FLOOR:
         return ""
     return (
@@ -222,7 +222,7 @@ def explain_doubt(truth: Truth) -> str:
 
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     """Whether rounding may explain all errors: none too large, NaN or infinity as in the reference."""
-    max_rounding_error = IMPLAUSIBLE_SHARE * largest_magnitude(truth.reference)
+    max_rounding_error = IMPLAUSIBLE_SHARE * largest_finite_magnitude(truth.reference)
     for output in outputs:
         largest, _ = largest_and_mean_error(output, truth.reference)
         if largest > max_rounding_error:
@@ -233,8 +233,8 @@ def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     return True
 
 
-def largest_magnitude(reference: Tensor) -> float:
-    """Largest finite magnitude; 0.0 if there is none."""
+def largest_finite_magnitude(reference: Tensor) -> float:
+    """The largest finite magnitude; 0.0 if no value is finite."""
     largest = 0.0
     for (values,) in float64_slices(reference):
         largest = max(largest, float(values.abs().nan_to_num(0.0, 0.0, 0.0).max()))
@@ -316,7 +316,7 @@ def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]
         rounding = truth.plain_max + other.plain_max
         if not truth.is_integer:
             eps = torch.finfo(getattr(torch, truth.file.dtype)).eps
-            rounding += eps * largest_magnitude(truth.reference)
+            rounding += eps * largest_finite_magnitude(truth.reference)
         if difference:
             largest = max(largest, difference / rounding if rounding else MOST_DISTANCE)
     return min(largest, MOST_DISTANCE)
@@ -325,7 +325,7 @@ def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]
 def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
     """Limits on a variant's (largest, mean) error: the plain implementation's with slack, or `dtype`'s
     roundings."""
-    rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_magnitude(reference)
+    rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_finite_magnitude(reference)
     largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, MIN_ROUNDINGS * rounding)
     uncertainty = MEAN_UNCERTAINTY / math.sqrt(max(1, int(reference.isfinite().sum())))
     return largest_limit, (1 + uncertainty) * MEAN_SLACK * plain_mean + MEAN_FLOOR

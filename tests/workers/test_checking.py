@@ -37,7 +37,7 @@ class RecordedCall(Prepared):
     def protect_zones(self, *, at_end: bool) -> bool:
         return False
 
-    def write_guards(self, guards: Sequence[Guard]) -> None:
+    def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
         self.around = guards
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
@@ -126,7 +126,7 @@ def test_a_variant_that_computes_every_other_call_is_found_by_its_first_check(
         def load_other_values(self, random_source: random.Random) -> None:
             self.given = 2.0
 
-        def write_guards(self, guards: Sequence[Guard]) -> None:
+        def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
             self.around, self.given = guards, 1.0
 
         def _run(self) -> None:
