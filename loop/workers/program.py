@@ -176,8 +176,12 @@ class Program:
         return reply
 
     def ask(self, request: Request[R], *, limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """Send a request, unless it was sent early, and wait for its reply."""
-        if request not in self._unanswered:
+        """Send a request, unless it was sent early, and wait for its reply. Replies to others that were sent early
+        are dropped: none may be taken for that of this request."""
+        while self._unanswered and self._unanswered[0] != request:
+            with contextlib.suppress(Refused):
+                yield from self.receive(limit_s, note)
+        if not self._unanswered:
             self.send(request)
         reply: R = yield from self.receive(limit_s, note)
         return reply

@@ -35,6 +35,17 @@ def test_a_killed_or_silent_worker_is_lost(monkeypatch: pytest.MonkeyPatch) -> N
             run_to_end(worker.receive(5.0, "waiting"))
 
 
+def test_a_reply_is_never_taken_for_that_of_another_request(tmp_path: Path) -> None:
+    """A request that was sent early and then not asked for is answered, and its reply is dropped."""
+    early = Load(FunctionTerms("gone:f"), str(tmp_path), 1, "cpu")
+    with Worker(1) as worker:
+        worker.send(early)
+        assert run_to_end(worker.ask(Unstage(), limit_s=20.0, note="asking")) is None
+        worker.send(early)
+        with pytest.raises(Refused, match="gone"):
+            run_to_end(worker.ask(early, limit_s=20.0, note="asking"))
+
+
 def test_a_worker_starts_without_torch_and_pydantic() -> None:
     """Each takes longer to import than a compiled variant takes to load and to answer."""
     code = "import sys, loop.workers.worker_program; print(*{'torch', 'numpy', 'pydantic'} & {*sys.modules})"
