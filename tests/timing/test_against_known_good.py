@@ -89,7 +89,7 @@ def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambd
 def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompareOutput]:
     """A function that compares variants that were verified as right."""
 
-    def run(*variants: str, known: Build | None = None, timings: Any = None) -> CompareOutput:
+    def run(*variants: str, known: Build | None = None, timings: Any = None, candidate: int = 0) -> CompareOutput:
         monkeypatch.setattr(schedule, "measure", timings or made_up({}))
         builds = make_builds(bench, *variants)
         ids = {name: builds[name].build_id if name in builds else None for name in variants}
@@ -99,7 +99,7 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Com
         output = VerifyOutput(ok=True, message="verified", variants=checks, right=variants)
         good = {"right": KnownGood(session="before", build_id=known.build_id, commit=None)} if known else {}
         context = make_context(bench, *variants, finished=[make_finished(output=output)], known_good=good)
-        result: Result = run_to_end(compare(context, CompareTerms()))
+        result: Result = run_to_end(compare(context, CompareTerms(candidate=candidate)))
         assert isinstance(result.output, CompareOutput)
         return result.output
 
@@ -204,6 +204,21 @@ def test_what_was_noticed_while_timing_takes_every_speed(
     assert [("right", verdict)] == [(row.variant, row.verdict) for row in output.verdicts]
     assert message in output.verdicts[0].reason
     assert f"right is {verdict}: " in output.message
+
+
+@pytest.mark.parametrize(("blocks", "expected"), [(MIN_BLOCKS - 1, "inconclusive"), (MIN_BLOCKS, "faster")])
+def test_a_candidate_is_not_believed_before_it_was_timed_against_itself(
+    blocks: int, expected: str, compared: Compared, earlier: Build
+) -> None:
+    """Time may end before that. No copy is slowed on purpose."""
+
+    def end_early(timings: Timings) -> None:
+        timings.segments = [s for s in timings.segments if s.side != "right again" or s.round < blocks]
+
+    timings = made_up({"right known good": 1.5}, end_early)
+    output = compared("right", known=earlier, timings=timings, candidate=1)
+    assert {expected} == {verdict.verdict for verdict in output.verdicts}
+    assert () == output.positive_controls
 
 
 def test_a_wrong_output_of_one_variant_takes_no_verdict_of_another(compared: Compared, earlier: Build) -> None:
