@@ -28,7 +28,16 @@ from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
-from loop.model.measurement import BASELINE, Against, Build, Check, InputWeaknesses, NoSpeedVerdict, VariantChecks
+from loop.model.measurement import (
+    BASELINE,
+    UNREAD_KINDS,
+    Against,
+    Build,
+    Check,
+    InputWeaknesses,
+    NoSpeedVerdict,
+    VariantChecks,
+)
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import JobRun, KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
@@ -45,9 +54,6 @@ from loop.workers.program import START_LIMIT_S, WorkerLost
 
 MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
-DRAWN_KINDS = ("fixed", "single_valued", "nonnegative", "narrow", "from_zero", "untied")
-UNREAD_KINDS = ("unread", "unread_halves", "ignored", "unmoved", "initial")
-"""Weaknesses of the values that were drawn, and those that a changed input reveals."""
 MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
 BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
@@ -260,8 +266,6 @@ class ShareTerms(VerifyTerms):
 
     only: tuple[int, ...] = ()
     """Indices of this job's workloads among the distinct workload names; empty: all."""
-    first: bool = True
-    """Whether this job tests what the reference reads, and reports workloads that lack memory."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
@@ -287,22 +291,18 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         not_exercised.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
     elif bench.device == "cpu" and cores() == 1:
         not_exercised.append("several threads: this machine has one core")
-    no_room = tuple(text for share in shares for text in share.no_room)
+    no_room = tuple(dict.fromkeys(text for share in shares for text in share.no_room))
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    blind_spots = shares[0].blind_spots
-    for share in shares[1:]:
-        blind_spots = blind_spots.combined_with(share.blind_spots, DRAWN_KINDS)
+    blind_spots = functools.reduce(InputWeaknesses.combined_with, [share.blind_spots for share in shares])
     zeros_pass = [name for share in shares for name in share.zeros_pass]
+    weaknesses = describe_blind_spots(blind_spots, bench.target, zeros_pass)
     output = verification_output(
         context,
         checks,
         control,
         context.task.variants,
         failures=failures,
-        not_exercised=(
-            *(*not_exercised, *no_room, *notes),
-            *describe_blind_spots(blind_spots, bench.target, zeros_pass),
-        ),
+        not_exercised=(*not_exercised, *no_room, *notes, *weaknesses),
         untaken={side.name: describe_untaken_workloads(side, tried) for side in sides},
     )
     message = Fitting((), no_room).extend_message(output.message)
@@ -354,7 +354,7 @@ def _verify_share(
         jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
     *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
-    blind_spots = yield from find_blind_spots(bench, fitting.workloads, probes_inputs=arguments.first)
+    blind_spots = yield from find_blind_spots(bench, fitting.workloads)
     files_now = hash_task_files(context.task.folder)
     if edited := [path for path, digest in task_files.items() if files_now.get(path) != digest]:
         raise WorkFailed(
@@ -367,7 +367,7 @@ def _verify_share(
         sides=tuple(checked),
         control=control,
         left_out=tuple(allowance.left_out),
-        no_room=fitting.exclusions if arguments.first else (),
+        no_room=fitting.exclusions,
         notes=(*(text for checks in checked for text in explain_early_end(checks)), *bench.notes),
         blind_spots=blind_spots,
         zeros_pass=tuple(bench.workloads_passing_zeros),
@@ -396,26 +396,23 @@ def _split_into_jobs(
     variants, parts = [side.name for side in sides], []
     for number, indices in enumerate(shares):
         is_split = len(shares) > 1
-        share = {"only": tuple(indices) if is_split else (), "first": number == 0}
-        job_arguments = ShareTerms.model_validate({**dict(arguments), **share})
+        only = tuple(indices) if is_split else ()
+        job_arguments = ShareTerms.model_validate({**dict(arguments), "only": only})
         title = f"verify {', '.join(variants)}" + f", share {number + 1} of {len(shares)}" * is_split
         parts.append(Part(title, job_arguments, variants, plan.workloads, plan.checks))
     return parts
 
 
-def find_blind_spots(
-    bench: Bench, workloads: Sequence[Workload], *, probes_inputs: bool = True
-) -> Generator[Tick, None, InputWeaknesses]:
-    """Mistakes that the values drawn so far cannot show. With `probes_inputs`, also inputs that are never
-    read: the judge changes one input at a time and sees whether the reference's output changes. An input
-    counts as not read if it was so on each workload tried."""
-    probed = _choose_probed_workloads(bench, workloads) if probes_inputs else []
+def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, InputWeaknesses]:
+    """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge changes one
+    input at a time and sees whether the reference's output changes. An input counts as not read if it was so
+    on each workload tried."""
+    probed = _choose_probed_workloads(bench, workloads)
     weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
     for workload in probed[1:]:
         if not any(getattr(weaknesses, kind) for kind in UNREAD_KINDS):
             break  # All is read: further workloads cannot change that.
-        weaknesses_there = yield from bench.find_blind_spots(workload)
-        weaknesses = weaknesses_there.combined_with(weaknesses, UNREAD_KINDS)
+        weaknesses = weaknesses.combined_with((yield from bench.find_blind_spots(workload)))
     return weaknesses
 
 

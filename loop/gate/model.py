@@ -135,7 +135,7 @@ class ShareOutput(Output):
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
     blind_spots: InputWeaknesses = Field(default_factory=InputWeaknesses)
-    """Blind spots of the drawn inputs; in the first job also what the reference does not read."""
+    """Blind spots of the drawn inputs, and what the reference does not read."""
     zeros_pass: tuple[str, ...] = ()
     """Workloads on which an output of all zeros would pass."""
 

@@ -1,7 +1,6 @@
 """Results of the bench: verdicts, builds, correctness checks, timings, and resources of compiled kernels."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -178,6 +177,10 @@ class Check(Comparison):
         return self.status in ("right", "unsupported", "not judged")
 
 
+UNREAD_KINDS = ("whole_outputs", "unread", "unread_halves", "ignored", "unmoved", "initial")
+"""Fields of InputWeaknesses that changed inputs reveal; the others are known of the values that were drawn."""
+
+
 class InputWeaknesses(Model):
     """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
 
@@ -207,14 +210,17 @@ class InputWeaknesses(Model):
     """Weights of the reference module that are all 1 or all 0, as constructors leave them."""
     finite: bool = False
     """True if there are floating-point inputs, and none contained NaN or infinity."""
+    probed: bool = False
+    """Whether inputs were changed to see what the reference reads; without that, UNREAD_KINDS are empty."""
 
-    def combined_with(self, other: "InputWeaknesses", kinds: Sequence[str]) -> "InputWeaknesses":
-        """These weaknesses, without those of `kinds` (fields) that `other` lacks; `finite` only if both are."""
-        common: dict[str, object] = {"finite": self.finite and other.finite}
-        for kind in kinds:
-            names = getattr(other, kind)
-            common[kind] = tuple(name for name in getattr(self, kind) if name in names)
-        return self.model_copy(update=common)
+    def combined_with(self, other: "InputWeaknesses") -> "InputWeaknesses":
+        """The weaknesses that both have. Of UNREAD_KINDS, those of the one that was probed if only one was."""
+        kinds = type(self).model_fields.keys() - {"finite", "probed"}
+        by_kind = {kind: (getattr(self, kind), getattr(other, kind)) for kind in kinds}
+        for kind in UNREAD_KINDS if self.probed != other.probed else ():
+            by_kind[kind] = (by_kind[kind][other.probed],) * 2
+        common = {kind: tuple(name for name in ours if name in theirs) for kind, (ours, theirs) in by_kind.items()}
+        return InputWeaknesses(**common, finite=self.finite and other.finite, probed=self.probed or other.probed)
 
 
 class VariantChecks(Model):

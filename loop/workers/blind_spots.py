@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -139,7 +140,7 @@ class ReferenceProbe:
         self.changed_outputs |= names
         return bool(names)
 
-    def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
+    def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, Any]:
         """Change each input and attribute by itself. Returns fields of InputWeaknesses: inputs (`unread`)
         and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`),
         weights with their `initial` values. `other_tensors`: the inputs under another seed."""
@@ -169,6 +170,7 @@ class ReferenceProbe:
         if set(constant_outputs) == set(self.outputs):
             unread_inputs = []  # One message, that nothing changes any output, is enough.
         return {
+            "probed": True,
             "whole_outputs": tuple(n for n, output in self.outputs.items() if not output.is_floating_point()),
             "ignored": tuple(ignored_attributes),
             "unmoved": tuple(constant_outputs),

@@ -68,7 +68,10 @@ Since then a candidate is timed without its controls until it is faster: 2 proce
 pair on which the steps outside the jobs took 1.4 times as long, width 2 took 243 s, and jobs at width 1 10 to
 14 s. Of a job, 4.6 s pass before it times: 1.1 s until the driver has told the GPUs, 2.1 s for the judge's torch.
 
-Never measured: 4 and 8 GPUs, and campaigns at width 1 since then.
+On 2026-11-30, on another pair: 245.6 s at width 1 and 179.2 s at width 2 (1.37), with the same outcomes.
+Verification there: 42.5 s at width 1, 28.5 s at width 2 (1.49).
+
+Never measured: 4 and 8 GPUs.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
 MUST = {2: 1.9, 4: 3.5, 8: 6.0}

@@ -12,7 +12,7 @@ from loop.gate.kernel import VerifyTerms, merge_shares, verify
 from loop.gate.model import ShareOutput
 from loop.jobs.local import split_cores
 from loop.model.campaign import Campaign
-from loop.model.measurement import Check, VariantChecks
+from loop.model.measurement import Check, InputWeaknesses, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
@@ -44,6 +44,17 @@ def test_merged_checks_stand_in_the_order_of_one_job() -> None:
     assert (1, True) == (every.count("not judged"), every.is_right)
     with pytest.raises(WorkFailed, match="not judged"):
         merge_shares([lost, lost], [A, B])
+
+
+def test_what_one_share_shows_is_no_blind_spot_of_all() -> None:
+    """An attribute that matters on one share's workloads is exercised; a share without a probe says nothing."""
+    without = InputWeaknesses(fixed=("x",), ignored=("eps", "mode"), finite=True, probed=True)
+    with_mode = InputWeaknesses(fixed=("x", "y"), ignored=("eps",), finite=True, probed=True)
+    both = InputWeaknesses(fixed=("x",), ignored=("eps",), finite=True, probed=True)
+    assert both == without.combined_with(with_mode) == with_mode.combined_with(without)
+    unprobed = InputWeaknesses(fixed=("x",))
+    assert without.model_copy(update={"finite": False}) == unprobed.combined_with(without)
+    assert without.model_copy(update={"finite": False}) == without.combined_with(unprobed)
 
 
 def test_each_gpu_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
