@@ -28,7 +28,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.timing import schedule
 from loop.timing.doubts import find_doubts
 from loop.timing.readiness import append_warnings, disturbance_warnings, hold_device, ready_variants
-from loop.timing.samples import EMPTY_CALL_NAMES, Limits, Pair
+from loop.timing.samples import EMPTY_CALL_NAMES, ROUNDS_SHARE, Limits, Pair
 from loop.timing.verdicts import by_interval, confidence, measurements, tally_words
 from loop.workers.bench import fit_workloads
 
@@ -76,8 +76,6 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
         lines.append(f"{name}: {clock}, {throttling}")
     return tuple(lines)
 
-
-ROUNDS_SHARE = 0.95  # Share of the step's time for the rounds; the rest is for the checks in `find_doubts`.
 
 DEFAULT_ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
 """Default rounds by device. On a GPU, starting a process takes longer than several rounds."""

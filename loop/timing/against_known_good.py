@@ -25,7 +25,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule, verdicts
 from loop.timing.doubts import find_doubts
 from loop.timing.readiness import ReadyVariants, append_warnings, disturbance_warnings, hold_device, ready_variants
-from loop.timing.samples import MIN_ROUNDS, Limits, Pair, Timings
+from loop.timing.samples import MIN_ROUNDS, ROUNDS_SHARE, Limits, Pair, Timings
 from loop.timing.verdicts import measurements, noise_between_rounds
 from loop.workers.bench import Side, fit_workloads
 
@@ -56,7 +56,6 @@ class CompareOutput(Output):
 HOPEFUL_LOG_RATIO = math.log1p(verdicts.MARGIN) / 2
 """Mean log ratio above which an undecided candidate may still beat the margin."""
 SLOWDOWN = 0.05  # Share by which the positive control is slower than the variant.
-ROUNDS_SHARE = 0.95  # Share of the step's time for rounds; the rest is for the verdicts.
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class Contest:
         believed. False outside a campaign, where the null control is timed from the start."""
         if not self.candidate_number or not self.controls:
             return False
-        words = {self.decide_now(timings, w, rival).verdict for rival in self.rivals for w in rival.workloads}
+        words = [word for _, word in self.words(timings, *self.rivals)]
         blocks = [len(self.log_ratios(timings, w, self.controls[0])) for w in self.controls[0].workloads]
         return "faster" in words and "slower" not in words and min(blocks) < verdicts.MIN_BLOCKS
 
@@ -147,10 +146,9 @@ class Contest:
         under another name, came out different."""
         if self.controls and self.differing_workloads(timings, self.controls[0]):
             return False
-        pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
-        verdict_words = [self.decide_now(timings, *pair).verdict for pair in pairs]
-        log_ratios = [self.log_ratios(timings, *pair) for pair in pairs]
-        return self.lacks_null_control(timings) or is_hopeful(verdict_words, log_ratios)
+        words = [word for _, word in self.words(timings, *self.rivals)]
+        log_ratios = [self.log_ratios(timings, w, rival) for rival in self.rivals for w in rival.workloads]
+        return self.lacks_null_control(timings) or is_hopeful(words, log_ratios)
 
     def is_evidently_not_faster(self, timings: Timings) -> bool:
         """Whether it is evident on each workload that the candidate beats no rival by more than the margin; False
@@ -179,22 +177,25 @@ class Contest:
         log_ratios, margin = self._ratios_and_margin(timings, workload, rival)
         return verdicts.by_evidence(log_ratios, len(self.workloads), margin, self.candidate_number)
 
+    def words(self, timings: Timings, *rivals: Rival) -> list[tuple[str, verdicts.Word]]:
+        """For each of these rivals and each workload: the workload's name, and the verdict so far."""
+        return [(w.name, self.decide_now(timings, w, rival).verdict) for rival in rivals for w in rival.workloads]
+
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""
-        words = {w.name: self.decide_now(timings, w, rival).verdict for w in rival.workloads}
-        return {name: word for name, word in words.items() if word in ("faster", "slower")}
+        return {name: word for name, word in self.words(timings, rival) if word in ("faster", "slower")}
 
     def null_control(self, timings: Timings) -> NullControl:
         """The result of timing the variant against itself."""
         rival = self.controls[0]  # The second is the slowed copy.
-        verdict_words = [self.decide_now(timings, w, rival).verdict for w in rival.workloads]
+        words = [word for _, word in self.words(timings, rival)]
         log_ratios = [self.log_ratios(timings, workload, rival) for workload in rival.workloads]
         differences = self.differing_workloads(timings, rival)
         return NullControl(
             variant=self.candidate.name,
-            comparisons=len(verdict_words),
-            same=verdict_words.count("same"),
-            inconclusive=verdict_words.count("inconclusive"),
+            comparisons=len(words),
+            same=words.count("same"),
+            inconclusive=words.count("inconclusive"),
             false=tuple(f"{word} on {workload}" for workload, word in differences.items()),
             blocks=max(map(len, log_ratios)),
             block_sd=noise_between_rounds(log_ratios),

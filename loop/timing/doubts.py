@@ -1,6 +1,6 @@
 """Can a timing be trusted? Suspicious ones become `invalid` verdicts, which carry no speed."""
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from statistics import median, median_low
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from loop.base.processes import Tick
 from loop.gate.kernel import failure_verdict
 from loop.machine.gpus import detect_gpus
 from loop.model.dtypes import Dtype
-from loop.model.measurement import BASELINE, Against, Check, Measurement, NoSpeedVerdict, Segment
+from loop.model.measurement import BASELINE, Against, Measurement, NoSpeedVerdict, Segment
 from loop.model.profile import DeviceFacts
 from loop.model.workloads import count_operations, evaluate_work, tensor_bytes
 from loop.timing import samples
@@ -176,8 +176,7 @@ def find_doubts(
             clock_faults[side] = explain_wrong_clock(clock_pairs, usual_lag_s, is_shared=is_shared)
     against = pairs[0].against
     kinds = {pair.candidate.name: str(pair.candidate.kind) for pair in pairs}
-    verdicts = [*verdicts_on_wrong_outputs(timings.wrong_outputs, against)]
-    verdicts += _doubts_of_sides(timings, against, kinds, clock_faults)
+    verdicts = [*_doubts_of_sides(timings, against, kinds, clock_faults)]
     most_work_first = sorted(measured, key=lambda m: -count_operations(bench.target, m.workload))
     for measurement in most_work_first:
         variant, workload, compared_with = measurement.variant, measurement.workload.name, measurement.against
@@ -198,7 +197,10 @@ def find_doubts(
 def _doubts_of_sides(
     timings: Timings, against: Against, sides: Collection[str], clock_faults: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    """Doubts about each of `sides` by itself; `clock_faults`: side to what is wrong with its clock, or empty."""
+    """Doubts about each of `sides` by itself, after those about wrong outputs of any side. `clock_faults`: side to
+    what is wrong with its clock, or empty."""
+    for side, check in timings.wrong_outputs:
+        yield failure_verdict(side, check, against, f"while it was timed: {check.message}")
     cache_reasons = {call: explain_cached_results(probes) for call, probes in timings.memory_probes.items()}
     for (side, workload), reason in cache_reasons.items():
         # If the baseline shows it too, the machine is the cause.
@@ -216,8 +218,11 @@ def _doubts_of_sides(
             # The variant is stopped while other sides are timed. So if they are disturbed, the
             # machine is busy, and slow verified calls prove nothing.
             others = [s for s in timings.segments_of(workload) if s.side != side]
-            reason = explain_unproven_speed(timings.unproven_times_s(side, workload))
-            if reason and not samples.warn_of_other_programs(others):
+            times_s = timings.unproven_times_s(side, workload)
+            if times_s and not samples.warn_of_other_programs(others):
+                usual, verified = (f"{seconds * 1e6:.1f} us" for seconds in times_s)
+                reason = f"calls whose results were looked at took {verified} or more, the others {usual}"
+                reason = f"nothing shows that it computes while it is timed: {reason}"
                 yield invalid_verdict(side, workload, against, "foresees", reason)
 
 
@@ -235,16 +240,6 @@ def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
         return ""
     new = f"{new_s * 1e6:.1f} us on values it had not seen"
     return f"it remembers results: {new}, {repeated_s * 1e6:.1f} us on the same again"
-
-
-def explain_unproven_speed(times_s: tuple[float, float] | None) -> str:
-    """Why a side's timed calls prove nothing; empty for None. `times_s`: seconds of a usual call and of the
-    fastest verified one (`Timings.unproven_times_s`)."""
-    if times_s is None:
-        return ""
-    usual_s, verified_s = times_s
-    calls = f"took {verified_s * 1e6:.1f} us or more, the others {usual_s * 1e6:.1f} us"
-    return f"nothing shows that it computes while it is timed: calls whose results were looked at {calls}"
 
 
 def explain_wrong_clock(
@@ -279,9 +274,3 @@ def explain_deferred_work(segments: Sequence[Segment]) -> str:
         return ""
     call, deferred = f"{call_s * 1e6:.1f} us until a call returned", f"{deferred_s * 1e6:.1f} us more"
     return f"it computes when its result is looked at: {call}, {deferred} until its result was there"
-
-
-def verdicts_on_wrong_outputs(outputs: Iterable[tuple[str, Check]], against: Against) -> Iterator[NoSpeedVerdict]:
-    """A verdict on its side for each output of a timed call that was wrong; `outputs`: side and check."""
-    for side, check in outputs:
-        yield failure_verdict(side, check, against, f"while it was timed: {check.message}")

@@ -110,11 +110,9 @@ def wait_for_idle_gpu(bench: Bench) -> Generator[Tick, None, str]:
     sensors, deadline = bench.sensors, time.monotonic() + IDLE_WAIT_S
     if sensors is None:
         return ""
-    busy_percent = sensors.busy_percent() or 0
-    while busy_percent > nvml.BUSY_PERCENT and time.monotonic() < deadline:
+    while (busy_percent := sensors.busy_percent() or 0) > nvml.BUSY_PERCENT and time.monotonic() < deadline:
         yield Tick(f"waiting for the GPU to rest, {busy_percent} % busy")
         time.sleep(0.1)
-        busy_percent = sensors.busy_percent() or 0
     warning = describe_gpu_use(bench, busy_percent)
     if warning:
         yield Tick(warning)

@@ -27,6 +27,7 @@ from loop.workers.program import CallWay, Floors
 
 EMPTY_CALL_NAMES: dict[CallWay, str] = {"c_abi": "C", "python": "Python", "kernel": "kernel in a CUDA graph"}
 """Calls that do nothing, by the way they are called."""
+ROUNDS_SHARE = 0.95  # Share of a step's time for its rounds; the rest is for verdicts and for checks in `doubts`.
 MIN_ROUNDS = 2  # An interval needs two replicates.
 PROVES_FACTOR, PROVES_S = 3.0, 20e-6
 """A verified call also proves calls up to this many times faster, or samples this much shorter."""

@@ -11,13 +11,13 @@ from loop.model.measurement import BASELINE, Measurement
 from loop.timing import doubts
 from loop.timing.doubts import (
     Ceiling,
+    _doubts_of_sides,
     explain_beyond_arithmetic,
     explain_beyond_gpu_memory,
     explain_cached_results,
     explain_impossible_speed,
     explain_wrong_clock,
     gpu_arithmetic_ceiling,
-    verdicts_on_wrong_outputs,
 )
 from loop.timing.samples import MemoryProbe, Timings
 from loop.workers.bench import Bench
@@ -78,7 +78,7 @@ def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_side() -> None:
         ("cpu again", make_check("w", right=False, cause="NaN")),
         ("other", make_check("v", status="tampered", message="replaced time.time")),
     ]
-    verdicts = list(verdicts_on_wrong_outputs(wrong_outputs, "known_good"))
+    verdicts = list(_doubts_of_sides(Timings(wrong_outputs=wrong_outputs), "known_good", (), {}))
     assert [("cpu again", "w", "incorrect"), ("other", "v", "invalid")] == [
         (verdict.variant, verdict.workload, verdict.verdict) for verdict in verdicts
     ]
