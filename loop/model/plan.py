@@ -99,6 +99,10 @@ class Plan(Model):
     """Names of the target's workload sets to verify and time."""
     checks: tuple[str, ...] = ()
     """Names of workload sets to verify only. Sets that the target lacks are ignored."""
+    same_within: Annotated[float, Field(ge=0.02, le=0.05)] = 0.02
+    """Share of time within which a variant and its known good count as `same`. A wider one is decided sooner; a
+    difference that is likelier than not above 1 % is timed on even so. At most the slowdown of the positive
+    control."""
     budget: TimeBudget
     """Planned duration of the whole session."""
     success: str | None = None

@@ -101,6 +101,8 @@ class Contest:
     another contest's count."""
     most_blocks: int = verdicts.MAX_BLOCKS
     """Blocks after which an undecided pair becomes `inconclusive`."""
+    same_within: float = verdicts.SAME_MARGIN
+    """Greatest difference that is `same`, as a share of time."""
 
     @property
     def sides(self) -> list[Side]:
@@ -175,7 +177,9 @@ class Contest:
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """The decision so far on candidate and rival; `inconclusive` if the evidence does not suffice."""
         log_ratios, margin = self._ratios_and_margin(timings, workload, rival)
-        return verdicts.by_evidence(log_ratios, len(self.workloads), margin, self.candidate_number)
+        return verdicts.by_evidence(
+            log_ratios, len(self.workloads), margin, self.candidate_number, self.same_within
+        )
 
     def words(self, timings: Timings, *rivals: Rival) -> list[tuple[str, verdicts.Word]]:
         """For each of these rivals and each workload: the workload's name, and the verdict so far."""
@@ -329,7 +333,8 @@ def _plan_contests(
         else:
             not_exercised.append(f"{name} against itself: on a GPU the first that is timed stands for it")
         if rivals or controls:
-            contests.append(Contest(candidate, rivals, arguments.candidate, controls, most_blocks))
+            contest = Contest(candidate, rivals, arguments.candidate, controls, most_blocks)
+            contests.append(replace(contest, same_within=context.task.plan.same_within))
     return contests, unchanged
 
 
@@ -423,5 +428,7 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
     speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)
-        parts.append(f"against the known good {verdicts.tally_words(speeds)}, mean {mean}")
+        same_text = f"same (within {contest.same_within:.0%})"
+        words = verdicts.tally_words(speeds).replace("same", same_text)
+        parts.append(f"against the known good {words}, mean {mean}")
     return f"{contest.candidate.name} {'; '.join(parts)}"

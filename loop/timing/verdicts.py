@@ -244,24 +244,31 @@ def margin_for_offset(variance: float) -> float:
 
 
 def by_evidence(
-    log_ratios: Sequence[float], workloads: int = 1, extra_margin: float = 0.0, candidate_number: int = 0
+    log_ratios: Sequence[float],
+    workloads: int = 1,
+    extra_margin: float = 0.0,
+    candidate_number: int = 0,
+    same_within: float = SAME_MARGIN,
 ) -> Decision:
     """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide. `workloads`: how
-    many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`: see `needed_evidence`."""
+    many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`: see `needed_evidence`.
+    `same_within`: greatest difference that is `same`. If it is above SAME_MARGIN, a difference that is likelier
+    than not beyond MARGIN stays undecided."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
     clipped = winsorise(log_ratios)
     faster, slower = _two_sided_evidence(clipped, math.log1p(MARGIN) + extra_margin)
     if blocks >= MIN_BLOCKS:
-        # `same`: the mean is above -SAME_MARGIN, and it is below SAME_MARGIN.
-        same = min(_two_sided_evidence(clipped, extra_margin - math.log1p(SAME_MARGIN)))
+        # `same`: the mean is above -same_within, and it is below same_within.
+        same = min(_two_sided_evidence(clipped, extra_margin - math.log1p(same_within)))
+        is_suspect = same_within > SAME_MARGIN and max(faster, slower) > 1
         odds = f"to 1 after {blocks} blocks"
         if faster >= needed_for_faster:
             return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}")
         if slower >= needed_for_slower:
             return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}")
-        if same >= SAME_EVIDENCE:
-            return Decision("same", same, f"within {SAME_MARGIN:.0%} either way: evidence {same:,.0f} {odds}")
+        if same >= SAME_EVIDENCE and not is_suspect:
+            return Decision("same", same, f"within {same_within:.0%} either way: evidence {same:,.0f} {odds}")
     evidence = max(faster, slower)
     spread = stdev(clipped.values) if blocks > 1 else 0.0
     against = evidence_against_faster(log_ratios, extra_margin) if candidate_number else 0.0

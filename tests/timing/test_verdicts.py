@@ -123,6 +123,19 @@ def test_the_word_follows_from_mean_and_scatter(expected: str, mean: float, spre
     assert expected == by_evidence(around(mean, spread, 10)).verdict
 
 
+@pytest.mark.parametrize(
+    ("expected", "mean", "spread"),
+    [
+        ("same", 0.0, 0.02),
+        ("inconclusive", -0.02, 0.02),  # Likelier than not slower by more than 1 %.
+        ("slower", -0.05, 0.005),
+    ],
+)
+def test_within_five_per_cent_the_same_is_decided_sooner(expected: str, mean: float, spread: float) -> None:
+    """But nothing is called the same that looks slower."""
+    assert expected == by_evidence(around(mean, spread, 8), same_within=0.05).verdict
+
+
 def test_where_a_third_of_the_blocks_disagrees_nothing_is_clear() -> None:
     """The reason names the scatter."""
     decision = by_evidence([2.5, 2.49, 2.51, 2.5, 2.5, 0.0, 0.001, -0.001])
