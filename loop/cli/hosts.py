@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,10 +23,11 @@ from loop.base.locks import LockHeld, is_locked, locked
 from loop.base.places import PACKAGE, Project, find_project, state_folder
 from loop.base.processes import run, run_to_end
 from loop.cli.command import Command
+from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
 from loop.jobs import executor, ssh
 from loop.jobs import folder as job_files
 from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
-from loop.jobs.ssh import Connection, Host, PollResult, SentJob, Unreachable, retry_unreachable
+from loop.jobs.ssh import Connection, PollResult, SentJob, Unreachable, retry_unreachable
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
 from loop.library.rates import rates
@@ -75,7 +75,7 @@ def follow(
     code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first;
     0 is returned at once if another process follows it, and so will bring back its results. Raises UsageError if
     they are here already."""
-    machine = ssh.find_host(sent.host)
+    machine = find_host(sent.host)
     with ExitStack() as stack:
         if connection is None:
             connection = stack.enter_context(Connection(machine))
@@ -103,30 +103,31 @@ def follow(
 
 def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> PollResult:
     """Print a job's output line by line until it ends, and append it to its local `stdout` and `stderr`, whose
-    sizes say what was read before. Returns its last state. Raises Unreachable after `GIVE_UP_S` without answer."""
-    paths = {STDOUT: folder.path / STDOUT, STDERR: folder.path / STDERR}
-    partial_line = {STDOUT: b"", STDERR: b""}  # Stream to the beginning of a line that has not ended yet.
+    sizes say what was printed before. Returns its last state. Raises Unreachable after `GIVE_UP_S`."""
 
     def report_lost(reason: str) -> None:
         """Say that the machine does not answer: each reason once, for an outage can take hours."""
         screen.status(reason)
         remark_once(f"{reason}; the job goes on there, and so does this command")
 
-    while True:
-        sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
-        state = retry_unreachable(partial(connection.poll, folder.id, *sizes), GIVE_UP_S, report_lost)
-        for stream, new_bytes in ((STDERR, state.stderr), (STDOUT, state.stdout)):
-            with paths[stream].open("ab") as file:
-                file.write(new_bytes)
-            *lines, partial_line[stream] = (partial_line[stream] + new_bytes).split(b"\n")
-            if state.has_ended and partial_line[stream]:
-                lines.append(partial_line[stream])
-            for line in lines:
-                text = sent.make_local(line.decode(errors="replace"), folder.id)
-                (screen.data if stream == STDOUT else screen.say)(text)
-        if state.has_ended:
-            return state
-        if not state.has_more:
+    def poll() -> PollResult:
+        """The job's state. Also fetches what it printed until then."""
+        state = connection.poll(folder.id)
+        if not state.is_gone:
+            connection.fetch_output(folder)
+        return state
+
+    with (folder.path / STDERR).open("a+b") as errors, (folder.path / STDOUT).open("a+b") as output:
+        while True:
+            state = retry_unreachable(poll, GIVE_UP_S, report_lost)
+            for file, show in ((errors, screen.say), (output, screen.data)):
+                while line := file.readline():
+                    if state.state == "running" and not line.endswith(b"\n"):
+                        file.seek(-len(line), os.SEEK_CUR)  # It has not ended yet.
+                        break
+                    show(sent.make_local(line.decode(errors="replace").removesuffix("\n"), folder.id))
+            if state.state != "running":
+                return state
             time.sleep(POLL_S)
 
 
@@ -158,7 +159,8 @@ def _bring_back(
     if code is None or code < 0:  # Killed by a signal, or no exit code was written.
         heads = [SessionFolder(session).head() for session in session_folders if (session / HEAD).is_file()]
         hint = heads[0].resume_command if heads else "run the same command again"
-        reason = "its folder is not there any more" if last_state.is_gone else last_state.start_error
+        start_error = job_files.last_line(folder.path / ssh.START_LOG)
+        reason = "its folder is not there any more" if last_state.is_gone else start_error
         reason = reason or "it was killed, as for lack of memory, or the machine was started again"
         raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {reason}", hint=hint)
     return code or (ExitCode.GATE_FAILED if has_stop_failed else ExitCode.OK)
@@ -172,7 +174,7 @@ def _fetch_results(
     if sent.root:
         retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
     past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
-    retry_unreachable(lambda: connection.fetch_results(folder, ssh.BUNDLE_FILE, past=past), GIVE_UP_S)
+    retry_unreachable(lambda: connection.fetch_results(folder, past=past), GIVE_UP_S)
     if last_state.state in job_files.ENDED_STATES:
         folder.verify_results(past)
     session_folders = ssh.import_job_sessions(folder, sent)
@@ -202,8 +204,7 @@ def keep_or_stop_machine(
         return
     other_jobs = connection.list_running()
     for job, _ in ssh.list_sent_jobs(name):
-        is_being_sent = is_locked(job.path / job_files.LOCK)
-        if job.id != folder.id and (is_being_sent or connection.poll(job.id).state == "queued"):
+        if job.id != folder.id and is_locked(job.path / job_files.LOCK):  # It is being sent.
             other_jobs.append(job.id)
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
@@ -251,7 +252,7 @@ def run_machine_command(command: str) -> None:
     if not completed.succeeded:
         lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
         reason = lines[-1] if lines else completed.ending
-        raise WorkFailed(f"{ssh.hosts_path()}: `{command}` failed: {reason[:300]}", hint="run it yourself")
+        raise WorkFailed(f"{hosts_path()}: `{command}` failed: {reason[:300]}", hint="run it yourself")
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
@@ -265,7 +266,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if trust.read_origin(project.target):
         hint = "loop targets inspect TASK"
         raise UsageError("--on: a task of another format is judged here only", hint)
-    machine = ssh.find_host(str(values["on"]))
+    machine = find_host(str(values["on"]))
     if values.get("resume"):  # The other machine trusts what is allowed here.
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
@@ -287,7 +288,7 @@ def _send_job(
 ) -> tuple[JobFolder, SentJob]:
     """Send the project and its sessions, and start the command there as a job. Returns the job, and where it was
     sent. Raises UsageError without disk space, LockHeld while a job of this project runs."""
-    home, free_kb = connection.check_ready(shipment.tree)
+    home, free_kb = connection.check_ready()
     needed_kb = (shipment.size_bytes >> 10) + SPARE_KB
     if free_kb < needed_kb:
         message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
@@ -321,7 +322,6 @@ def _send_job(
         root=str(shipment.root or ""),
         tree=shipment.tree,
         home=home,
-        resumed=resumed_id,
         past=tuple(name for name in past if name != resumed_id),
         # After the last command that needs the machine, it may be stopped.
         last=command.words != CHECK_COMMAND and not options.get("dry_run"),
@@ -351,13 +351,13 @@ def connection_to(machine: Host, screen: Screen) -> Iterator[Connection]:
     """An open connection to a machine. One that does not answer is started first, if it has a `start:`."""
     with Connection(machine) as connection:
         try:
-            connection.connect()
+            connection.run_script("true")
         except Unreachable:
             if machine.start is None:
                 raise
             screen.say(f"{machine.name} does not answer; starting it: {machine.start}")
             run_machine_command(machine.start)
-            retry_unreachable(connection.connect, START_LIMIT_S, screen.status)
+            retry_unreachable(lambda: connection.run_script("true"), START_LIMIT_S, screen.status)
         yield connection
 
 
@@ -475,7 +475,7 @@ class HostList(Printed):
         """Print a table with a row each."""
         if not self.hosts:
             example = "format: 1, hosts: {gpu: {ssh: me@ADDRESS}}"
-            screen.say(f"no hosts; write {ssh.hosts_path()}: {example}")
+            screen.say(f"no hosts; write {hosts_path()}: {example}")
             return
         rows = []
         for host in self.hosts:
@@ -486,13 +486,13 @@ class HostList(Printed):
 
 def list_hosts() -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    return HostList.of(*ssh.read_hosts().values())
+    return HostList.of(*read_hosts().values())
 
 
 def set_up(host: str, screen: Screen) -> HostList:
     """Install this `loop` on a machine, and print what it lacks. Raises UsageError if it lacks what `loop` needs,
     or if a job runs there."""
-    machine = ssh.find_host(host)
+    machine = find_host(host)
     with connection_to(machine, screen) as connection:
         facts = ssh.ask_facts(connection)
         lacks = ssh.list_lacks(connection, facts)
@@ -514,8 +514,8 @@ def set_up(host: str, screen: Screen) -> HostList:
 
 def stop(host: str, screen: Screen) -> HostList:
     """Run a machine's `stop:` command. Raises WorkFailed if it still runs."""
-    machine = ssh.find_host(host)
+    machine = find_host(host)
     if machine.stop is None:
-        raise WorkFailed(warn_of_cost(machine, f"{ssh.hosts_path()} has no `stop:` for it"), "stop it yourself")
+        raise WorkFailed(warn_of_cost(machine, f"{hosts_path()} has no `stop:` for it"), "stop it yourself")
     stop_machine(machine, screen)
     return HostList.of(machine)

@@ -24,7 +24,7 @@ from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark
 from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
 from loop.jobs import folder as job_files
-from loop.jobs.folder import MOST_TRIES, JobFolder, content_hashes, detect_devices, group_devices, last_line
+from loop.jobs.folder import MOST_TRIES, JobFolder, content_hashes, detect_devices, last_line
 from loop.model.record import State, Where
 from loop.report.screen import MESSAGES_VARIABLE
 
@@ -352,34 +352,3 @@ def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, No
     finally:
         for job in pending.values():
             executor.cancel(job)
-
-
-def run_all_comparable(
-    executor: Executor, jobs: Sequence[JobFolder], group: str = ""
-) -> Generator[Tick, None, None]:
-    """Run all jobs, with timings from one group of devices only: `group`; if empty, the group of most jobs. A
-    timing from another group is repeated elsewhere; if that happens twice, the job is refused."""
-    yield from run_all(executor, jobs)
-    incomparable = find_incomparable(jobs, group)
-    for job, why in incomparable:
-        device = job.device
-        remark_once(f"device {device.uuid if device else ''} is set aside: {why}")
-        executor.exclude_device(device)
-        job.reset()
-    yield from run_all(executor, [job for job, _ in incomparable])
-    for job, why in find_incomparable(jobs, group):
-        job.reset()
-        job.refuse(f"{why}, and ratios of two kinds of devices are not mixed")
-
-
-def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
-    """Jobs that timed something on a device outside `group`, each with the reason. A group has the same model and
-    versions (`Where.group`). If `group` is empty: the one that timed most of these jobs."""
-    device_by_job = {job: job.device for job in jobs if job.task.times}
-    devices = group_devices(device for device in device_by_job.values() if device)
-    chosen = group or max(devices, key=lambda name: len(devices[name]), default="")
-    incomparable: list[tuple[JobFolder, str]] = []
-    for job, device in device_by_job.items():
-        if device and device.group != chosen:
-            incomparable.append((job, f"it is {device.group}; the others are {chosen}"))
-    return incomparable

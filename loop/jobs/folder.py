@@ -24,7 +24,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -50,8 +50,6 @@ ENDED_STATES: tuple[State, ...] = ("done", "failed", "cancelled")
 ANSWER_EXIT_CODES = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 """Exit codes of a command that gave an answer; a failed gate is an answer, too."""
 
-Device = TypeVar("Device", bound=Where)
-
 
 @functools.cache
 def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
@@ -62,14 +60,6 @@ def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
         return (Where(uuid=processor_identity()[:16], **common),)
     common |= {"driver": detected.driver or "", "cuda": ".".join(map(str, detected.cuda or ()))}
     return tuple(Where(device=gpu.name, uuid=gpu.uuid, **common) for gpu in detected.usable)
-
-
-def group_devices(devices: Iterable[Device]) -> dict[str, list[Device]]:
-    """Group name (`Where.group`) to its devices. Timings are comparable only within a group."""
-    devices_by_group: dict[str, list[Device]] = {}
-    for device in devices:
-        devices_by_group.setdefault(device.group, []).append(device)
-    return devices_by_group
 
 
 class Job(Model):

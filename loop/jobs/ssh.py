@@ -1,13 +1,12 @@
-"""Machines reached by ssh: `hosts.yaml`, a connection to one, `loop` there, its jobs, and the executor `ssh`.
+"""Machines reached by ssh: a connection to one, `loop` there, its jobs, and the executor `ssh`.
 
-One OpenSSH master carries everything and ends with this process. After a lost connection the next call
+One OpenSSH master carries everything and ends with its `Connection`. After a lost connection the next call
 reconnects; a lost call can be repeated. The machine is not trusted: its output is bounded, and names are checked.
 Jobs are in `~/.loop/jobs` there. `~/.loop/trees` holds a folder for each project sent; it is never replaced while
 a job runs in it. The executor runs one job at a time on each GPU. If a machine stays away, other machines run its
 jobs. Its old jobs are ended when the executor is closed, if it answers then.
 """
 
-import base64
 import contextlib
 import datetime
 import hashlib
@@ -22,118 +21,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Self, TypeVar
 
-from pydantic import BeforeValidator, Field, StringConstraints
-
-from loop.base.documents import did_you_mean
-from loop.base.documents.reading import quote
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.base.locks import LockHeld, locked_temporary_folder
 from loop.base.own_process import die_with_parent
-from loop.base.places import MANIFEST, PACKAGE, Project, config_folder, explain_foreign_access, shipped
+from loop.base.places import MANIFEST, PACKAGE, Project, shipped
+from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
 from loop.jobs import folder as job_files
 from loop.jobs.executor import MIN_FREE_BYTES, Slot
-from loop.jobs.folder import JobFolder, read_text
-from loop.library.definitions import read_file
+from loop.jobs.folder import JobFolder
 from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.base import Model
-from loop.model.money import Price
-from loop.model.plan import Text
 from loop.model.record import State, Where
-from loop.store import journal
-from loop.store.sessions import HEAD
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>\d{1,5}))?")
-
-
-def _validate_address(text: object) -> object:
-    """The address, unless ssh may read it as an option or a shell as several words: then raises ValueError."""
-    if isinstance(text, str) and not ADDRESS.fullmatch(text):
-        raise ValueError(f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}")
-    return text
-
-
-class Host(Model):
-    """One machine of the user's `hosts.yaml`."""
-
-    name: str = ""
-    """Its key in the file, which `--on` takes: `read_hosts` sets it."""
-    ssh: Annotated[str, BeforeValidator(_validate_address)]
-    """`[user@]address[:port]`, or a name of `~/.ssh/config`."""
-    python: Text = "python3"
-    """Python interpreter on the machine. `loop` uses its packages and installs nothing into it."""
-    gpus: tuple[Annotated[int, Field(ge=0, lt=64)], ...] | None = None
-    """Indices of the GPUs that `loop` may use; all if left out."""
-    usd_per_hour: Price | None = None
-    """Price of an hour in dollars, as the machine is rented: on demand, or as a spot machine."""
-    start: Text | None = None
-    """Command that starts the machine. It runs here when the machine does not answer."""
-    stop: Text | None = None
-    """Command that stops the machine. It runs here after the machine's last job."""
-
-    @property
-    def cost_text(self) -> str:
-        """`$0.70 an hour`; empty without a price."""
-        return f"${self.usd_per_hour:.2f} an hour" if self.usd_per_hour else ""
-
-    @property
-    def rsync_address(self) -> str:
-        """The address as rsync takes it: brackets around an IPv6 address, no port."""
-        return ADDRESS.sub(r"\g<to>", self.ssh)
-
-    @property
-    def ssh_address(self) -> str:
-        """The address as ssh takes it: no brackets, no port."""
-        return self.rsync_address.replace("[", "").replace("]", "")
-
-    @property
-    def port(self) -> str:
-        """The port as text; empty if ssh's own configuration decides."""
-        return ADDRESS.sub(lambda match: match["port"] or "", self.ssh)
-
-
-class Hosts(Model):
-    """The content of `hosts.yaml`."""
-
-    format: Literal[1]
-    """Format number of this file."""
-    hosts: Annotated[dict[Name, Host], Field(min_length=1)]
-    """The machines, by the name that `--on` takes."""
-
-
-def hosts_path() -> Path:
-    """The user's own `hosts.yaml`, which need not exist."""
-    return config_folder() / HOSTS_FILE
-
-
-def read_hosts() -> dict[str, Host]:
-    """All machines of `hosts.yaml`, by name; empty without the file. Raises DefinitionError with file and line;
-    UsageError if other users can change the file, because it names commands."""
-    path = hosts_path()
-    if not path.is_file():
-        return {}
-    if why := explain_foreign_access(path):
-        raise UsageError(f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}")
-    hosts = read_file(path, Hosts).value.hosts
-    return {name: host.model_copy(update={"name": name}) for name, host in hosts.items()}
-
-
-def find_host(name: str) -> Host:
-    """The machine of this name. Raises UsageError if there is none, and as `read_hosts`."""
-    entries = read_hosts()
-    if name in entries:
-        return entries[name]
-    if not entries:
-        hint = f"write one: {hosts_path()}"
-        raise UsageError(f"no host {name!r}: there is no {HOSTS_FILE}", hint=hint)
-    hint = did_you_mean(name, [*entries]) or f"known: {', '.join(entries)}"
-    raise UsageError(f"no host {name!r}", hint=hint)
-
+from loop.store.sessions import import_session
 
 OPTIONS = (
     "BatchMode=yes",  # No prompts: no person may be present.
@@ -144,37 +48,29 @@ OPTIONS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "PermitLocalCommand=no",
-    "ControlPersist=no",  # These two override user settings that would end the master.
-    "RemoteCommand=none",
+    "ControlMaster=auto",  # The first call starts a master that carries the others; ssh makes a lost one anew.
+    "ControlPersist=60",
+    "RemoteCommand=none",  # The user's settings may have one, which would take the place of ours.
 )
 T = TypeVar("T")
 SSH_VARIABLE = "LOOP_SSH"  # Environment variable with a program and options to use instead of `ssh`.
 BEGIN_MARKER, END_MARKER = b"loop-begins-here\n", b"loop-ends-here\n"
 """Markers around a script's output: login shells print before BEGIN; without END it was cut."""
 ANSWER_LIMIT_S = 30.0  # Time limit in seconds for a short script.
+EXIT_LIMIT_S = 5.0  # Time limit in seconds for the end of the ssh master.
 COPY_LIMIT_S = 3600.0  # Time limit in seconds for a copy or an installation.
 MAX_ANSWER_BYTES = 1 << 20  # Most bytes of an answer that are read.
-BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds to wait between attempts to connect; the last value repeats."""
+RETRY_S = 2.0  # Seconds to wait between attempts to connect.
 CONNECTION_EXIT_CODES = (10, 12, 30, 35, 255)  # Exit codes of rsync for a lost or timed-out connection.
 DISK_FULL_TEXT = "No space left on device"
 REMEDY_BY_ERROR = {
-    "REMOTE HOST IDENTIFICATION HAS CHANGED": (
-        "its host key has changed: somebody may pose as it",
-        "if you made it anew: {ssh} true names the call of ssh-keygen that forgets the old one",
-    ),
-    "Host key verification failed": (
-        "its host key is not known here",
-        "look at its key and accept it: {ssh} true",
-    ),
-    "Permission denied": (
-        "it takes none of your keys, and loop answers no prompt for a password",
-        "ssh-copy-id {address}; or ssh-add the key that it knows",
-    ),
-    "Could not resolve hostname": ("no such address", "mend `ssh:` of {name} in {path}"),
-    "Bad configuration option": ("ssh refuses its configuration", "{ssh} true"),
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "if you made it anew: {ssh} true says how to forget the old key",
+    "Host key verification failed": "look at its key and accept it: {ssh} true",
+    "Permission denied": "loop answers no password prompt; give it a key: ssh-copy-id {address}; or ssh-add",
+    "Could not resolve hostname": "mend `ssh:` of {name} in {path}",
+    "Bad configuration option": "{ssh} true",
 }
-"""Text that ssh prints, to its meaning and the user's remedy. Other errors are worth a retry."""
+"""Text that ssh prints, to the user's remedy. Other errors are worth a retry."""
 LOOP_FOLDER = ".loop"  # Folder below the user's home there that holds everything of `loop`.
 PYTHON = f"{LOOP_FOLDER}/venv/bin/python"
 DIGEST = f"{LOOP_FOLDER}/venv/loop-digest"
@@ -185,6 +81,7 @@ OLDEST_PYTHON = (3, 11)
 NEEDED_GB_BY_TORCH = {True: 1.0, False: 12.0}
 """Free disk space that an installation needs, in GB, by whether torch is already there."""
 FACTS_SCRIPT = """
+cd
 say() { printf '%s=%s\\n' "$1" "$(printf %s "$2" | head -n 1 | head -c 200)"; }
 say free_kb "$(df -Pk "$HOME" | awk 'NR == 2 {print $4}')"
 say python "$(@PYTHON@ -c 'import platform; print(platform.python_version())' 2>/dev/null)"
@@ -198,33 +95,33 @@ say driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev
 say rsync "$(rsync --version 2>/dev/null)"
 say setsid "$(command -v setsid)"
 """
-CHUNK_BYTES = 1 << 16  # Most bytes of each output stream that one poll fetches.
-START_LIMIT_S = 60.0  # Seconds that a started job has to write its `pid` file.
 MAX_FILE_BYTES = 1 << 30  # Largest file in bytes that is fetched.
 BUNDLE_FILE = "branches.bundle"  # File with the git branches of sessions that were kept there.
+START_LOG = "begun"  # File with what the process that runs the job printed: why it could not begin.
 
-# alive JOB: true if the process in its `pid` file runs: same number, start time, and boot id.
-# busy TREE: prints the jobs that run in that project's folder.
+# name PID: prints a process's number, start time and boot id as `JobFolder.write_runner` does, if it runs.
+# alive JOB: true if the process in its `pid` file runs.
+# running: prints a line for each job that runs: its id, and the name of its project's folder.
 SHELL_FUNCTIONS = f"""
 cd "$HOME" && mkdir -p -m 700 {LOOP_FOLDER} && cd {LOOP_FOLDER} && mkdir -p jobs trees || exit 1
+name() {{
+  set -- "$1" $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null)
+  [ $# -ge 21 ] && [ "$2" != Z ] && echo "$1-${{21}} $(cat /proc/sys/kernel/random/boot_id)"
+}}
 alive() {{
   [ -s "$1/pid" ] || return 1
-  read -r name boot rest <"$1/pid"
-  [ "$boot" = "$(cat /proc/sys/kernel/random/boot_id)" ] || return 1
-  set -- $(sed 's/.*) //' "/proc/${{name%-*}}/stat" 2>/dev/null) || return 1
-  [ $# -ge 20 ] && [ "${{20}}" = "${{name#*-}}" ] && [ "$1" != Z ]
+  read -r name boot rest <"$1/pid"  # Fails without a line end, after it has read all.
+  [ "$(name "${{name%-*}}")" = "$name $boot" ]
 }}
-busy() {{
+running() {{
   for job in jobs/*/; do
-    job=${{job%/}}
-    [ "$(cat "$job/tree" 2>/dev/null)" = "$1" ] && [ ! -e "$job/rc" ] && alive "$job" && echo "${{job#jobs/}}"
+    [ ! -e "$job/rc" ] && alive "$job" && echo "$(basename "$job") $(cat "$job/tree" 2>/dev/null)"
   done
 }}
 """
 READY_SCRIPT = """
 printf '%s\\n' "$(cd && pwd -P)" "$(head -c 64 venv/loop-digest 2>/dev/null)"
 df -Pk . | awk 'NR == 2 {print $4}'
-busy @TREE@
 """
 START_SCRIPT = """
 cd jobs/@ID@ || exit 1
@@ -235,18 +132,20 @@ cd jobs/@ID@ || exit 1
   [ ! -d ../../trees/@TREE@.past ] ||
     { mkdir -p out/sessions && cp -a ../../trees/@TREE@.past/. out/sessions/; } || exit 1
   printf %s @TREE@ >tree && rm -f pid || exit 1
-  setsid nohup @PYTHON@ -P -c "from loop.cli import main; main()" job run . </dev/null >begun 2>&1 &
+  setsid nohup @PYTHON@ -P -c "from loop.cli import main; main()" job run . </dev/null >@LOG@ 2>&1 &
+  echo "$(name $!) $(readlink /proc/self/ns/pid)" >pid  # It counts as running at once.
 }
 """
-# Moves git's worktree records to the new tree, which already has the sessions' branches.
+# Prints the job that runs in the old tree, else replaces that tree. Moves git's worktree records to the new one,
+# which already has the sessions' branches.
 SWAP_SCRIPT = """
-running=$(busy @TREE@)
-[ -z "$running" ] || { echo "job $running of this project runs there" >&2; exit 1; }
-if [ -d trees/@TREE@/.git/worktrees ] && [ -d trees/@TREE@.new/.git ]; then
-  mv trees/@TREE@/.git/worktrees trees/@TREE@.new/.git/ || exit 1
-fi
-rm -rf trees/@TREE@.old && mv trees/@TREE@ trees/@TREE@.old && mv trees/@TREE@.new trees/@TREE@ || exit 1
-rm -rf trees/@TREE@.old
+running | grep " @TREE@$" || {
+  if [ -d trees/@TREE@/.git/worktrees ] && [ -d trees/@TREE@.new/.git ]; then
+    mv trees/@TREE@/.git/worktrees trees/@TREE@.new/.git/ || exit 1
+  fi
+  rm -rf trees/@TREE@.old && mv trees/@TREE@ trees/@TREE@.old && mv trees/@TREE@.new trees/@TREE@ || exit 1
+  rm -rf trees/@TREE@.old
+}
 """
 BUNDLE_SCRIPT = f"""
 rm -f jobs/@ID@/{BUNDLE_FILE}
@@ -255,16 +154,9 @@ made() {{ git -C trees/@TREE@ "$@" --branches='loop/*' --not HEAD; }}
   made bundle create --quiet ../../jobs/@ID@/{BUNDLE_FILE} || exit 1
 """
 POLL_SCRIPT = """
-if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; else
-  state=queued; [ -s pid ] && state=lost; alive . && state=running
-  rc=$(head -c 8 rc 2>/dev/null)
-  size() { wc -c <"$1" 2>/dev/null || echo 0; }
-  age=$(($(touch ../../.look && stat -c %Y ../../.look) - $(stat -c %Y begun 2>/dev/null || stat -c %Y .)))
-  echo "$state ${rc:--} $(size stdout) $(size stderr) $age"
-  tail -c "+$((@OUT@ + 1))" stdout 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
-  tail -c "+$((@TALK@ + 1))" stderr 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
-  tail -n 1 begun 2>/dev/null | head -c 300 | tr -d '\\n'; echo
-fi
+state=gone
+cd jobs/@ID@ 2>/dev/null && { state=lost; alive . && state=running; }
+echo "$state $(head -c 8 rc 2>/dev/null)"
 """
 REMOVE_SCRIPT = f"""
 for job in @JOBS@; do [ -d $job ] && touch $job/{job_files.CANCEL}; done
@@ -272,11 +164,7 @@ n=0
 for job in @JOBS@; do while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done; done
 rm -rf @JOBS@
 """
-POLL_ANSWER = re.compile(
-    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
-    r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
-)
-"""First line that `POLL_SCRIPT` prints: state, exit code, stream sizes (bytes), age (seconds)."""
+POLL_ANSWER = re.compile(r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?")  # Of `POLL_SCRIPT`; rc: exit code.
 
 
 class Unreachable(MachineFailure):
@@ -285,25 +173,13 @@ class Unreachable(MachineFailure):
 
 @dataclass(frozen=True)
 class PollResult:
-    """State of a job and its new output, from one poll."""
+    """State of a job, from one poll."""
 
     state: State
-    exit_code: int | None
+    exit_code: int | None = None
     """Exit code of its command; None while it has not ended."""
-    stdout: bytes
-    """New bytes of stdout since the last poll, at most 64 KiB."""
-    stderr: bytes
-    has_more: bool
-    """True if more output is waiting."""
-    start_error: str = ""
-    """Why the job did not begin; empty if it did."""
     is_gone: bool = False
     """True if the job's folder no longer exists, as on a reinstalled machine."""
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the job has ended and all its output was read."""
-        return not self.has_more and self.state not in ("queued", "running")
 
 
 def tree_in_use_error(host: str, job: str) -> LockHeld:
@@ -314,12 +190,11 @@ def tree_in_use_error(host: str, job: str) -> LockHeld:
 
 
 class Connection:
-    """An ssh connection to a machine, which the first call opens. As a context manager it ends its ssh process."""
+    """An ssh connection to a machine, which the first call opens. As a context manager it ends its ssh master."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.name = host.name
-        self._master: subprocess.Popen[bytes] | None = None
         self._temporary_folders = contextlib.ExitStack()
         # In /tmp, because the path of a socket may have 108 bytes.
         folder = locked_temporary_folder(Path("/tmp"), f"loop-{os.geteuid()}-ssh-")
@@ -329,9 +204,9 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the connection, and delete the local folder that holds its socket."""
-        self.disconnect()
-        self._temporary_folders.close()
+        """End the ssh master, if one answers, and delete the local folder that holds its socket."""
+        with self._temporary_folders, contextlib.suppress(LoopError):
+            self._run_program([*self._ssh, "-O", "exit", self.host.ssh_address], EXIT_LIMIT_S, b"")
 
     @property
     def ssh_command(self) -> str:
@@ -347,33 +222,11 @@ class Connection:
         program = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
         return [*program, "-T", *options, "-S", str(self._socket)]
 
-    def connect(self) -> None:
-        """Start the ssh master unless it runs. Raises Unreachable, or UsageError with a remedy."""
-        if self._master is not None and self._master.poll() is None and self._socket.exists():
-            return
-        self.disconnect()
-        with tempfile.TemporaryFile() as errors:
-            self._master = _start_child([*self._ssh, "-M", "-N", self.host.ssh_address], stderr=errors)
-            end = time.monotonic() + ANSWER_LIMIT_S
-            while self._master.poll() is None and time.monotonic() < end:
-                if self._socket.exists():
-                    return
-                time.sleep(0.005)
-            self.disconnect()
-            errors.seek(0)
-            raise self._make_error(errors.read(MAX_ANSWER_BYTES), is_cut=True)
-
-    def disconnect(self) -> None:
-        """Kill the ssh master; every transfer through it fails."""
-        if self._master is not None:
-            self._master.kill()
-            self._master.wait()
-            self._master = None
-        self._socket.unlink(missing_ok=True)
-
-    def run_script(self, script: str, *, limit_s: float = ANSWER_LIMIT_S) -> bytes:
-        """Run a script with `sh` on the machine. Returns its output, at most 1 MiB. Raises
+    def run_script(self, script: str, *, limit_s: float = ANSWER_LIMIT_S, **values: str) -> list[str]:
+        """Run a script with `sh` in `~/.loop` there, after `SHELL_FUNCTIONS`, with `@NAME@` replaced by `values`.
+        Returns the lines of its output, at most 1 MiB; the last is empty if that ends with a line end. Raises
         Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails."""
+        script = SHELL_FUNCTIONS + re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
         # Without the first marker the script never began; without the last the answer was cut off.
         stdin = b"echo " + BEGIN_MARKER + script.encode() + b"\necho " + END_MARKER
         command = [*self._ssh, self.host.ssh_address, "exec sh -s"]
@@ -385,7 +238,7 @@ class Connection:
             raise self._make_error(errors, is_cut=False)
         if not answer.endswith(END_MARKER) and len(answer) < MAX_ANSWER_BYTES:
             raise self._make_error(b"", is_cut=True)
-        return answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES]
+        return answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES].decode(errors="replace").split("\n")
 
     def send(self, root: Path, names: Iterable[str], remote_folder: str, *, link_folder: str = "") -> None:
         """Copy files `names` of `root` to an existing folder below the home there. Raises as `_rsync`.
@@ -400,14 +253,16 @@ class Connection:
         self._rsync([*options, f"{root}/", destination], stdin)
 
     def fetch(
-        self, source: str, folder: Path, *, max_bytes: int, included: Sequence[str], excluded: Sequence[str] = ()
+        self, source: str, folder: Path, *names: str, excluded: Sequence[str] = (), only_new_bytes: bool = False
     ) -> None:
-        """Copy files or folders `included`, without `excluded`, from the folder `source` there to `folder`. Skips
-        links, devices and files over `max_bytes`, because the machine is not trusted. Raises as `_rsync`."""
+        """Copy the files or folders `names`, without `excluded`, from the folder `source` there to `folder`. Skips
+        links, devices and files over `MAX_FILE_BYTES`, because the machine is not trusted. `only_new_bytes`: the
+        files only grow, so that what is here is their beginning. Raises as `_rsync`."""
         options = ["--no-links", "--no-devices", "--no-specials"]
-        options += ["--chmod=D700,F600", f"--max-size={max_bytes}"]
+        options += ["--chmod=D700,F600", f"--max-size={MAX_FILE_BYTES}"]
+        options += ["--append"] if only_new_bytes else []
         options += [f"--exclude=/{name}" for name in excluded]
-        for name in included:
+        for name in names:
             options += [f"--include=/{name}", f"--include=/{name}/**"]
         self._rsync([*options, "--exclude=*", f"{self.host.rsync_address}:{source}/", f"{folder}/"], b"")
 
@@ -420,22 +275,30 @@ class Connection:
             raise self._make_error(errors, is_cut=code in CONNECTION_EXIT_CODES)
 
     def _run_program(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
-        """Run a local program that talks to the machine. Returns exit code, stdout and stderr. Raises Unreachable
-        after `limit_s`. Files take the output, because a pipe stays open while any grandchild lives."""
-        self.connect()
+        """Run a local program that talks to the machine, without a terminal (no Ctrl-C, no prompts). Returns exit
+        code, stdout and stderr. Raises Unreachable after `limit_s`, UsageError if the program is not installed.
+        Files take the output, because a pipe stays open while any grandchild lives, such as the ssh master."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            child = _start_child(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
             try:
-                child.communicate(stdin, timeout=limit_s)
+                code = subprocess.run(
+                    command,
+                    input=stdin,
+                    stdout=out,
+                    stderr=errors,
+                    timeout=limit_s,
+                    env={**os.environ, "LC_ALL": "C"},
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                ).returncode
             except subprocess.TimeoutExpired:
-                self.disconnect()  # A stalled connection counts as lost.
+                self._socket.unlink(missing_ok=True)  # A stalled master counts as lost.
                 raise Unreachable(f"{self.name} does not answer", self._check_hint) from None
-            finally:
-                child.kill()
-                child.wait()
+            except FileNotFoundError as error:
+                hint = f"install it: apt-get install {'rsync' if command[0] == 'rsync' else 'openssh-client'}"
+                raise UsageError(f"{command[0]} is not installed", hint) from error
             out.seek(0)
             errors.seek(0)
-            return child.returncode, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
+            return code, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
         """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there. `is_cut`: the
@@ -449,15 +312,11 @@ class Connection:
         if not is_cut:
             return WorkFailed(f"{self.name}: {last or 'a script failed there'}", self._check_hint)
         message = f"{self.name} cannot be reached"
-        for error_text, (why, remedy) in REMEDY_BY_ERROR.items():
+        for error_text, remedy in REMEDY_BY_ERROR.items():
             if error_text in text:
-                hint = remedy.format(
-                    ssh=self.ssh_command,
-                    address=self.ssh_command.removeprefix("ssh "),
-                    name=self.name,
-                    path=hosts_path(),
-                )
-                return UsageError(f"{message}: {why}", hint)
+                address = self.ssh_command.removeprefix("ssh ")
+                values = {"ssh": self.ssh_command, "address": address, "name": self.name, "path": hosts_path()}
+                return UsageError(f"{message}: {error_text}", remedy.format(**values))
         return Unreachable(f"{message}: {last or 'the connection was cut'}", self._check_hint)
 
     @property
@@ -470,39 +329,32 @@ class Connection:
         hint = f"free some space there: {self.ssh_command} 'du -sh .loop/*'"
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
-    def _run(self, script: str, limit_s: float = ANSWER_LIMIT_S, **values: str) -> list[str]:
-        """Run a script in `~/.loop` there, with `@NAME@` replaced by values. Returns its lines."""
-        text = self.run_script(SHELL_FUNCTIONS + fill_script(script, **values), limit_s=limit_s)
-        return text.decode(errors="replace").split("\n")
-
-    def check_ready(self, tree: str = "-") -> tuple[str, int]:
-        """Home folder of the user there, and free disk space in KiB (0: unknown). `tree`: name of the project's
-        folder there; `-`: none. Raises UsageError if no `loop` or another is installed, LockHeld if a job uses
-        `tree`."""
-        home, digest, free_kb, *running = self._run(READY_SCRIPT, TREE=tree)
+    def check_ready(self) -> tuple[str, int]:
+        """Home folder of the user there, and free disk space in KiB (0: unknown). Raises UsageError if another
+        `loop` is installed, or none."""
+        home, digest, free_kb, _ = self.run_script(READY_SCRIPT)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
             raise UsageError(f"{self.name} has {which} loop", f"loop hosts setup {self.name}")
-        if running[0]:  # Id of the job that uses the tree.
-            raise tree_in_use_error(self.name, running[0][:80])
         return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
         """Make the folder `tree` there hold exactly the files `names` of `root`: a project, or earlier sessions
-        for its jobs (`.past`). `config`: content of its `.git/config`; empty: unchanged. Raises WorkFailed if a
+        for its jobs (`.past`). `config`: content of its `.git/config`; empty: unchanged. Raises LockHeld if a
         job runs in the folder."""
         new = f"trees/{tree}.new"
-        self._run(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
+        self.run_script(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.send(root, names, f"{LOOP_FOLDER}/{new}", link_folder=f"../{tree}")
         if config:
-            self._run("printf %s @CONFIG@ >@NEW@/.git/config || exit 1", CONFIG=shlex.quote(config), NEW=new)
-        self._run(SWAP_SCRIPT, TREE=tree)
+            self.run_script("printf %s @CONFIG@ >@NEW@/.git/config || exit 1", CONFIG=shlex.quote(config), NEW=new)
+        if running := self.run_script(SWAP_SCRIPT, TREE=tree)[0]:
+            raise tree_in_use_error(self.name, running.split()[0][:80])
 
     def submit(self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None) -> None:
         """Send a job's folder and start the job there; one that was started is not started again. Its `sent.json`,
         if it has one, names its target and its project's folder there. `trusted`: hashes of the definitions that
         the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
-        self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
+        self.run_script("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         paths = sorted(folder.path.rglob("*"))
         names = [path.relative_to(folder.path).as_posix() for path in paths]
         names = [name for name in names if name != job_files.LOCK]
@@ -517,93 +369,65 @@ class Connection:
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-        self._run(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=f'"$HOME/{PYTHON}"')
+        python = f'"$HOME/{PYTHON}"'
+        self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, LOG=START_LOG)
 
-    def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
-        """State of a job, and its output after the bytes of each stream that are known already. A job that did not
-        begin within `START_LIMIT_S` is `lost`. The machine is not trusted: raises WorkFailed if the answer does
-        not match `POLL_ANSWER`."""
-        out, talk = str(stdout_bytes), str(stderr_bytes)
-        lines = self._run(POLL_SCRIPT, ID=job, CHUNK=str(CHUNK_BYTES), OUT=out, TALK=talk)
-        match = POLL_ANSWER.fullmatch(lines[0]) if len(lines) >= 4 else None
+    def poll(self, job: str) -> PollResult:
+        """State of a job: `running`, `done`, `failed` or `lost`. The machine is not trusted: raises Unreachable if
+        the answer does not match `POLL_ANSWER`, because a damaged answer is worth another try."""
+        match = POLL_ANSWER.fullmatch(self.run_script(POLL_SCRIPT, ID=job)[0])
         if match is None:
-            raise WorkFailed("the machine answers nonsense", "run the same command again")
-        _, stdout_text, stderr_text, start_error, *_ = lines
-        stdout = base64.b64decode(stdout_text.encode())[:CHUNK_BYTES]
-        stderr = base64.b64decode(stderr_text.encode())[:CHUNK_BYTES]
-        exit_code = int(match["rc"]) if match["rc"] != "-" else None
-        state: State = "lost"
-        if exit_code is not None:
-            state = "done" if exit_code in job_files.ANSWER_EXIT_CODES else "failed"
-        elif match["state"] == "running":
-            state = "running"
-        elif match["state"] == "queued" and int(match["age"]) <= START_LIMIT_S:
-            state = "queued"
-        has_more_stdout = stdout_bytes + len(stdout) < int(match["out"])
-        has_more_stderr = stderr_bytes + len(stderr) < int(match["talk"])
-        has_more, is_gone = has_more_stdout or has_more_stderr, match["state"] == "gone"
-        return PollResult(state, exit_code, stdout, stderr, has_more, start_error, is_gone)
+            raise Unreachable(f"the answer of {self.name} is damaged", self._check_hint)
+        if match["rc"]:
+            code = int(match["rc"])
+            return PollResult("done" if code in job_files.ANSWER_EXIT_CODES else "failed", code)
+        return PollResult("running" if match["state"] == "running" else "lost", is_gone=match["state"] == "gone")
+
+    def fetch_output(self, folder: JobFolder) -> None:
+        """Append what a job has printed since the last call to its `stdout` and `stderr` here."""
+        source, streams = f"{LOOP_FOLDER}/jobs/{folder.id}", (job_files.STDOUT, job_files.STDERR)
+        self.fetch(source, folder.path, *streams, only_new_bytes=True)
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
-        self._run(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{job_files.CANCEL} || exit 1")
+        self.run_script(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{job_files.CANCEL} || exit 1")
 
     def bundle_branches(self, job: str, tree: str) -> None:
         """Write the session branches of a project to a git bundle next to the job's results."""
-        self._run(BUNDLE_SCRIPT, ID=job, TREE=tree)
+        self.run_script(BUNDLE_SCRIPT, ID=job, TREE=tree)
 
     def fetch_results(self, folder: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
         """Fetch a job's results and `more_files`, without the sessions in `past`, which were sent from here. Also
         records the machine's local name and its price of an hour."""
-        files = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, *more_files)
+        files = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, BUNDLE_FILE, START_LOG, *more_files)
         excluded = [f"{job_files.RESULTS}/{name}" for name in past]
-        source, limit = f"{LOOP_FOLDER}/jobs/{folder.id}", MAX_FILE_BYTES
-        self.fetch(source, folder.path, max_bytes=limit, included=files, excluded=excluded)
+        self.fetch(f"{LOOP_FOLDER}/jobs/{folder.id}", folder.path, *files, excluded=excluded)
         device = folder.device or Where(host=self.name)
         device = device.model_copy(update={"host": self.name, "usd_per_hour": self.host.usd_per_hour})
         write_sealed(folder.path / job_files.WHERE, device)
 
     def remove(self, *jobs: str) -> None:
         """End jobs that still run, then remove the folders of all these jobs."""
-        self._run(REMOVE_SCRIPT, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
+        self.run_script(REMOVE_SCRIPT, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
 
     def list_running(self) -> list[str]:
         """Ids of all jobs that run there, including those that other users of the account sent."""
-        script = 'for job in jobs/*/; do [ ! -e "$job/rc" ] && alive "$job" && basename "$job"; done; true'
-        return [name for name in self._run(script) if name]
-
-
-def _start_child(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
-    """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process. `pipes`: for Popen.
-    Raises UsageError if the program is not installed."""
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes}
-    env = {**os.environ, "LC_ALL": "C"}
-    try:
-        return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=die_with_parent, **pipes)
-    except FileNotFoundError as error:
-        hint = f"install it: apt-get install {'rsync' if command[0] == 'rsync' else 'openssh-client'}"
-        raise UsageError(f"{command[0]} is not installed", hint) from error
+        return [line.split()[0] for line in self.run_script("running; true") if line]
 
 
 def retry_unreachable(
     call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None
 ) -> T:
     """Repeat `call` for `seconds` while it raises Unreachable; then raise it. `report` gets each reason."""
-    end, waits_s = time.monotonic() + seconds, list(BACK_OFF_S)
+    end = time.monotonic() + seconds
     while True:
         try:
             return call()
         except Unreachable as error:
-            if time.monotonic() + waits_s[0] > end:
+            if time.monotonic() + RETRY_S > end:
                 raise
             report(error.message)
-        time.sleep(waits_s[0])
-        waits_s = waits_s[1:] or waits_s  # The last value repeats.
-
-
-def fill_script(script: str, **values: str) -> str:
-    """Replace each `@NAME@` in a script by its value. Values are not searched for further names."""
-    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
+        time.sleep(RETRY_S)
 
 
 def list_package_files() -> dict[str, Path]:
@@ -631,8 +455,8 @@ def hash_package(files: Mapping[str, Path]) -> str:
 def ask_facts(connection: Connection) -> dict[str, str]:
     """Facts on the machine: name in `FACTS_SCRIPT`, such as `nvcc` or `free_kb`, to text; empty for a missing
     tool. Raises as `Connection.run_script`."""
-    script = fill_script(FACTS_SCRIPT, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_quote_python(connection))
-    lines = connection.run_script(script, limit_s=120).decode(errors="replace").splitlines()
+    python = _quote_python(connection)
+    lines = connection.run_script(FACTS_SCRIPT, limit_s=120, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=python)
     facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
     for line in lines:
         name, equals, value = line.partition("=")
@@ -680,7 +504,6 @@ def list_lacks(connection: Connection, facts: Mapping[str, str]) -> list[str]:
 
 INSTALL_SCRIPT = """
 set -e
-cd @HOME@
 fail() { tail -n 3 pip.log >&2; exit 1; }
 [ -x venv/bin/python ] && [ "$(cat venv/made-by 2>/dev/null)" = @PYTHON@ ] || {
   rm -rf venv
@@ -707,28 +530,16 @@ rm -f pip.log
 
 def install(connection: Connection, facts: Mapping[str, str]) -> None:
     """Install this `loop` there, in an environment of its own. `facts`: of `ask_facts`. Raises as `run_script`."""
-    try:
-        requirements = importlib.metadata.requires("kernel-loop") or []
-    except importlib.metadata.PackageNotFoundError as error:
-        raise UsageError("this loop was never installed: nobody says what it needs", "pip install -e .") from error
-    files, folders = list_package_files(), "jobs trees package package.new"
-    make = f"mkdir -m 700 {LOOP_FOLDER} && cd {LOOP_FOLDER}"
-    connection.run_script(f"cd {LOOP_FOLDER} 2>/dev/null || {make} && mkdir -p {folders}")
+    files, requirements = list_package_files(), importlib.metadata.requires("kernel-loop") or []
+    connection.run_script("mkdir -p package package.new || exit 1")
     connection.send(PACKAGE.parent, files, f"{LOOP_FOLDER}/package.new", link_folder="../package")
     index = ""
     if not facts["gpus"] and not facts["torch"]:  # Without a GPU, pip's torch would be too large.
         index = "--extra-index-url https://download.pytorch.org/whl/cpu"
-    needs = [requirement for requirement in requirements if "extra ==" not in requirement]
-    script = fill_script(
-        INSTALL_SCRIPT,
-        HOME=LOOP_FOLDER,
-        INDEX=index,
-        NEEDS=shlex.join(needs),
-        DIGEST=hash_package(files),
-        PYTHON=_quote_python(connection),
-    )
+    needs = shlex.join(requirement for requirement in requirements if "extra ==" not in requirement)
+    values = {"INDEX": index, "NEEDS": needs, "DIGEST": hash_package(files), "PYTHON": _quote_python(connection)}
     try:
-        connection.run_script(script, limit_s=COPY_LIMIT_S)
+        connection.run_script(INSTALL_SCRIPT, limit_s=COPY_LIMIT_S, **values)
     except WorkFailed as error:
         hint = f"mend that, then: loop hosts setup {connection.name}"
         raise WorkFailed(f"loop cannot be installed: {error.message}", hint=hint) from error
@@ -752,8 +563,6 @@ class SentJob(Model):
     """Name of the project's folder there, below `~/.loop/trees`."""
     home: str
     """The user's home folder on that machine."""
-    resumed: str = ""
-    """Name of the session that the job continues; empty: a new one."""
     past: tuple[str, ...] = ()
     """Sessions from here that were sent for reference and are not fetched again."""
     last: bool = True
@@ -785,36 +594,12 @@ def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
 
 def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
     """Copy a job's sessions into the local sessions folder, then delete the job's own `out/`. Returns their
-    folders here, also of one that an earlier call copied. Only the resumed session is replaced, and only if it did
-    not also continue here. Raises WorkFailed for that, and if another session has the name."""
+    folders here, also of one that an earlier call copied. Raises as `import_session`."""
     imported: list[Path] = []
     for session in sorted((folder.path / job_files.SESSIONS).glob("*")):
-        name, destination = session.name, Path(sent.sessions) / session.name
         is_folder = session.is_dir() and not session.is_symlink()
-        if not is_folder or not SESSION_NAME.fullmatch(name) or name in sent.past:
-            continue
-        imported.append(destination)
-        is_resumed = name == sent.resumed
-        if destination.exists():
-            has_same_head = read_text(destination / HEAD) == read_text(session / HEAD)
-            if has_same_head and not is_resumed:
-                continue  # An interrupted call already copied this session.
-            local_journal = read_text(destination / journal.NAME)
-            whole_lines = local_journal[: local_journal.rfind("\n") + 1]
-            continues_local = read_text(session / journal.NAME).startswith(whole_lines)
-            if not is_resumed or not continues_local:
-                why = "went on here meanwhile" if is_resumed else "is there already"
-                hint = f"move it aside, then: loop jobs follow {folder.id}"
-                raise WorkFailed(f"{destination} {why}", hint=hint)
-        # At any moment `destination` or its `.old` copy holds a whole session.
-        new, old = destination.with_name(f".{name}.new"), destination.with_name(f".{name}.old")
-        for stale in (new, old):
-            shutil.rmtree(stale, ignore_errors=True)
-        shutil.copytree(session, new)  # Makes the folder of all sessions, too.
-        if destination.exists():
-            destination.rename(old)
-        new.rename(destination)
-        shutil.rmtree(old, ignore_errors=True)
+        if is_folder and SESSION_NAME.fullmatch(session.name) and session.name not in sent.past:
+            imported.append(import_session(session, Path(sent.sessions)))
     shutil.rmtree(folder.path / job_files.RESULTS, ignore_errors=True)
     return imported
 
@@ -826,12 +611,7 @@ POLL_S = 0.3
 REMOVE_LIMIT_S = 30.0  # Seconds that a machine has to answer when its last jobs are removed.
 
 
-def check() -> None:
-    """Raise UsageError if no machine is named, or a name is unknown."""
-    _choose_hosts()
-
-
-def _choose_hosts() -> list[Host]:
+def check() -> list[Host]:
     """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
     names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*read_hosts()]
     if not names:
@@ -844,7 +624,7 @@ def slots(width: int) -> list[Slot]:
     answer or has a full disk; raises MachineFailure if all are skipped."""
     usable: list[Slot] = []
     failures: list[MachineFailure] = []
-    for machine in _choose_hosts():
+    for machine in check():
         if len(usable) == width:
             break
         try:
@@ -880,18 +660,14 @@ class SshSlot(Slot):
     def run_in_slot(self, job: JobFolder) -> None:
         """Send a job, poll until it ends, and fetch its results. Raises WorkFailed if its process died there. If
         the machine stays away or a person has to mend it, also sets `trouble`."""
-        connection, is_cancelled = self.connection, False
+        connection = self.connection
         try:
-            retry_unreachable(self._remove_stale_jobs, AWAY_LIMIT_S)
+            self._remove_stale_jobs(AWAY_LIMIT_S)
             self.stale_jobs.add(job.id)
             retry_unreachable(lambda: connection.submit(job, trusted_hashes(job), self.gpus), AWAY_LIMIT_S)
-            while True:
-                state = retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S).state
-                if state not in ("queued", "running"):
-                    break
-                if job.is_cancelled and not is_cancelled:
+            while (state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S).state) == "running":
+                if job.is_cancelled:
                     retry_unreachable(lambda: connection.cancel(job.id), AWAY_LIMIT_S)
-                    is_cancelled = True
                 time.sleep(POLL_S)
             if state == "lost":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
@@ -904,16 +680,16 @@ class SshSlot(Slot):
             raise
         self.uuid = job.device.uuid if job.device else ""
 
-    def _remove_stale_jobs(self) -> None:
-        """End the stale jobs on the machine and remove their folders."""
+    def _remove_stale_jobs(self, seconds: float) -> None:
+        """End the stale jobs on the machine and remove their folders. Raises Unreachable after `seconds`."""
         if self.stale_jobs:
-            self.connection.remove(*self.stale_jobs)
+            retry_unreachable(lambda: self.connection.remove(*self.stale_jobs), seconds)
             self.stale_jobs.clear()
 
     def close(self) -> None:
         """End and remove the jobs still there (one try if it has trouble); close the connection."""
         with self.connection, contextlib.suppress(LoopError):
-            retry_unreachable(self._remove_stale_jobs, 0.0 if self.trouble else REMOVE_LIMIT_S)
+            self._remove_stale_jobs(0.0 if self.trouble else REMOVE_LIMIT_S)
 
 
 def trusted_hashes(job: JobFolder) -> tuple[str, ...]:

@@ -16,14 +16,13 @@ from loop.base.errors import UsageError
 from loop.bisect import section as bisecting
 from loop.debug.explaining import make_diagnoses
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
-from loop.jobs.folder import group_devices
 from loop.learning.prediction import prediction_table
 from loop.model.change import jobs_of, kept_gains
 from loop.model.exported import Diagnosis
 from loop.model.measurement import Against, SpeedVerdict
 from loop.model.output import CommandOutput, MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.profile import Profile
-from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, JobRun, SessionHead, SessionRecord, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changes
 from loop.optimize import section as changing
@@ -544,7 +543,10 @@ def environment_section(view: View) -> Iterator[Section]:
 def jobs_section(view: View) -> Iterator[Section]:
     """The groups of equal devices that ran jobs."""
     lines = []
-    for name, device_jobs in group_devices(jobs_of(view.finished)).items():
+    jobs_by_group: dict[str, list[JobRun]] = {}
+    for job in jobs_of(view.finished):
+        jobs_by_group.setdefault(job.group, []).append(job)
+    for name, device_jobs in jobs_by_group.items():
         devices = say.count(len({job.uuid for job in device_jobs}), "device")
         lines.append(f"{name}: {devices}, {say.count(len(device_jobs), 'job')}")
     if lines:

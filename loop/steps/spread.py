@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,11 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from loop.base.documents import write_atomic
-from loop.base.errors import WorkFailed
+from loop.base.errors import WorkFailed, remark_once
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.jobs import executor, folder
+from loop.jobs import folder
+from loop.jobs.executor import Executor, load_executor, run_all
 from loop.jobs.folder import Job, JobFolder
 from loop.library import targets
 from loop.model.base import Model
@@ -58,12 +60,43 @@ def run_jobs(
     jobs = [_prepare_job(context, action, part) for part in parts]
     if all(job.state == "done" for job in jobs):
         return jobs
-    runner = executor.Executor(executor.load_executor(campaign.executor).slots(campaign.width))
+    runner = Executor(load_executor(campaign.executor).slots(campaign.width))
     try:
-        yield from executor.run_all_comparable(runner, list({job.id: job for job in jobs}.values()), group)
+        yield from run_all_comparable(runner, list({job.id: job for job in jobs}.values()), group)
     finally:
         runner.close()
     return jobs
+
+
+def run_all_comparable(
+    runner: Executor, jobs: Sequence[JobFolder], group: str = ""
+) -> Generator[Tick, None, None]:
+    """Run all jobs, with timings from one group of devices only: `group`; if empty, the group of most jobs. A
+    timing from another group is repeated elsewhere; if that happens twice, the job is refused."""
+    yield from run_all(runner, jobs)
+    incomparable = find_incomparable(jobs, group)
+    for job, why in incomparable:
+        device = job.device
+        remark_once(f"device {device.uuid if device else ''} is set aside: {why}")
+        runner.exclude_device(device)
+        job.reset()
+    yield from run_all(runner, [job for job, _ in incomparable])
+    for job, why in find_incomparable(jobs, group):
+        job.reset()
+        job.refuse(f"{why}, and ratios of two kinds of devices are not mixed")
+
+
+def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
+    """Jobs that timed something on a device outside `group`, each with the reason. A group has the same model and
+    versions (`Where.group`). If `group` is empty: the one that timed most of these jobs."""
+    device_by_job = {job: job.device for job in jobs if job.task.times}
+    groups = Counter(device.group for device in device_by_job.values() if device)
+    chosen = group or max(groups, key=groups.__getitem__, default="")
+    incomparable: list[tuple[JobFolder, str]] = []
+    for job, device in device_by_job.items():
+        if device and device.group != chosen:
+            incomparable.append((job, f"it is {device.group}; the others are {chosen}"))
+    return incomparable
 
 
 def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:

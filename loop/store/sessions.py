@@ -148,6 +148,29 @@ def create_session(root: Path, plan: str, now: datetime.datetime) -> SessionFold
     raise WorkFailed(f"{root}: a hundred sessions began in this second", hint="try again")
 
 
+def import_session(session: Path, root: Path) -> Path:
+    """Copy a session's folder, which may come from elsewhere, into the folder `root` of all sessions. Returns its
+    folder there. One of that name is replaced only if the new journal begins with all lines of its journal. Else
+    raises WorkFailed."""
+    destination = root / session.name
+    if destination.exists():
+        texts = (folder / journal.NAME for folder in (destination, session))
+        local, brought = (path.read_text(errors="replace") if path.is_file() else "" for path in texts)
+        whole_lines = local[: local.rfind("\n") + 1]
+        if not whole_lines or not brought.startswith(whole_lines):
+            raise WorkFailed(f"{destination} is there already, and went on here meanwhile", hint="move it aside")
+    # At any moment `destination` or its `.old` copy holds a whole session.
+    new, old = destination.with_name(f".{session.name}.new"), destination.with_name(f".{session.name}.old")
+    for stale in (new, old):
+        shutil.rmtree(stale, ignore_errors=True)
+    shutil.copytree(session, new)  # Makes `root`, too.
+    if destination.exists():
+        destination.rename(old)
+    new.rename(destination)
+    shutil.rmtree(old, ignore_errors=True)
+    return destination
+
+
 def list_sessions(root: Path) -> list[SessionFolder]:
     """All sessions below `root`, oldest first; empty when the folder is missing."""
     if not root.is_dir():

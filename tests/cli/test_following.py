@@ -13,9 +13,10 @@ from loop.base.locks import locked
 from loop.base.places import Project
 from loop.cli import hosts
 from loop.cli.hosts import _bring_back, keep_or_stop_machine, unfetched_job
+from loop.cloud.hosts import Host
 from loop.jobs import ssh as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
-from loop.jobs.ssh import Connection, Host, PollResult, SentJob, Unreachable, tree_in_use_error
+from loop.jobs.ssh import Connection, PollResult, SentJob, Unreachable, tree_in_use_error
 from loop.model import change
 from loop.model.campaign import Campaign
 from loop.model.record import JobRun
@@ -35,22 +36,20 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     """Whole lines are shown as they come, with local paths and without terminal escapes."""
     folder, shown = create_job(Job(id="a", words=("status",))), []
     out, err = io.StringIO(), io.StringIO()
-    looks = [
-        PollResult(
-            "running", None, b'{"a":', b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf", has_more=True
-        ),
-        PollResult("done", 0, b"1}\n", b" a line", has_more=False),
-    ]
+    printed = [(b'{"a":', b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf"), (b"1}\n", b" a line")]
 
-    def look(job: str, *sizes: int) -> PollResult:
-        shown.append((out.getvalue(), err.getvalue(), sizes))
-        return looks[len(shown) - 1]
+    def fetch_output(job: JobFolder) -> None:
+        shown.append((out.getvalue(), err.getvalue()))
+        for name, new in zip(("stdout", "stderr"), printed[len(shown) - 1], strict=True):
+            (job.path / name).write_bytes((job.path / name).read_bytes() + new)
 
-    there = cast(Connection, SimpleNamespace(poll=look))
-    assert looks[1] == hosts._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
-    assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1][:2]
+    def poll(job: str) -> PollResult:
+        return PollResult("done", 0) if shown else PollResult("running")
+
+    there = cast(Connection, SimpleNamespace(poll=poll, fetch_output=fetch_output))
+    assert 0 == hosts._print_output(folder, make_sent(tmp_path), there, Screen(out, err)).exit_code
+    assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
-    assert [(0, 0), (5, len(looks[0].stderr))] == [sizes for *_, sizes in shown]
 
 
 def test_a_lost_machine_is_named_where_no_terminal_shows_it(
@@ -59,19 +58,19 @@ def test_a_lost_machine_is_named_where_no_terminal_shows_it(
     """Each reason is printed once, because an outage can last hours; then the job's output continues."""
     folder, polls = create_job(Job(id="a", words=("status",))), [0, 0]
 
-    def poll(job: str, *sizes: int) -> PollResult:
+    def poll(job: str) -> PollResult:
         if polls:
             polls.pop()
             raise Unreachable("l4 does not answer", hint="look at it")
-        return PollResult("done", 0, b"", b"", has_more=False)
+        return PollResult("done", 0)
 
-    there = cast(Connection, SimpleNamespace(poll=poll))
+    there = cast(Connection, SimpleNamespace(poll=poll, fetch_output=lambda job: None))
     assert "done" == hosts._print_output(folder, make_sent(tmp_path), there, Screen()).state
     assert 1 == capsys.readouterr().err.count("l4 does not answer; the job goes on there")
 
 
 def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
-    """Only a session that was sent to be resumed is replaced; other files are not imported."""
+    """Only by itself with more lines, as after a resume; other files are not imported."""
     folder, sent = create_job(Job(id="a", words=("status",))), make_sent(tmp_path)
     brought = folder.path / "out" / "sessions"
     for name in ("2026-11-23-120000-quick", ".hidden", "..", "no session"):
@@ -83,9 +82,10 @@ def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
     (brought / "2026-11-23-120000-quick").mkdir(parents=True)
     with pytest.raises(WorkFailed, match="is there already"):
         noted.import_job_sessions(folder, sent)
-    resumed = sent.model_copy(update={"resumed": "2026-11-23-120000-quick"})
-    (brought / "2026-11-23-120000-quick" / "session.json").write_text("resumed")
-    (place,) = noted.import_job_sessions(folder, resumed)
+    (Path(sent.sessions) / "2026-11-23-120000-quick" / "journal.jsonl").write_text("one\n")
+    for name, text in (("session.json", "resumed"), ("journal.jsonl", "one\ntwo\n")):
+        (brought / "2026-11-23-120000-quick" / name).write_text(text)
+    (place,) = noted.import_job_sessions(folder, sent)
     assert "resumed" == (place / "session.json").read_text()
 
 
@@ -97,15 +97,14 @@ def test_taking_in_that_was_interrupted_goes_on(tmp_path: Path) -> None:
         brought.mkdir(parents=True)
         (brought / "journal.jsonl").write_text("one\ntwo\n")
         assert [brought.name] == [place.name for place in noted.import_job_sessions(folder, sent)]
-    resumed = sent.model_copy(update={"resumed": brought.name})
     for lines in ("one\ntwo\nthree\n", "one\nelse\n"):
         brought.mkdir(parents=True, exist_ok=True)
         (brought / "journal.jsonl").write_text(lines)
         if "three" in lines:
-            noted.import_job_sessions(folder, resumed)
+            noted.import_job_sessions(folder, sent)
         else:
             with pytest.raises(WorkFailed, match="went on here meanwhile"):
-                noted.import_job_sessions(folder, resumed)
+                noted.import_job_sessions(folder, sent)
     assert (Path(sent.sessions) / brought.name / "journal.jsonl").read_text().endswith("three\n")
 
 
@@ -134,19 +133,13 @@ def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(
 
 
 class Idle:
-    """A machine on which nothing runs."""
+    """A machine on which only these jobs run."""
 
-    queued: tuple[str, ...] = ()
-    """Jobs that begin there."""
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(self, host: Host, *running: str) -> None:
+        self.host, self.running = host, running
 
     def list_running(self) -> list[str]:
-        return []
-
-    def poll(self, job: str) -> PollResult:
-        return PollResult("queued" if job in self.queued else "lost", None, b"", b"", has_more=False)
+        return [*self.running]
 
     def remove(self, *jobs: str) -> None:
         """Remove jobs."""
@@ -164,10 +157,9 @@ def make_host(folder: Path) -> Host:
     return Host(name="l4", ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped")
 
 
-def stops_machine(folder: Path, job: JobFolder, *queued: str, keep_host: bool = False) -> bool:
+def stops_machine(folder: Path, job: JobFolder, *running: str, keep_host: bool = False) -> bool:
     """Whether the machine is stopped once this job is back."""
-    there = Idle(make_host(folder))
-    there.queued = queued
+    there = Idle(make_host(folder), *running)
     sent = make_sent(folder).model_copy(update={"keep_host": keep_host})
     keep_or_stop_machine(job, sent, cast(Connection, there), [], Screen(is_quiet=True))
     return (folder / "stopped").exists()
@@ -179,7 +171,7 @@ def test_a_machine_is_kept_if_the_job_says_so(tmp_path: Path, keep_host: bool) -
     assert keep_host != stops_machine(tmp_path, make(tmp_path, "a"), keep_host=keep_host)
 
 
-def test_a_machine_is_kept_for_jobs_that_begin_or_are_being_sent(tmp_path: Path) -> None:
+def test_a_machine_is_kept_for_jobs_that_run_or_are_being_sent(tmp_path: Path) -> None:
     """A job that is being sent keeps it; a lost job does not."""
     last, second = make(tmp_path, "last"), make(tmp_path, "other")
     assert not stops_machine(tmp_path, last, "other")
@@ -191,7 +183,7 @@ def test_a_machine_is_kept_for_jobs_that_begin_or_are_being_sent(tmp_path: Path)
 def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     """If the job's folder is gone, nothing is brought back, and the machine is stopped."""
     job, remote = make(tmp_path, "gone"), cast(Connection, Idle(make_host(tmp_path)))
-    poll = PollResult("lost", None, b"", b"", has_more=False, is_gone=True)
+    poll = PollResult("lost", is_gone=True)
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
         _bring_back(job, make_sent(tmp_path), remote, poll, Screen(is_quiet=True))
     assert (75, True) == (job.exit_code, (tmp_path / "stopped").exists())
@@ -211,7 +203,7 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
 
 def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The message and exit code say it; the job's results are brought back all the same."""
-    job, poll = make(tmp_path, "back"), PollResult("done", 0, b"", b"", has_more=False, is_gone=True)
+    job, poll = make(tmp_path, "back"), PollResult("done", 0, is_gone=True)
     host = make_host(tmp_path)
     broken = host.model_copy(update={"stop": "false"})
     assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), poll, Screen())
@@ -228,7 +220,7 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
         def bundle_branches(self, job: str, tree: str) -> None:
             raise WorkFailed("too much", hint="look there")
 
-    job, poll = make(tmp_path, "much"), PollResult("done", 0, b"", b"", has_more=False)
+    job, poll = make(tmp_path, "much"), PollResult("done", 0)
     remote = cast(Connection, Full(make_host(tmp_path)))
     with pytest.raises(WorkFailed, match="too much"):
         _bring_back(job, make_sent(tmp_path), remote, poll, Screen(is_quiet=True))

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable
 
+from loop.cloud.hosts import Host
 from loop.jobs.executor import Executor
 from loop.jobs.folder import Job, JobFolder, create_job
-from loop.jobs.ssh import Host, SshSlot
+from loop.jobs.ssh import SshSlot
 from loop.model.record import State
 
 HOST = Host(name="l4", ssh="there", gpus=(0, 1), usd_per_hour=0.7)

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError, UsageError
+from loop.cloud import hosts as hosts_yaml
+from loop.cloud.hosts import Host
 from loop.jobs import ssh
-from loop.jobs.ssh import Connection, Host
+from loop.jobs.ssh import Connection
 
 TEXT = """format: 1
 hosts:
@@ -34,13 +36,13 @@ def hosts_file(tmp_path: Path) -> Path:
 
 def test_hosts_are_named(hosts_file: Path) -> None:
     """Each name has its address and port for ssh, and its price."""
-    hosts = ssh.read_hosts()
+    hosts = hosts_yaml.read_hosts()
     assert ("me@34.1.2.3", "2222") == (hosts["l4"].ssh_address, hosts["l4"].port)
     assert ("h100", "") == (hosts["h100"].ssh_address, hosts["h100"].port)
     assert (0.7, 3) == (hosts["l4"].usd_per_hour, hosts["h100"].usd_per_hour)
-    assert hosts["l4"] == ssh.find_host("l4")
+    assert hosts["l4"] == hosts_yaml.find_host("l4")
     with pytest.raises(UsageError) as wrong:
-        ssh.find_host("h10")
+        hosts_yaml.find_host("h10")
     assert "did you mean 'h100'?" == wrong.value.hint
 
 
@@ -57,16 +59,16 @@ def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place
     """The message has file, line, column and the nearest right word."""
     path = write(tmp_path / ".config" / "loop", f"format: 1\n{text}\n")
     with pytest.raises(DefinitionError) as wrong:
-        ssh.read_hosts()
+        hosts_yaml.read_hosts()
     assert f"{path}:{place}: " in wrong.value.message
     assert says in wrong.value.message
 
 
 def test_a_file_that_others_can_change_is_refused(hosts_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names commands that run as its user."""
-    monkeypatch.setattr(ssh, "explain_foreign_access", lambda path: f"everybody can write {path}")
+    monkeypatch.setattr(hosts_yaml, "explain_foreign_access", lambda path: f"everybody can write {path}")
     with pytest.raises(UsageError) as wrong:
-        ssh.read_hosts()
+        hosts_yaml.read_hosts()
     assert f"chmod go-w {hosts_file}" == wrong.value.hint
 
 
@@ -98,13 +100,13 @@ def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
 def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second setup installs no torch, unless the host's `python` is another interpreter."""
 
-    def run(self: Connection, script: str, **_: object) -> bytes:
-        return subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, check=True).stdout
+    def run(self: Connection, command: object, limit_s: float, script: bytes) -> tuple[int, bytes, bytes]:
+        return 0, subprocess.run(["sh"], input=script, capture_output=True, check=True).stdout, b""
 
     ours = tmp_path / ssh.PYTHON
     ours.parent.mkdir(parents=True)
     ours.symlink_to("/bin/echo")  # It prints its arguments, so it "has" a torch.
-    monkeypatch.setattr(Connection, "run_script", run)
+    monkeypatch.setattr(Connection, "_run_program", run)
     assert "" == ssh.ask_facts(connection(python="/no/python"))["torch"]
     (tmp_path / ssh.MADE_BY).write_text("/no/python")
     assert "" != ssh.ask_facts(connection(python="/no/python"))["torch"]

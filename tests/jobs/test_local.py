@@ -14,6 +14,7 @@ from loop.jobs.executor import Executor, Slot
 from loop.jobs.folder import MOST_TRIES, JobFolder
 from loop.jobs.local import LocalSlot
 from loop.model.record import Where
+from loop.steps import spread
 from tests.jobs.small import Make, make
 
 __all__ = ["make"]
@@ -185,12 +186,12 @@ def test_what_is_timed_stays_within_one_group(make: Make) -> None:
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
     with contextlib.closing(Executor(two)) as runner:
-        run_to_end(executor.run_all_comparable(runner, jobs, wanted := two[0].where.group))
+        run_to_end(spread.run_all_comparable(runner, jobs, wanted := two[0].where.group))
     assert {("GPU-0", "done")} == {(job.device.uuid, job.state) for job in jobs if job.device}
-    assert [] == executor.find_incomparable(jobs, wanted)
+    assert [] == spread.find_incomparable(jobs, wanted)
     last = make("nap last", needs_gpu=True, times=True)
     with contextlib.closing(Executor(two[1:])) as runner:
-        run_to_end(executor.run_all_comparable(runner, [last], wanted))
+        run_to_end(spread.run_all_comparable(runner, [last], wanted))
     assert "failed" == last.state
     with pytest.raises(WorkFailed, match="ratios of two kinds of devices are not mixed"):
         last.read_answer()

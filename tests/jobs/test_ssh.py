@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import UsageError, WorkFailed
+from loop.base.locks import LockHeld
 from loop.base.processes import run_to_end
+from loop.cloud.hosts import Host
 from loop.jobs import ssh
 from loop.jobs.executor import run_all
 from loop.jobs.folder import HEARTBEAT, RUNNER, Job, JobFolder, content_hashes, create_job
-from loop.jobs.ssh import Connection, Host
+from loop.jobs.ssh import Connection
 from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
@@ -111,7 +113,7 @@ def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path:
     with Connection(HOST) as there:
         there.send_tree("shared", tmp_path, ["a"])
         job.write_runner(os.getpid())
-        with pytest.raises(WorkFailed, match="job at-work of this project runs there"):
+        with pytest.raises(LockHeld, match="l4: held by job at-work of this project"):
             there.send_tree("shared", tmp_path, ["a"])
         assert ["at-work"] == there.list_running()
         (job.path / RUNNER).unlink()

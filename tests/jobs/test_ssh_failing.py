@@ -38,7 +38,7 @@ class Fails:
                 raise self.wrong[word]
             if word == "fetch_results":
                 (arguments[0].path / "rc").write_text("0")
-            return PollResult("done", 0, b"", b"", False) if word == "poll" else None
+            return PollResult("done", 0) if word == "poll" else None
 
         return asked
 
@@ -103,7 +103,7 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 
     monkeypatch.setattr(Connection, "check_ready", ready)
     hosts = [HOST.model_copy(update={"stop": "true", "name": name}) for name in ("off", "full", "on")]
-    monkeypatch.setattr(ssh, "_choose_hosts", lambda: hosts)
+    monkeypatch.setattr(ssh, "check", lambda: hosts)
     assert ["on", "on"] == [slot.host for slot in ssh.slots(4)]
     assert "on goes on running when all is over, and costs $0.70 an hour; then: loop" in capsys.readouterr().err
     hosts.pop()
@@ -123,3 +123,12 @@ def test_a_job_is_brought_back_once_a_cut_is_over(monkeypatch: pytest.MonkeyPatc
     assert "done" == wait(executor, job, ended)
     assert 0 == job.tries
     executor.close()
+
+
+@pytest.mark.parametrize("answer", ["", "runn", "running -", "done 0", "running 1x"])
+def test_a_damaged_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """It counts as no answer; a whole one gives the state and the exit code."""
+    answers = [[answer, ""], ["lost 1", ""]]
+    monkeypatch.setattr(Connection, "run_script", lambda *_, **__: answers.pop(0))
+    monkeypatch.setattr(ssh, "RETRY_S", 0.0)
+    assert PollResult("done", 1) == ssh.retry_unreachable(lambda: Connection(HOST).poll("a"))
