@@ -7,6 +7,6 @@ ratios) and `Runs` (pass or fail) say on which side of the step a build lies.
 - `trying` tries one commit in a worktree, and saves the result. For a kernel, it first asks the gate on which
   workloads the bad end is slower or wrong today.
 - `hunt` runs one search from first try to answer, and searches the branches of a merge.
-- `command` and `actions` start it, for a user or a session. `section` has the report.
+- `command` and `actions` start it, for a user or a session. `loop.report.culprits` tells the answer.
   `tests/bisect/simulated.py` searches made-up histories; `make bench-bisect` writes its error rates.
 """

@@ -1,30 +1,24 @@
 """The commits between a good and a bad end, and which of them build the same program.
 
-Two commits are the same program if all files that builds have read are equal in both, and all that
-the manifest says of the build. For a commit not yet built, these are the files that other builds
-read; its own build may add more.
+Two commits are the same program if their builds have one id, which covers all files that a build reads and all
+that the manifest says of it. A commit that was not built yet counts as a program of its own.
 """
 
-import contextlib
-import functools
-import json
-import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from loop.base.documents import content_hash, load_yaml, parse
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed
-from loop.library.definitions import read_file, upgrade
+from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository import reading
-from loop.repository.git import git, git_bytes
+from loop.repository.git import git
 from loop.repository.reading import changed_lines
 from loop.repository.worktree import MissingSubmodule, Worktree, require_repository
 from loop.workers.bench import Bench
@@ -51,24 +45,11 @@ class CommitLine:
     """Oldest first; the last is the bad end."""
     other_good: tuple[str, ...] = ()
     """Other good commits, not on the line: their ancestors are not searched."""
-    uncommitted_files: tuple[tuple[str, str], ...] = ()
-    """Files with uncommitted changes: path from the top, and the hash of the git object."""
 
     @property
     def commits(self) -> tuple[Candidate, ...]:
         """The good end and every candidate: index 0 is the good end."""
         return (self.good, *self.candidates)
-
-    @functools.cached_property
-    def file_changes(self) -> list[dict[str, str]]:
-        """The good end's files, then those that each later commit changed: path to git object; empty: removed."""
-        commits = [commit.commit for commit in self.commits if commit.commit != UNCOMMITTED]
-        changes = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
-        return [*changes, dict(self.uncommitted_files)] if self.uncommitted_files else changes
-
-    def path_from_top(self, name: str) -> str:
-        """Turn a path relative to the target's folder into one relative to the top."""
-        return os.path.normpath(os.path.join(os.path.relpath(self.folder.resolve(), self.top), name))
 
 
 def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
@@ -85,13 +66,12 @@ def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
     line = CommitLine(folder, top, reading.read_commit(top, good_commit), tuple(commits))
     if not uncommitted:
         return line
-    files = tuple(reading.checkout_hashes(top, sorted(uncommitted)).items())
-    names = ", ".join(name for name, _ in files[:MOST_NAMED_FILES])
-    if len(files) > MOST_NAMED_FILES:
-        names += f" and {len(files) - MOST_NAMED_FILES} more"
-    tree = content_hash([text for name_and_hash in files for text in name_and_hash])
-    checkout = Candidate(commit=UNCOMMITTED, subject=f"uncommitted changes: {names}", tree=tree)
-    return replace(line, candidates=(*line.candidates, checkout), uncommitted_files=files)
+    names = sorted(uncommitted)
+    subject = f"uncommitted changes: {', '.join(names[:MOST_NAMED_FILES])}"
+    if len(names) > MOST_NAMED_FILES:
+        subject += f" and {len(names) - MOST_NAMED_FILES} more"
+    checkout = Candidate(commit=UNCOMMITTED, subject=subject, tree=UNCOMMITTED)
+    return replace(line, candidates=(*line.candidates, checkout))
 
 
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
@@ -110,16 +90,6 @@ def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> li
         good = reading.read_commit(line.top, start)
         branches.append(CommitLine(line.folder, line.top, good, candidates, good_commits))
     return branches[:1] if joined else branches
-
-
-def expand_merges(line: CommitLine, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """A run of the line's commits, oldest first, with all commits that its merges brought."""
-    committed = [candidate for candidate in run if candidate.commit != UNCOMMITTED]
-    if not any(candidate.merge for candidate in committed):
-        return tuple(run)
-    before_run = line.commits[line.commits.index(run[0]) - 1]
-    good_commits = (before_run.commit, *line.other_good)
-    return (*reading.commits_between(line.top, good_commits, committed[-1].commit), *run[len(committed) :])
 
 
 def check_out(tree: Worktree, candidate: Candidate) -> None:
@@ -143,10 +113,6 @@ class Builder:
     """Whether to build for the emulator."""
     build_by_tree: dict[str, Build | str] = field(default_factory=dict)
     """Tree hash of a candidate to its build, or to the reason for its failure."""
-    files_read: set[str] = field(default_factory=set)
-    """Files that any build looked for, relative to the target's folder."""
-    recipe_by_manifest: dict[str, str] = field(default_factory=dict)
-    """Git object of a manifest to the part of it that affects the build."""
 
     def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
         """The build of a candidate; each tree is tried once. Raises Untestable if it does not build."""
@@ -161,7 +127,7 @@ class Builder:
         return build_or_reason
 
     def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """Build a candidate and note the files it read. Raises Untestable; WorkFailed without today's compiler."""
+        """Build a candidate. Raises Untestable; WorkFailed without today's compiler."""
         bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:
             check_out(self.worktree, candidate)
@@ -170,20 +136,12 @@ class Builder:
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
         try:
-            built = yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
+            return (yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places))
         except BuildFailed as failure:
             # Another missing compiler than today's concerns this commit alone.
             if failure.no_compiler and self._compiler_in(folder) == self._compiler_in(bench.folder):
                 raise WorkFailed(failure.message, failure.hint) from failure
             raise Untestable(f"does not build: {failure.message}{f'; {warning}' if warning else ''}") from failure
-        names = build.list_files_read(variant, folder, **places)
-        if names is None:
-            raise Untestable("its files change while it is built")
-        for name in names:  # Links, and their targets.
-            path, real_path = os.path.normpath(folder / name), os.path.realpath(folder / name)
-            self.files_read.add(os.path.relpath(path, folder))
-            self.files_read.add(os.path.relpath(real_path, os.path.realpath(folder)))
-        return built
 
     def _compiler_in(self, folder: Path) -> str:
         """The compiler of the variant as the manifest in this folder defines it; empty for Python."""
@@ -209,43 +167,10 @@ class Builder:
         purpose = "the emulator" if self.emulated else device
         raise Untestable(f"it has no variant {self.variant} that is built for {purpose}")
 
-    def read_recipe(self, line: CommitLine, manifest: str) -> str:
-        """What a manifest says of the variant's build, as JSON. `manifest`: its git object, empty
-        if the commit has none; an unreadable manifest's object stands for its recipe."""
-        if manifest and manifest not in self.recipe_by_manifest:
-            recipe = manifest
-            with contextlib.suppress(LoopError, KeyError):
-                if manifest in dict(line.uncommitted_files).values():  # Then git lacks the object.
-                    content = (line.folder / MANIFEST).read_bytes()
-                else:
-                    content = git_bytes(line.top, "cat-file", "blob", manifest)
-                document = load_yaml(content.decode(errors="replace"))
-                target = parse(Target, replace(document, data=upgrade(Target, document.data)))
-                shared = target.model_dump(mode="json", include={"tuning", "devices"})
-                variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
-                recipe = json.dumps([shared, variant], sort_keys=True)
-            self.recipe_by_manifest[manifest] = recipe
-        return self.recipe_by_manifest.get(manifest, "")
-
 
 def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
-    """A name for the program of the good end and of each candidate; equal names, equal programs. A hash of the
-    recipe and of the files that builds read; before a build, or if it fails, the tree hash of all files."""
-    if builder is None or not builder.files_read:
-        return tuple(candidate.tree for candidate in line.commits)
-    manifest, relevant_paths = line.path_from_top(MANIFEST), set[str]()
-    for name in (MANIFEST, *builder.files_read):
-        path = line.path_from_top(name)
-        while path not in relevant_paths and path not in ("", "/"):
-            relevant_paths.add(path)
-            path = os.path.dirname(path)  # A parent folder may be a submodule or link.
-    object_by_path, names = dict[str, str](), list[str]()
-    for candidate, changed in zip(line.commits, line.file_changes, strict=True):
-        object_by_path |= {path: changed[path] for path in changed.keys() & relevant_paths}
-        parts = [builder.read_recipe(line, object_by_path.get(manifest, ""))]
-        for path, git_object in sorted(object_by_path.items()):
-            if git_object and path != manifest:  # Empty: the file was removed.
-                parts += [path, git_object]
-        has_failed = isinstance(builder.build_by_tree.get(candidate.tree), str)
-        names.append(candidate.tree if has_failed else content_hash(parts))
-    return tuple(names)
+    """A name for the program of the good end and of each candidate; equal names, equal programs. The id of its
+    build; before a build, or if it fails, the hash of all files."""
+    builds = [builder.build_by_tree.get(candidate.tree) if builder else None for candidate in line.commits]
+    named = zip(line.commits, builds, strict=True)
+    return tuple(build.build_id if isinstance(build, Build) else candidate.tree for candidate, build in named)

@@ -15,7 +15,6 @@ from loop.base.places import require_named_target
 from loop.bisect.actions import lines_from_good_sessions
 from loop.bisect.candidates import CommitLine, read_commits
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
-from loop.bisect.section import basis_lines, blamed_lines, headline, show_command
 from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
 from loop.gate.kernel import is_too_large_to_emulate
 from loop.library.hosted import read_sender
@@ -25,6 +24,7 @@ from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
+from loop.report.culprits import basis_lines, blamed_lines, headline, show_command
 from loop.report.screen import Screen
 from loop.repository.worktree import require_repository
 from loop.steps.setting import (
@@ -218,7 +218,7 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
 
 def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
-    start_time, printed_count, builder = time.monotonic(), 0, bisection.prober.builder
+    start_time, printed_count = time.monotonic(), 0
     with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
         while True:
             raise_if_signalled()
@@ -232,9 +232,6 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
             except MachineFailure as failure:
                 raise failure.with_instruction("run the same command again: it goes on") from failure
             elapsed_s = time.monotonic() - start_time
-            if builder and probes and not printed_count:
-                builds = say.count(bisection.problem.last_position, "different build")
-                screen.say(f"  {builds} of {builder.variant} after the good end")
             for number, probe in enumerate(probes[printed_count:], printed_count + 1):
                 text = f"{number}: {probe.commit[:12]} {probe.describe(bisection.prober.metric)}"
                 screen.say(f"  {text} ({probe.why}; {say.seconds(elapsed_s)})")

@@ -14,7 +14,7 @@ import psutil
 
 from loop.base.places import state_folder
 from loop.base.processes import Tick
-from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, expand_merges, name_programs
+from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs
 from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
 from loop.calls.call import Refused
@@ -67,18 +67,10 @@ class Bisection:
         line, prober, builder = self.line, self.prober, self.prober.builder
         is_first_search, end = self.merge is None, None  # Searches of merges follow another.
         with ExitStack() as stack:
-            if builder is not None:
-                if is_first_search:
-                    yield from hold_device(builder.bench, stack)
-                for candidate in (line.good, line.commits[-1]):
-                    with contextlib.suppress(Untestable):  # The first probe of it reports why.
-                        yield from builder.build(candidate)
-                if self.problem.last_position == 0:
-                    commits = f"{len(line.candidates)} commits after {line.good.short_commit}"
-                    sources = f"what {builder.variant} is built from"
-                    why = f"not in the code: none of the {commits} changes {sources}"
-                    return self._build_answer(SearchEnd("no_regression", why))
-            if is_first_search:
+            if builder is not None and is_first_search:
+                yield from hold_device(builder.bench, stack)
+            yield from self._build(line.good, line.commits[-1])
+            if is_first_search and self.problem.last_position > 0:
                 # The first probe of an end reports why it cannot be tested.
                 with contextlib.suppress(Untestable, WorkerLost, Refused):
                     end = yield from prober.ask_gate(line)
@@ -88,19 +80,44 @@ class Bisection:
             self.probes += [probe for probe in saved if {probe.commit, probe.against} <= committed]
             if end is not None:
                 return self._build_answer(end)
-            while isinstance(move := next_move(self.problem, self.probes), ProbeRequest):
-                yield from self._make_probe(move)
-            return (yield from self._search_merges(self._build_answer(move)))
+            measured = {probe.commit for probe in self.probes if probe.status == "measured"}
+            yield from self._build(*(candidate for candidate in line.commits if candidate.commit in measured))
+            while True:
+                move = next_move(self.problem, self.probes)
+                if isinstance(move, ProbeRequest):
+                    yield from self._make_probe(move)
+                elif unbuilt := self._list_unbuilt(move):
+                    yield from self._build(unbuilt[len(unbuilt) // 2])
+                else:
+                    return (yield from self._search_merges(self._build_answer(move)))
+
+    def _build(self, *candidates: Candidate) -> Generator[Tick, None, None]:
+        """Build these candidates, to know which are one program; a command needs none. One that does not build
+        counts as a program of its own."""
+        for candidate in candidates:
+            with contextlib.suppress(Untestable):  # The first probe of it reports why.
+                if self.prober.builder:
+                    yield from self.prober.builder.build(candidate)
 
     @property
     def problem(self) -> SearchProblem:
-        """The input of `search.next_move`. Not cached: each build may read further files, which count then."""
+        """The input of `search.next_move`. Not cached: a build may turn out to be a program that is known."""
         commits = tuple(candidate.commit for candidate in self.line.commits)
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
+    def _list_unbuilt(self, end: SearchEnd) -> list[Candidate]:
+        """One commit for each program of blamed runs that was not built, as after saved probes: it may turn out to
+        be a program that is known, and then it is not to blame."""
+        problem, runs = self.problem, [range(culprit.first, culprit.last + 1) for culprit in end.confirmed]
+        positions = sorted({problem.positions[index] for run in runs for index in run})
+        commits = [self.line.commits[problem.commit_at(position)] for position in positions]
+        builder = self.prober.builder
+        return [commit for commit in commits if builder and commit.tree not in builder.build_by_tree]
+
     def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
-        """Observe a commit and save the result, with ticks that show the reason. Raises MachineFailure, and saves
-        nothing, if the machine is at fault: a full disk can make a commit untestable, or wrong (value 0)."""
+        """Observe a commit and save the result, with ticks that show the reason. Does nothing if the commit builds
+        a program that is known: then another request may be due. Raises MachineFailure, and saves nothing, if the
+        machine is at fault: a full disk can make a commit untestable, or wrong (value 0)."""
         candidate, against = self.line.commits[request.commit], self.line.commits[request.against]
         progress = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {request.why}"
         watch, start_time = FolderWatch(Folders.for_process()), time.monotonic()
@@ -112,6 +129,11 @@ class Bisection:
         values, reason = tuple[float, ...](), ""
         status: Literal["measured", "broken", "lost"] = "measured"
         try:
+            if self.prober.builder:
+                positions = self.problem.positions
+                yield from map_ticks(self.prober.builder.build(candidate), watch_folders)
+                if positions != self.problem.positions:
+                    return
             observing = self.prober.observe(candidate, max(request.count, 1), against)
             values = yield from map_ticks(observing, watch_folders)
         except Untestable as untestable:
@@ -168,7 +190,7 @@ class Bisection:
         run, ratio = tuple[Candidate, ...](), None
         if end.range:
             first, last = end.range
-            run = expand_merges(self.line, commits[first : last + 1])
+            run = commits[first : last + 1]
         if end.confirmed and prober.metric == "latency":
             ratio = math.exp(-end.confirmed[0].step)
         observations = Observations(self.problem, self.probes)

@@ -613,7 +613,7 @@ def next_move(problem: SearchProblem, probes: Sequence[Probe]) -> ProbeRequest |
     """The next request, or the result of the search, from the probes so far."""
     evidence = Pairs(problem, probes) if problem.metric == "latency" else Runs(problem, probes)
     if problem.last_position == 0:
-        return SearchEnd("no_regression", "not in the code: both ends are the same")
+        return SearchEnd("no_regression", "not in the code: both ends are the same program")
     for end, position in (("good", 0), ("bad", problem.last_position)):
         if position in evidence.untestable_reasons:
             reason = evidence.untestable_reasons[position]

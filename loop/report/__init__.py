@@ -1,4 +1,5 @@
-"""The tools of a report: Markdown, tables, figures, HTML. Each feature's room makes its own sections.
+"""The tools of a report: Markdown, tables, figures, HTML. `findings` and `culprits` are the sections on verdicts
+and on bisections; each other feature's room makes its own.
 `screen` prints on a terminal; it is the only file that prints.
 
 Begin with `markdown`, then read `findings` as an example of sections. A record's text may come from

@@ -3,8 +3,7 @@
 import datetime
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError, WorkFailed, remove_escapes
@@ -182,11 +181,6 @@ def read_commit(folder: Path, revision: str) -> Candidate:
     return next(_read_log(folder, "-1", resolve_revision(folder, revision)))
 
 
-def commits_between(folder: Path, older: Sequence[str], newer: str) -> list[Candidate]:
-    """All commits reachable from `newer` and not from `older`, parents first, with merged branches."""
-    return list(_read_log(folder, "--topo-order", newer, "--not", *older))
-
-
 def is_ancestor(folder: Path, older: str, newer: str) -> bool:
     """Whether `older` is an ancestor of `newer`, or the same commit."""
     return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
@@ -196,33 +190,6 @@ def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
     """Path to object hash of each file, link or submodule of a commit, if its git mode begins with `mode`."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(mode) and row}
-
-
-def changed_hashes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
-    """For each commit but the first: path of each file that changed since the commit before, to its
-    new object hash. An empty hash: the file was deleted."""
-    # `COMMIT PARENT` on a line makes git compare with this commit in place of the commit's own parents.
-    pairs = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
-    options = ("--stdin", "-r", "--no-renames", "--raw", "-z")
-    words = iter(git(folder, "diff-tree", *options, stdin=pairs).rstrip("\0").split("\0"))
-    changes_by_commit: dict[str, dict[str, str]] = {commit: {} for commit in commits}
-    commit = ""
-    for word in words:  # A commit; then of each file `:MODE MODE HASH NEW_HASH STATUS`, its path.
-        if not word.startswith(":"):
-            commit = word
-            continue
-        *_, new_hash, status = word.split()
-        changes_by_commit[commit][next(words)] = "" if status == "D" else new_hash
-    return [changes_by_commit[commit] for commit in commits[1:]]
-
-
-def checkout_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Path (from the top) to git's hash of the file in the checkout; empty if there is none, or for
-    a name with a line break, which git's input cannot hold."""
-    existing = [name for name in names if (folder / name).is_file() and "\n" not in name]
-    lines = "".join(f"{name}\n" for name in existing)
-    hashes = git(folder, "hash-object", "--stdin-paths", stdin=lines).split()
-    return {**dict.fromkeys(names, ""), **dict(zip(existing, hashes, strict=True))}
 
 
 def read_patch(folder: Path, older: str, *newer: str) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
-from loop.bisect.section import show_command
 from loop.gate.kernel import is_too_large_to_emulate
 from loop.learning import next_plan
 from loop.learning.learnings import explain_location
@@ -23,6 +22,7 @@ from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.optimize import candidate
 from loop.optimize.edits import may_edit_variant
+from loop.report.culprits import show_command
 from loop.report.markdown import one_line
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from loop.actions import ACTIONS
 from loop.base.errors import UsageError
-from loop.bisect import section as bisecting
 from loop.debug.explaining import make_diagnoses
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.learning.prediction import prediction_table
@@ -30,7 +29,7 @@ from loop.optimize.session_changes import SessionChanges
 from loop.profile import actions as profiling
 from loop.profile.launch_limits import ParallelismOutput
 from loop.proving.prove import known_good_table, trust_sentences
-from loop.report import findings
+from loop.report import culprits, findings
 from loop.report import format as say
 from loop.report.figures import Figure, draw_ratios
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
@@ -212,10 +211,10 @@ def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished])
         for checks in output.variants:
             if checks.first_failure and checks.variant not in diagnosed:
                 ranked.append((0, checks.variant, "First failure", checks.first_failure.message))
-    for variant, answer in bisecting.search_answers(finished):
+    for variant, answer in culprits.search_answers(finished):
         if variant not in diagnosed:
-            ranked.append((0, variant, "Regression", bisecting.headline(answer)))
-            for rank, commit in enumerate(bisecting.blamed_lines(answer), start=1):
+            ranked.append((0, variant, "Regression", culprits.headline(answer)))
+            for rank, commit in enumerate(culprits.blamed_lines(answer), start=1):
                 ranked.append((rank, variant, "Commit", commit))
     ranked.sort(key=lambda cause: cause[0])
     return [(variant, label, text) for _rank, variant, label, text in ranked]
@@ -614,7 +613,7 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
         correctness_sections,
         speed_sections,
         sections_of_actions,
-        lambda view: bisecting.sections(view.finished),
+        lambda view: culprits.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),
     "Steps": (steps_section, failed_step_sections, not_run_section),

@@ -1,15 +1,13 @@
 """Candidates of a real repository: their order, and groups of commits with the same build inputs."""
 
-import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from loop.base.places import find_project, include_folder, state_folder
 from loop.base.processes import run_to_end
-from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs, read_commits
+from loop.bisect.candidates import Builder, Untestable, branches_of_merge, name_programs, read_commits
 from loop.bisect.hunt import open_worktree
 from loop.library import targets
 from loop.model.bisect import UNCOMMITTED
@@ -40,21 +38,6 @@ def builder(folder: Path, cache: Path, tree: Worktree) -> Builder:
     return Builder(bench, tree, "ours")
 
 
-def groups(names: tuple[str, ...]) -> list[int]:
-    """For each commit, the number of the first commit with the same build inputs."""
-    return [names.index(name) for name in names]
-
-
-def built(folder: Path, cache: Path, line: CommitLine, *numbers: int) -> Iterator[tuple[str, ...]]:
-    """Names of all commits' programs after each of these commits was built."""
-    with open_worktree(line) as tree:
-        builds: Builder = builder(folder, cache, tree)
-        for number in numbers:
-            with contextlib.suppress(Untestable):
-                run_to_end(builds.build(line.commits[number]))
-            yield name_programs(line, builds)
-
-
 def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path) -> None:
     """Notes, another source and a tolerance do not; a flag, the header beside the folder and the source do."""
     manifest = (folder / "target.yaml").read_text()
@@ -67,22 +50,12 @@ def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path)
     (folder / "notes.md").write_text("not committed")
     line = read_commits(folder, "HEAD~6", None)
     assert "uncommitted" == line.commits[-1].commit
-    (names,) = built(folder, tmp_path / "cache", line, 0)
-    assert [0, 0, 0, 3, 0, 0, 6, 6] == groups(names)
-
-
-def test_what_a_commit_in_between_reads_counts_once_it_is_built(folder: Path, tmp_path: Path) -> None:
-    """Two commits differ in a header that neither end has."""
-    source = (folder / "scale.c").read_text()
-    (folder / "more.h").write_text("// first\n")
-    commit(folder, "includes more", f'#include "more.h"\n{source}', "scale.c")
-    commit(folder, "more changes", "// second\n", "more.h")
-    (folder / "more.h").unlink()
-    commit(folder, "without", f"{source}// end\n", "scale.c")
-    line = read_commits(folder, "HEAD~3", "HEAD")
-    good, middle = built(folder, tmp_path / "cache", line, 0, 1)
-    assert [0, 1, 1, 3] == groups(good)
-    assert [0, 1, 2, 3] == groups(middle)
+    with open_worktree(line) as tree:
+        builds = builder(folder, tmp_path / "cache", tree)
+        for candidate in line.commits:
+            run_to_end(builds.build(candidate))
+        names = name_programs(line, builds)
+    assert [0, 0, 0, 3, 0, 0, 6, 6] == [names.index(name) for name in names]
 
 
 NOWHERE = ("compiler: gcc", "compiler: gcc-of-tomorrow")
@@ -109,21 +82,6 @@ def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(broken: Path, 
         with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
             run_to_end(builds.build(line.commits[3]))
         run_to_end(builds.build(line.commits[4]))
-
-
-def test_neighbours_with_one_tree_are_one_kernel(tmp_path: Path) -> None:
-    """A change beside the kernel is a candidate with the same tree as its neighbour."""
-    folder = tmp_path / "r"
-    first, *_ = make_history(folder, ["a", "b", "b2"])
-    (folder / "kernels").mkdir()
-    commit(folder, "kernel", "k", "kernels/k.cpp")
-    commit(folder, "notes", "n", "notes.md")
-    commit(folder, "kernel again", "k2", "kernels/k.cpp")
-    line = read_commits(folder / "kernels", first, "HEAD")
-    assert ["commit 1", "commit 2", "kernel", "notes", "kernel again"] == [
-        item.subject for item in line.candidates
-    ]
-    assert ("commit 0", first) == (line.good.subject, line.good.commit)
 
 
 def test_the_uncommitted_tree_is_the_last_candidate(tmp_path: Path) -> None:

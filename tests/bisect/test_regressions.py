@@ -87,6 +87,24 @@ def test_the_commit_that_made_a_kernel_wrong_is_named(bench: Bench, *, gpu: bool
 
 
 @pytest.mark.slow
+def test_a_repeated_search_names_the_same_commit_from_its_saved_probes(bench: Bench) -> None:
+    """Commits that build one program are found to do so again; none of them is observed."""
+    (bench.folder / ".gitignore").write_text("scratch/")
+    commits = []
+    for number in range(12):
+        (bench.folder / "README").write_text(str(number))
+        if number == 7:
+            edit(bench.folder, "scale.h", "2.0f", "3.0f")
+        commits.append(commit(bench.folder))
+    first, second = (search(now(bench, sessions=[right_at(commits[0])])).answer for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert [[commits[7]]] * 2 == [[entry.commit for entry in answer.culprits] for answer in (first, second)]
+    assert first.probes == second.probes
+    assert 2 == first.builds
+
+
+@pytest.mark.slow
 def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
     """The message says that it was never right, not that nothing regressed."""
     edit(bench.folder, "scale.h", "2.0f", "3.0f")
