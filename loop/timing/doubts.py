@@ -13,9 +13,9 @@ from loop.model.profile import DeviceFacts
 from loop.model.workloads import count_operations, evaluate_work, tensor_bytes
 from loop.timing import samples
 from loop.timing.readiness import describe_gpu_use
-from loop.timing.samples import MIN_ROUNDS, MemoryProbe, Pair, Timings
+from loop.timing.samples import EMPTY_CALL_NAMES, MIN_ROUNDS, MemoryProbe, Pair, Timings
 from loop.timing.verdicts import invalid_verdict
-from loop.workers.bench import Bench
+from loop.workers.bench import Bench, VariantKind
 from loop.workers.program import CallWay
 
 EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
@@ -48,12 +48,6 @@ peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V10
 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on, float32 is TF32. float64 allows
 for products emulated with integers."""
 FLOOR_TRIES = 5  # Times that an empty call is measured again before a timing is called impossible.
-WAY_BY_KIND: dict[str, CallWay] = {"c_abi": "c_abi", "python": "python"}
-WAY_TEXT: dict[CallWay, str] = {
-    "c_abi": "through C",
-    "python": "from Python",
-    "kernel": "as a kernel in a CUDA graph",
-}
 
 
 class Ceiling(NamedTuple):
@@ -71,7 +65,7 @@ class Ceiling(NamedTuple):
 
 def explain_below_empty_call(seconds: float, empty_s: float, way_text: str, slack: float) -> str:
     """Why a call cannot take `seconds`: an empty one, made alike, takes longer. Empty if it can.
-    `way_text`: how both are called, in words; `slack`: factor by which a call may be faster."""
+    `way_text`: what is called, in words; `slack`: factor by which a call may be faster."""
     if seconds * slack >= empty_s:
         return ""
     empty = f"where a call that does nothing takes {empty_s * 1e6:.3g} us ({way_text})"
@@ -122,19 +116,21 @@ def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: s
     return objection
 
 
-def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
-    """Why a measured call cannot be so short; empty if it can. `kind`: of its variant, as in `c_abi`. Compares it
-    with an empty call, which is timed again up to `FLOOR_TRIES` times before it objects (a program has none), and
-    on a GPU with its arithmetic and memory."""
+def explain_impossible_speed(
+    bench: Bench, measurement: Measurement, kind: VariantKind
+) -> Generator[Tick, None, str]:
+    """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it with an empty
+    call, which is timed again up to `FLOOR_TRIES` times before it objects (a program has none), and on a GPU with
+    its arithmetic and memory."""
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
     objection = ""
-    if kind in WAY_BY_KIND:  # Programs have no measured empty call.
-        way: CallWay = "kernel" if bench.device == "cuda" else WAY_BY_KIND[kind]
+    if kind != "command":  # Programs have no measured empty call.
+        way: CallWay = "kernel" if bench.device == "cuda" else kind
         slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
         for number in range(1 + FLOOR_TRIES):
             floors = yield from bench.measure_floors(is_repeated=number > 0)
             empty_s = floors.call_s_by_way.get(way, 0.0)
-            objection = explain_below_empty_call(seconds, empty_s, WAY_TEXT[way], slack)
+            objection = explain_below_empty_call(seconds, empty_s, EMPTY_CALL_NAMES[way], slack)
             if not objection:
                 break
     gpu = detect_gpus().first if bench.device == "cuda" else None
@@ -175,7 +171,7 @@ def find_doubts(
         for side, clock_pairs in timings.clock_pairs.items():
             clock_faults[side] = explain_wrong_clock(clock_pairs, usual_lag_s, is_shared=is_shared)
     against = pairs[0].against
-    kinds = {pair.candidate.name: str(pair.candidate.kind) for pair in pairs}
+    kinds = {pair.candidate.name: pair.candidate.kind for pair in pairs}
     verdicts = [*_doubts_of_sides(timings, against, kinds, clock_faults)]
     most_work_first = sorted(measured, key=lambda m: -count_operations(bench.target, m.workload))
     for measurement in most_work_first:

@@ -113,10 +113,7 @@ def wait_for_idle_gpu(bench: Bench) -> Generator[Tick, None, str]:
     while (busy_percent := sensors.busy_percent() or 0) > nvml.BUSY_PERCENT and time.monotonic() < deadline:
         yield Tick(f"waiting for the GPU to rest, {busy_percent} % busy")
         time.sleep(0.1)
-    warning = describe_gpu_use(bench, busy_percent)
-    if warning:
-        yield Tick(warning)
-    return warning
+    return describe_gpu_use(bench, busy_percent)
 
 
 def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
