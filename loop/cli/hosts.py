@@ -43,7 +43,7 @@ from loop.steps.setting import ask_for_session_trust, trusted_setting
 from loop.store import index, sessions
 from loop.store.sessions import HEAD, SessionFolder
 
-POLL_S = 0.5  # Seconds between two polls of a job. A poll takes 20 ms of the other machine.
+POLL_S = 0.5  # Seconds between two polls of a job. A poll takes 23 ms of the other machine.
 GIVE_UP_S = 3600.0 * 12  # Seconds without an answer after which a machine is given up.
 COMMAND_S = 900.0  # Time limit of the commands `start:` and `stop:` in seconds.
 TTL_S = 12 * 3600.0  # Seconds after which a job without a budget is ended, because its user may never come back.
