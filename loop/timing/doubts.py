@@ -21,8 +21,7 @@ from loop.workers.program import CallWay
 EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
 """An empty call may be this much faster than measured, if the clock has risen (CPU, GPU). An H200
 needs 0.521 to 0.524 us for an empty kernel in a graph, 0.99 us for the smallest real one."""
-LEAST_CALL_S = 2e-9
-"""Shortest possible call of a function that does nothing, with its return: ten cycles at 5 GHz."""
+LEAST_CALL_S = 2e-9  # Shortest call of a function that does nothing: ten cycles at 5 GHz.
 SPARSE_SLACK = 2.0  # A GPU's matrix units skip half of a structured sparse product.
 GPU_SLACK = 1.2  # For boards faster than their driver says. An H200 reaches 0.97 of its memory, 0.35 of its L2.
 L2_BYTES_PER_CYCLE = 64  # Bytes from L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90).
@@ -148,8 +147,7 @@ def explain_impossible_speed(
     return objection or explain_below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
 
 
-CACHED_FACTOR = 2.0
-"""A call on values already seen may be faster, because they are cached, but not by this factor."""
+CACHED_FACTOR = 2.0  # A call on cached values may be faster, but not by this factor.
 CACHED_LEAST_S = 3e-6  # Smaller differences come from the clock.
 DEFERRED_FACTOR, DEFERRED_LEAST_S = 5.0, 20e-6
 """A call defers work if its rest takes this many times its own time, and at least this."""

@@ -33,8 +33,7 @@ PROVES_FACTOR, PROVES_S = 3.0, 20e-6
 """A verified call also proves calls up to this many times faster, or samples this much shorter."""
 CLEAN_WAIT_SHARE = 0.02  # Share of its time that a sample may wait for a core and still count.
 FEWEST_SAMPLES = 3  # Undisturbed samples that a segment needs to count.
-MOST_CORE_LOG_RATIO = 0.1
-"""Allowed log difference between the shares of core time that the two sides of a round got."""
+MOST_CORE_LOG_RATIO = 0.1  # Most log difference between a round's two sides in their share of core time.
 LEAST_CORE_SHARE = 0.1  # Smallest share of core time that a side needs for its round to count.
 WARN_SHARE = 0.1  # Share of disturbed samples above which a warning is given.
 MOST_CLOCK_DIFFERENCE = 0.01  # Median SM clocks of the two sides may differ by this share of the higher clock.

@@ -23,7 +23,6 @@ from loop.calls.arena import IS_CAPTURED, MOST_CALLS
 from loop.calls.call import Call, Refused
 from loop.gate.verify import LONGEST_S, call_limit_s, make_check_of
 from loop.machine.machine import cores
-from loop.model.causes import Cause
 from loop.model.measurement import DeviceReading, Segment
 from loop.model.target import Workload
 from loop.model.workloads import is_supported
@@ -48,9 +47,9 @@ GRACE_FACTOR = 3.0  # Shared processes may use this many times the limit for the
 class Untimed(WorkFailed):
     """A side that could not be timed: it crashed, hung or was refused."""
 
-    def __init__(self, side: str, cause: Cause, message: str, hint: str) -> None:
+    def __init__(self, side: str, message: str, hint: str) -> None:
         super().__init__(message, hint=hint)
-        self.side, self.cause = side, cause
+        self.side = side
 
 
 @contextmanager
@@ -62,7 +61,7 @@ def blame_side(side: str, activity: str) -> Iterator[None]:
     except (WorkerLost, Refused) as error:
         hint = f"`loop kernels verify {side.split()[0]}` runs it alone"  # The side may be `v3 known good`.
         message = f"{side} could not be timed on {activity}: {error}"
-        raise Untimed(side, error.cause, message, hint) from error
+        raise Untimed(side, message, hint) from error
 
 
 class SegmentEvidence(NamedTuple):
