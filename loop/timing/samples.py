@@ -27,13 +27,13 @@ from loop.workers.program import CallWay, Floors
 
 EMPTY_CALL_NAMES: dict[CallWay, str] = {"c_abi": "C", "python": "Python", "kernel": "kernel in a CUDA graph"}
 """Calls that do nothing, by the way they are called."""
-ROUNDS_SHARE = 0.95  # Share of a step's time for its rounds; the rest is for verdicts and for checks in `doubts`.
+ROUNDS_SHARE = 0.95  # Share of a step's time for its rounds; the rest is for verdicts and doubts.
 MIN_ROUNDS = 2  # An interval needs two replicates.
 PROVES_FACTOR, PROVES_S = 3.0, 20e-6
 """A verified call also proves calls up to this many times faster, or samples this much shorter."""
 CLEAN_WAIT_SHARE = 0.02  # Share of its time that a sample may wait for a core and still count.
 FEWEST_SAMPLES = 3  # Undisturbed samples that a segment needs to count.
-MOST_CORE_LOG_RATIO = 0.1  # Most log difference between a round's two sides in their share of core time.
+MOST_CORE_LOG_RATIO = 0.1  # Most log difference between two sides in their share of core time.
 LEAST_CORE_SHARE = 0.1  # Smallest share of core time that a side needs for its round to count.
 WARN_SHARE = 0.1  # Share of disturbed samples above which a warning is given.
 MOST_CLOCK_DIFFERENCE = 0.01  # Median SM clocks of the two sides may differ by this share of the higher clock.
