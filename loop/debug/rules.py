@@ -32,6 +32,8 @@ ENOUGH_PREDICTIONS, MIN_PREDICTIONS = 12, 6
 """Fresh cases in a row that a rule has to predict; the fewest if the budget ends the search."""
 COMPARISONS = {("!=", "=="): operator.ne, (">", "<="): operator.gt, ("<", ">="): operator.lt}
 """Sign of a comparison of two sizes, and its opposite, to the function."""
+JOINING_COST = 2.0
+"""Cost of joining two rules by `and`, besides their own; `or` costs a little more."""
 MAX_COST = 9.0
 """Highest cost of a reported rule, because a more complex rule may fit by chance."""
 
@@ -47,13 +49,24 @@ class Rule:
     """Complexity in bits: the prior probability of the rule is 2 ** -cost."""
     holds: Callable[..., bool]
     """Takes a case."""
-    limits: tuple[tuple[str, float], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
     """For rules with a threshold: the name of a size, and its limit."""
 
     @property
     def sentence(self) -> str:
         """The rule in words, as in `wrong where W % 8 != 0, right where W % 8 == 0`."""
         return f"wrong where {self.text}, right where {self.opposite}"
+
+    @property
+    def negated(self) -> "Rule":
+        """The opposite rule, which counts as slightly less simple."""
+        return Rule(self.opposite, self.text, self.cost + 0.1, lambda case: not self.holds(case), self.limits)
+
+    def joined_with(self, other: "Rule") -> "Rule":
+        """The rule that holds where both do. Its negation holds where one of their negations does."""
+        texts = f"{self.text} and {other.text}", f"{self.opposite} or {other.opposite}"
+        cost, limits = self.cost + other.cost + JOINING_COST, (*self.limits, *other.limits)
+        return Rule(*texts, cost, lambda case: self.holds(case) and other.holds(case), limits)
 
 
 class RuleSearch:
@@ -85,19 +98,30 @@ class RuleSearch:
         """Fresh cases in a row that the leading rule has predicted."""
 
     def next_case(self) -> Case | None:
-        """The next case to try; None at the end of the search. It decides between rules, or tests the first."""
+        """The next case to try: one on which the likely rules differ; if there is none, one that tests the leading
+        rule. None at the end of the search."""
         if not self.rules:
             return None
         leading = self.rules[0]
         self._queue_cases(self._cases_at_limits(leading))
-        case = self._most_decisive()
-        if case is None and self.untried and self.predicted < ENOUGH_PREDICTIONS:
-            should_fail = self.predicted % 2 == 0  # Alternate predicted failures and passes.
-            predicted = [case for case in self.untried if leading.holds(case) == should_fail]
-            case = self.random.choice(predicted or self.untried)
-        elif case is None and not self.has_both:  # One more of the rarer kind, if there is one.
-            should_fail = len(self.failing) < len(self.passing)
-            case = next((case for case in self.untried if leading.holds(case) == should_fail), None)
+        likelihoods = [(rule, 2.0**-rule.cost) for rule in self.rules]
+
+        def doubt(case: Case) -> float:
+            """Likelihood of the rules that expect a failure, or of those that do not: the smaller one."""
+            by_outcome = {True: 0.0, False: 0.0}
+            for rule, likelihood in likelihoods:
+                by_outcome[rule.holds(case)] += likelihood
+            return round(min(by_outcome.values()), 6)  # Rounding errors must not decide between equal cases.
+
+        case = max(self.untried, key=doubt, default=None)
+        if case is not None and doubt(case) <= MIN_DOUBT * sum(likelihood for _, likelihood in likelihoods):
+            is_enough = self.predicted >= ENOUGH_PREDICTIONS
+            # Predicted failures and passes in turn; at the end one more of the rarer kind.
+            should_fail = len(self.failing) < len(self.passing) if is_enough else self.predicted % 2 == 0
+            expected = [case for case in self.untried if leading.holds(case) == should_fail]
+            if is_enough and (self.has_both or not expected):
+                return None
+            case = self.random.choice(expected or self.untried)
         if case is not None:
             self.untried.remove(case)
         return case
@@ -144,19 +168,8 @@ class RuleSearch:
                 yield from ({**case, name: value} for value in values)
             for _ in range(DRAWN_CASES if self.sizes else 0):
                 names = self.random.sample(list(self.sizes), self.random.randint(1, len(self.sizes)))
-                yield {**case, **{name: _draw_size(self.sizes[name], self.random) for name in names}}
-
-    def _most_decisive(self) -> Case | None:
-        """The fresh case on which likely rules differ most; None where they agree on all."""
-        likelihoods = [2.0**-rule.cost for rule in self.rules]
-        total, most_decisive, most_doubt = sum(likelihoods), None, MIN_DOUBT
-        for case in self.untried:
-            weighted = zip(self.rules, likelihoods, strict=True)
-            fails = sum(likelihood for rule, likelihood in weighted if rule.holds(case)) / total
-            doubt = min(fails, 1 - fails)
-            if doubt > most_doubt * 1.001:  # The margin: rounding must not decide between equal cases.
-                most_decisive, most_doubt = case, doubt
-        return most_decisive
+                drawn = {name: self.random.choice(SIZES) * self.random.choice((1, 8)) for name in names}
+                yield {**case, **{name: min(size, self.sizes[name]) for name, size in drawn.items()}}
 
     def _cases_at_limits(self, rule: Rule) -> Iterator[Case]:
         """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes; also
@@ -164,26 +177,17 @@ class RuleSearch:
         for name, limit in rule.limits:
             tried_sizes = [int(case[name]) for case in (*self.failing, *self.passing)]
             below = max((size for size in tried_sizes if size < limit), default=0)
-            above = min((size for size in tried_sizes if size >= limit), default=int(limit))
+            above = min((size for size in tried_sizes if size >= limit), default=limit)
             for case in (*self.failing[:2], *self.passing[-2:]):
                 equal = [other for other in self.sizes if case[other] == case[name]]
-                for size in {int(limit), int(limit) - 1, (below + above) // 2}:
+                for size in {limit, limit - 1, (below + above) // 2}:
                     if 0 < size <= self.sizes[name]:
                         yield from ({**case, name: size}, {**case, **dict.fromkeys(equal, size)})
 
     def _find_rules(self) -> list[Rule]:
         """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. A rule
         explains all if it holds in every failing and in no passing case."""
-        conditions = list(self._conditions())
-        for rule in [*conditions]:
-            opposite = Rule(
-                text=rule.opposite,
-                opposite=rule.text,
-                cost=rule.cost + 0.1,
-                holds=lambda case, rule=rule: not rule.holds(case),
-                limits=rule.limits,
-            )
-            conditions.append(opposite)
+        conditions = [sense for rule in self._conditions() for sense in (rule, rule.negated)]
         # Broad rules hold in all failing cases, perhaps in passing ones; strict ones in no passing case.
         broad = [rule for rule in conditions if all(map(rule.holds, self.failing))]
         strict = [rule for rule in conditions if not any(map(rule.holds, self.passing))]
@@ -191,12 +195,8 @@ class RuleSearch:
         if not self.passing:
             rules.append(Rule("always", "never", 0.5, lambda case: True))
         else:
-            for (a, mask_a), (b, mask_b) in combinations(_simplest_by_cases(broad, self.passing), 2):
-                if not mask_a & mask_b:
-                    rules.append(_join("and", "or", a, b, joining_cost=2, combine=all))
-            for (a, mask_a), (b, mask_b) in combinations(_simplest_by_cases(strict, self.failing), 2):
-                if mask_a | mask_b == (1 << len(self.failing)) - 1:
-                    rules.append(_join("or", "and", a, b, joining_cost=3, combine=any))
+            rules += _pairs(broad, self.passing)
+            rules += [rule.negated for rule in _pairs([rule.negated for rule in strict], self.failing)]
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MAX_RULES]
 
     def _conditions(self) -> Iterator[Rule]:
@@ -248,21 +248,15 @@ def _key(case: Case) -> tuple[tuple[str, Scalar], ...]:
     return tuple(sorted(case.items()))
 
 
-def _join(
-    word: str, opposite_word: str, first: Rule, second: Rule, *, joining_cost: float, combine: Callable[..., bool]
-) -> Rule:
-    """Two rules joined by `word`, their opposites by `opposite_word`. `combine`: `all` or `any`."""
-    text, opposite = f"{first.text} {word} {second.text}", f"{first.opposite} {opposite_word} {second.opposite}"
-    cost, limits = first.cost + second.cost + joining_cost, (*first.limits, *second.limits)
-    return Rule(text, opposite, cost, lambda case: combine((first.holds(case), second.holds(case))), limits)
-
-
-def _simplest_by_cases(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
-    """The simplest rules, each with a bit mask of the cases in which it holds: one for each set of cases."""
-    rule_by_mask: dict[int, Rule] = {}
+def _pairs(rules: Iterable[Rule], cases: Sequence[Case]) -> Iterator[Rule]:
+    """Pairs of rules, joined by `and`, that hold together in none of these cases. Of rules that hold in the same
+    cases only the simplest is joined."""
+    rule_by_mask: dict[int, Rule] = {}  # Bit n of a mask: whether the rule holds in case n.
     for rule in sorted(rules, key=lambda rule: rule.cost):
         rule_by_mask.setdefault(sum(1 << n for n, case in enumerate(cases) if rule.holds(case)), rule)
-    return [(rule, mask) for mask, rule in rule_by_mask.items()][: 4 * MAX_RULES]
+    for (mask, first), (other_mask, second) in combinations([*rule_by_mask.items()][: 4 * MAX_RULES], 2):
+        if not mask & other_mask:
+            yield first.joined_with(second)
 
 
 def _limits_between(sizes: set[int]) -> list[int]:
@@ -278,11 +272,3 @@ def _limits_between(sizes: set[int]) -> list[int]:
 def _is_round(size: int) -> bool:
     """Whether a size is a power of two above 1 or a multiple of 64."""
     return size > 1 and (size.bit_count() == 1 or size % 64 == 0)
-
-
-def _draw_size(max_size: int, source: random.Random) -> int:
-    """A random size up to `max_size`, log-uniform; about half are multiples of 8."""
-    size = int(2 ** source.uniform(0, max(max_size, 1).bit_length()))
-    if source.random() < 0.5 and size >= 8:
-        size = size // 8 * 8
-    return max(1, min(max_size, size))
