@@ -2,14 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import LibraryTerms
-from loop.gate.kernel import compile_all, variants_to_build
+from loop.gate.kernel import build_sides, compile_all
 from loop.gate.verify import Job, SideChecker, WhichCalls, verify, workload_key
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
@@ -39,19 +39,6 @@ def failure_kind(check: Check) -> str:
         return "wrong" if check.wrong else "inexact"
     code = check.fault.code if check.fault else ""
     return ": ".join(filter(None, (check.status, code or check.cause)))
-
-
-def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
-    """Build these variants. Returns name to side (variant with its build) of those that compile, or need no
-    build."""
-    bench = context.bench
-    emulated = [name for name in names if name in context.task.emulated]
-    on_device = variants_to_build(context, [name for name in names if name not in emulated])
-    variants = {**on_device, **bench.emulated_variants(emulated)}
-    builds, _ = yield from compile_all(context, variants)
-    build_by_name = {build.variant: build for build in builds}
-    usable = [name for name in names if name in build_by_name or name not in variants]
-    return {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
 
 
 class BudgetSpent(Exception):
@@ -196,7 +183,7 @@ def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]
         # Where the control is wrong, the checks prove nothing.
         if output.control is None or not output.control.first_failure:
             wrong += [checks for checks in output.variants if checks.first_failure]
-    side_by_name = yield from build_sides_by_name(context, [checks.variant for checks in wrong])
+    side_by_name, _ = yield from build_sides(context, [checks.variant for checks in wrong])
     probers = []
     for checks in wrong:
         side = side_by_name.get(checks.variant)

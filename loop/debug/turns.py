@@ -1,7 +1,6 @@
 """Turns of debugging: one hypothesis and one change at a time, and no repeat of a wrong build."""
 
-from loop.debug.probing import build_sides_by_name
-from loop.gate.kernel import distinct_workloads, planned_check_sets, workloads
+from loop.gate.kernel import build_sides, distinct_workloads, planned_check_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.dtypes import Device
 from loop.model.output import EarlierTry, TurnOutput
@@ -11,7 +10,7 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]:
     """List earlier tries; fail if this build was wrong before, or the last one was and no hypothesis is given."""
     task = context.task
-    sides = yield from build_sides_by_name(context, (*task.variants, *task.emulated))
+    sides, _ = yield from build_sides(context, (*task.variants, *task.emulated))
     build_ids = {name: side.build_id for name, side in sides.items()}
     tries = tuple(attempt for attempt in context.past.verified_builds if attempt.variant in build_ids)
 
@@ -64,7 +63,7 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     """Count variants changed since their known-good build; of several the first must be right."""
     task, good = context.task, context.past.known_good
     names = (*task.variants, *task.emulated)
-    by_name = yield from build_sides_by_name(context, names)
+    by_name, _ = yield from build_sides(context, names)
     ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
     changed = tuple(name for name in ids if name in good and good[name].build_id != ids[name])
     message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"

@@ -161,12 +161,18 @@ def compile_all(
     return finished, [result for result in results if isinstance(result, BuildFailed)]
 
 
-def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
-    """A side (variant with its build) for each selected variant that needs no build or has one."""
-    build_by_name = {build.variant: build for build in built}
-    buildable = variants_to_build(context, context.task.variants)
-    usable = [name for name in context.task.variants if name in build_by_name or name not in buildable]
-    return [context.bench.make_side(name, build_by_name.get(name)) for name in usable]
+def build_sides(
+    context: Context, names: Iterable[str]
+) -> Generator[Tick, None, tuple[dict[str, Side], list[BuildFailed]]]:
+    """Build variants of the session, some for the emulator if the session emulates them. Returns name to side
+    (variant with its build) of those that compile or need no build, and the failures of the others."""
+    bench, emulated = context.bench, context.bench.emulated_variants(set(names) & {*context.task.emulated})
+    variants = {**variants_to_build(context, [name for name in names if name not in emulated]), **emulated}
+    builds, failures = yield from compile_all(context, variants)
+    build_by_name = {build.variant: build for build in builds}
+    usable = [name for name in names if name in build_by_name or name not in variants]
+    sides = {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
+    return sides, failures
 
 
 def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
@@ -271,11 +277,11 @@ class ShareTerms(VerifyTerms):
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
     """Verify the selected variants, and the baseline as a control, on all workloads against float64.
     With an executor, its jobs check one share of the workloads each."""
-    built, failures = yield from build_selected(context)
+    side_by_name, failures = yield from build_sides(context, context.task.variants)
     bench, job_runs = context.bench, tuple[JobRun, ...]()
-    sides, (required, optional) = usable_sides(context, built), choose_workloads(context, arguments.seeds)
+    required, optional = choose_workloads(context, arguments.seeds)
     all_workloads = (*required, *optional)
-    names = [side.name for side in sides]
+    names, sides = [*side_by_name], [*side_by_name.values()]
     if context.task.campaign.executor and names:
         parts = _split_into_jobs(context, sides, all_workloads, arguments)
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
@@ -311,10 +317,10 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
 
 def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
     """Make the checks of `kernel.verify` on a share of its workloads, as one job of an executor."""
-    finished, failures = yield from build_selected(context)
+    sides, failures = yield from build_sides(context, context.task.variants)
     if failures:
         raise WorkFailed(f"no build: {failures[0].message}", hint=failures[0].hint)
-    return Result((yield from _verify_share(context, usable_sides(context, finished), arguments)))
+    return Result((yield from _verify_share(context, [*sides.values()], arguments)))
 
 
 def choose_workloads(context: Context, seeds: int) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
@@ -719,25 +725,25 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
         reason = "they run on the GPU here" if bench.device == "cuda" else "not selected"
         text = f"{', '.join(bench.target.emulated_variants)} under the emulator: {reason}"
         return Result(VerifyOutput(ok=True, message=text, not_exercised=(text,)), idle=True)
-    builds, failures = yield from compile_all(context, bench.emulated_variants(selected))
-    inputs_digest = dependency_hash(context, "kernel.emulate", *(build.build_id for build in builds))
+    sides, failures = yield from build_sides(context, selected)
+    build_ids = [side.build_id or "" for side in sides.values()]
+    inputs_digest = dependency_hash(context, "kernel.emulate", *build_ids)
     stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
     if stored_output is not None:
         return Result(stored_output)
     planned = distinct_workloads(workloads(context, [*timed_sets, *planned_check_sets(context)], device="cuda"))
     checked = [w for w in planned if not is_too_large_to_emulate(bench.target, w)]
-    jobs = [Job(bench.make_side(build.variant, build, emulated=True), checked) for build in builds]
+    jobs = [Job(side, checked) for side in sides.values()]
     timed_names = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
     control_workloads = [workload for workload in checked if workload.name in timed_names]
     control_job = Job(bench.make_side(BASELINE), control_workloads, layouts=False)
     *emulated_checks, control = yield from verify_sides(bench, [*jobs, control_job])
-    names = [build.variant for build in builds]
     unplanned = distinct_workloads(workloads(context, unplanned_sets(context), device="cuda"), beyond=planned)
-    not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in names]
+    not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in sides]
     not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]
     blind_spots = yield from find_blind_spots(bench, checked)
     not_exercised += describe_blind_spots(blind_spots, bench.target, [*bench.workloads_passing_zeros])
-    unverified = describe_unverified_sets(context, names, unplanned, "cuda")
+    unverified = describe_unverified_sets(context, [*sides], unplanned, "cuda")
     not_exercised += [f"under the emulator, {text}" for text in unverified]
     not_exercised += [text for checks in emulated_checks for text in explain_early_end(checks)]
     output = verification_output(

@@ -5,7 +5,7 @@ from functools import partial
 
 from loop.base.processes import Tick
 from loop.calls.call import Call, Refused
-from loop.gate.kernel import build_selected, compile_all, planned_check_sets, usable_sides, workloads
+from loop.gate.kernel import build_sides, planned_check_sets, workloads
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, output_files
 from loop.model.dtypes import Device
@@ -36,21 +36,16 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
         message = "the target names no properties"
         missing = ("properties: target.yaml names none under `properties`",)
         return Result(PropertiesOutput(ok=True, message=message, not_exercised=missing), idle=True)
-    if context.task.variants:
-        device: Device = bench.device
-        sides = usable_sides(context, (yield from build_selected(context))[0])
-    else:
-        device = "cuda"
-        builds, _ = yield from compile_all(context, bench.emulated_variants(context.task.emulated))
-        sides = [bench.make_side(build.variant, build, emulated=True) for build in builds]
-    build_ids = [f"{side.name} {side.build_id}" for side in sides]
+    side_by_name, _ = yield from build_sides(context, context.task.variants or context.task.emulated)
+    device: Device = bench.device if context.task.variants else "cuda"
+    build_ids = [f"{name} {side.build_id}" for name, side in side_by_name.items()]
     inputs_digest = dependency_hash(context, "kernel.properties", *build_ids)
     stored_output = reuse_result(context, PropertiesOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session checked the same.
         return Result(stored_output)
     workloads_to_try, too_large = workloads_for_properties(context, device)
     checks: list[PropertyCheck] = []
-    for side in sides:
+    for side in side_by_name.values():
         checks += yield from try_properties(bench, side, names, workloads_to_try)
     applicable = {check.property for check in checks if check.status != "inapplicable"}
     not_exercised = [f"property {name}: it applies to no workload" for name in names if name not in applicable]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from loop.base.processes import Tick
 from loop.base.stats import plain_ratio, speedup_text
 from loop.calls.call import Call
-from loop.gate.kernel import build_selected, unjudged_workload_names
+from loop.gate.kernel import build_sides, unjudged_workload_names
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.model.base import Model
@@ -440,18 +440,17 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     if stored_output is not None:  # An earlier session proved the same.
         return Result(stored_output)
     bench.warm_up()
-    builds, failures = yield from build_selected(context)
+    sides, failures = yield from build_sides(context, variants)
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
-    build_by_variant = {build.variant: build for build in builds}
-    compiled = [build.variant for build in builds if build.compiled]
+    compiled = [name for name, side in sides.items() if side.kind == "c_abi"]
     proof, start_time, tried_variants = Proof(), monotonic(), list[str]()
     unjudged = unjudged_workload_names(context)
     for variant in variants if arguments.python else compiled or variants:
         if tried_variants and monotonic() - start_time > context.budget_s:  # The first is tried in any case.
             break
         tried_variants.append(variant)
-        side = bench.make_side(variant, build_by_variant.get(variant))
+        side = sides[variant]
         all_workloads = expand_sets(target, target.workloads, control_dtype(bench, side), context.task.seed)
         workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):

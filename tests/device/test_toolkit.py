@@ -37,7 +37,7 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         assert (False, f"right: {NEWER}") == (output.ok, output.message)
         assert str(output.hint).startswith(MEND)
         assert [] == old_driver.compiled
-        sides = kernel.usable_sides(context, run_to_end(kernel.build_selected(context))[0])
+        sides = [*run_to_end(kernel.build_sides(context, context.task.variants))[0].values()]
         assert ["torch"] == [side.name for side in sides]
         findings = KernelFindings("sm_90", None)
         run_to_end(resource_actions.build_for_gpu(context, {"right"}, findings))
