@@ -375,9 +375,6 @@ class PositiveControl(Model):
     reason: str
 
 
-Dim3 = tuple[int, int, int]
-
-
 class KernelResources(Model):
     """Resources of one compiled kernel, reported by ptxas."""
 
@@ -415,44 +412,3 @@ def short_name(name: str) -> str:
         if template_depth == 0 and letter == "(":  # The begin of the parameters.
             return text[begin:index]
     return text[begin:]
-
-
-class KernelLaunch(Model):
-    """One kernel launch that a variant's host code made in a dry run."""
-
-    kernel: str
-    grid: Dim3
-    block: Dim3
-    shared: Annotated[int, Field(ge=0)]
-    shared_static: Annotated[int, Field(ge=0)] = 0
-    """Bytes of static shared memory per block, as the emulator knows; the compiler reports them exactly."""
-
-    @property
-    def threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
-
-
-class Placement(Model):
-    """Occupancy of one launch shape: how many such blocks fit on a multiprocessor."""
-
-    variant: str
-    kernel: str
-    symbol: str
-    blocks: int = Field(default=0, exclude=True)
-    """Blocks of the launch, in its whole grid."""
-    threads: int
-    shared_bytes: int
-    registers: int | None
-    resident: int
-    """Blocks resident on one multiprocessor at a time; 0 if the kernel cannot be launched."""
-    limited_by: str
-    workload: str
-    timed: bool = False
-
-
-class CompiledLibrary(Model):
-    """The compiler's report on one built library."""
-
-    variants: tuple[str, ...]
-    kernels: tuple[KernelResources, ...]
-    """Kernels for the architecture that the GPU runs, and device functions that use the stack."""

@@ -154,28 +154,3 @@ class Profile(Model):
     undecided: tuple[str, ...] = ()
     """Rules before the matching one that could not be decided, because a fact is unknown."""
     watched: DeviceProfile | None = None
-
-
-class Occupancy(Model):
-    """Occupancy: how well one launch fills the device."""
-
-    variant: str
-    workload: str
-    on: str
-    """The device: threads of this machine, or the name of the GPU."""
-    at_hand: bool
-    items: int
-    """Number of blocks launched; on a CPU pieces of work."""
-    units: int
-    resident: int
-    """Blocks resident per multiprocessor; 1 per CPU thread; 0 if a block does not fit."""
-    limited_by: str
-    share: float
-    """Maximum share of slots (units x resident) in use at the same time. Below 1 some always stay empty."""
-    waves: float
-    """Items / slots. Below 1 the device is never full."""
-    used: float
-    """Items / (slots x number of waves, rounded up): the average share of slots in use."""
-    unknown: tuple[str, ...] = ()
-    """Resources that are not known. With them, fewer blocks may fit."""
-    kernel: str = ""

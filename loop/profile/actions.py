@@ -14,10 +14,10 @@ from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement, SpeedVerdict
 from loop.model.output import MeasureOutput, Output
-from loop.model.profile import FACTS, DeviceProfile, Fact, Occupancy, Profile, SeverityRule, TreeRule
+from loop.model.profile import FACTS, DeviceProfile, Fact, Profile, SeverityRule, TreeRule
 from loop.model.workloads import evaluate_work, tensor_bytes
 from loop.profile import profile as profiler
-from loop.profile.launch_limits import find_occupancy, gpu_at_hand
+from loop.profile.launch_limits import Occupancy, find_occupancy, gpu_at_hand
 from loop.profile.profile import PeakRates, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns

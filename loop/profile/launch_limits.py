@@ -5,13 +5,17 @@ Rounding as in NVIDIA's occupancy calculator for compute capability 8.0 to 9.0.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
 
 from loop.base.expressions import Expression
 from loop.machine.machine import vector_lanes
+from loop.model.base import Model
 from loop.model.dtypes import Device
-from loop.model.measurement import CompiledLibrary, KernelLaunch, Placement
+from loop.model.measurement import KernelResources
 from loop.model.output import Output
-from loop.model.profile import DeviceFacts, Occupancy
+from loop.model.profile import DeviceFacts
 from loop.model.target import Launch, Variant, Workload
 from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
@@ -30,6 +34,71 @@ GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """Most blocks along x, y, z (CUDA C++ programming guide, technical specifications)."""
 BLOCK_LIMITS = (1024, 1024, 64)
 """Most threads of a block along x, y, z, from the same table."""
+
+
+Dim3 = tuple[int, int, int]
+
+
+class KernelLaunch(Model):
+    """One kernel launch that a variant's host code made in a dry run."""
+
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    shared: Annotated[int, Field(ge=0)]
+    shared_static: Annotated[int, Field(ge=0)] = 0
+    """Bytes of static shared memory per block, as the emulator knows; the compiler reports them exactly."""
+
+
+class Placement(Model):
+    """Occupancy of one launch shape: how many such blocks fit on a multiprocessor."""
+
+    variant: str
+    kernel: str
+    symbol: str
+    blocks: int = Field(default=0, exclude=True)
+    """Blocks of the launch, in its whole grid."""
+    threads: int
+    shared_bytes: int
+    registers: int | None
+    resident: int
+    """Blocks resident on one multiprocessor at a time; 0 if the kernel cannot be launched."""
+    limited_by: str
+    workload: str
+    timed: bool = False
+
+
+class CompiledLibrary(Model):
+    """The compiler's report on one built library."""
+
+    variants: tuple[str, ...]
+    kernels: tuple[KernelResources, ...]
+    """Kernels for the architecture that the GPU runs, and device functions that use the stack."""
+
+
+class Occupancy(Model):
+    """Occupancy: how well one launch fills the device."""
+
+    variant: str
+    workload: str
+    on: str
+    """The device: threads of this machine, or the name of the GPU."""
+    at_hand: bool
+    items: int
+    """Number of blocks launched; on a CPU pieces of work."""
+    units: int
+    resident: int
+    """Blocks resident per multiprocessor; 1 per CPU thread; 0 if a block does not fit."""
+    limited_by: str
+    share: float
+    """Maximum share of slots (units x resident) in use at the same time. Below 1 some always stay empty."""
+    waves: float
+    """Items / slots. Below 1 the device is never full."""
+    used: float
+    """Items / (slots x number of waves, rounded up): the average share of slots in use."""
+    unknown: tuple[str, ...] = ()
+    """Resources that are not known. With them, fewer blocks may fit."""
+    kernel: str = ""
 
 
 class ParallelismOutput(Output):
@@ -102,7 +171,7 @@ def launch_residency(
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if not 1 <= size <= limit:
                 return 0, f"{name}.{axis} is {size:,}, not 1 to {limit:,}"
-    return count_resident_blocks(device, launch.threads, registers, shared_bytes)
+    return count_resident_blocks(device, math.prod(launch.block), registers, shared_bytes)
 
 
 def make_occupancy(

@@ -15,11 +15,20 @@ from loop.calls.call import Refused
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.measurement import Build, CompiledLibrary, KernelLaunch, KernelResources, Placement, short_name
-from loop.model.profile import DeviceFacts, Occupancy
+from loop.model.measurement import Build, KernelResources, short_name
+from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, ResourceBudget, Workload
 from loop.model.workloads import expand_sets, is_supported
-from loop.profile.launch_limits import ResourcesOutput, gpu_at_hand, largest_occupancies, launch_residency
+from loop.profile.launch_limits import (
+    CompiledLibrary,
+    KernelLaunch,
+    Occupancy,
+    Placement,
+    ResourcesOutput,
+    gpu_at_hand,
+    largest_occupancies,
+    launch_residency,
+)
 from loop.report import format as say
 from loop.report.markdown import Table
 from loop.report.sections import Section
@@ -76,7 +85,7 @@ class KernelFindings:
                         kernel=short_name(name),
                         symbol=kernel.symbol if kernel else launch.kernel,
                         blocks=math.prod(launch.grid),
-                        threads=launch.threads,
+                        threads=math.prod(launch.block),
                         shared_bytes=shared,
                         registers=registers,
                         resident=blocks,

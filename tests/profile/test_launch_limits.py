@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.model.measurement import KernelLaunch, Placement
 from loop.model.profile import DeviceFacts
 from loop.model.workloads import expand_sets
-from loop.profile.launch_limits import count_resident_blocks, launch_residency
+from loop.profile.launch_limits import KernelLaunch, Placement, count_resident_blocks, launch_residency
 from loop.profile.resource_actions import KernelFindings, ask_for_launches
 from loop.workers.bench import Bench
 from tests.makers import make_kernel, make_launch, make_library

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.model.measurement import CompiledLibrary
 from loop.model.target import ResourceBudget
+from loop.profile.launch_limits import CompiledLibrary
 from loop.profile.promises import PromisesOutput, instances, must_not_compile
 from loop.profile.resource_actions import check_budgets, runs_on
 from loop.steps.context import NoArguments

@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 from loop.model.measurement import KernelResources
-from loop.model.profile import FACTS, DeviceProfile, KernelRun, Occupancy, Profile
+from loop.model.profile import FACTS, DeviceProfile, KernelRun, Profile
 from loop.model.record import Finished
 from loop.profile.actions import ProfileOutput
-from loop.profile.launch_limits import ParallelismOutput, ResourcesOutput
+from loop.profile.launch_limits import Occupancy, ParallelismOutput, ResourcesOutput
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.session.test_report_page import HOSTILE, report, rows, section
 
