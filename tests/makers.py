@@ -11,13 +11,10 @@ from loop.model.index import SessionRow
 from loop.model.measurement import (
     Build,
     Check,
-    CompiledLibrary,
-    KernelLaunch,
     KernelResources,
     Measurement,
     Mismatch,
     NoSpeedVerdict,
-    Placement,
     SpeedVerdict,
     VariantChecks,
     Verdict,
@@ -28,6 +25,7 @@ from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan
 from loop.model.profile import DeviceFacts
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord
 from loop.model.target import Workload
+from loop.profile.launch_limits import CompiledLibrary, KernelLaunch, Placement
 from loop.session.page import View, render_session
 
 NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
