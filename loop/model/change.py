@@ -5,14 +5,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from loop.base.stats import plain_ratio, speedup_text
 from loop.model.base import Model
-from loop.model.campaign import Proposal
-from loop.model.measurement import Interval, SpeedVerdict
-from loop.model.output import Output, VerifyOutput, outputs_by_run, outputs_of, read_output
-from loop.model.profile import Profile
+from loop.model.measurement import SpeedVerdict
+from loop.model.output import Output, outputs_by_run, outputs_of, read_output
 from loop.model.record import Finished, HostUse, JobRun, latest_attempts
-from loop.model.target import Values
 
 ON_CHANGE = "change."
 """Prefix of actions on a change. Actions on the target have the prefix `kernel.`"""
@@ -33,95 +29,6 @@ class TriedChange(Model):
     session: str = ""
     digest: str = ""
     """Hash of the patch of an earlier change. `loop` does not judge an equal patch again."""
-
-
-class Standing(Model):
-    """Speed of a variant on one workload before the change."""
-
-    workload: str
-    ratio: float
-    interval: Interval
-    worth: float
-    """Share of its time, by the workload's weight, that it has to save to be 1.5 times as fast as the baseline;
-    0 if it is. A change may gain more."""
-
-
-class Brief(Model):
-    """A task for a person or an agent: make one change. It also states how the gate will judge it."""
-
-    schema_version: int = 1
-    number: Annotated[int, Field(ge=1)]
-    variant: str
-    title: str
-    workload: str
-    profile: Profile | None
-    folder: str
-    """The target's folder in the worktree. Edit only there."""
-    files: tuple[str, ...]
-    """Files that may change, relative to that folder. New files next to them are allowed."""
-    shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Files that must not change, to the variants built from them that this session does not judge."""
-    ratios: tuple[Standing, ...] = ()
-    """Current speed on each timed workload, largest possible gain first."""
-    contract: dict[str, str] = Field(default_factory=dict)
-    """Entry, signature, compiler with flags, tolerance and device, in words."""
-    check: str = ""
-    """Command for a quick check of an edit (seconds)."""
-    answer: str = ""
-    """File where a proposer can describe its change or state that it has none; empty for a person."""
-    rule: str
-    timed: tuple[str, ...]
-    checks: tuple[str, ...] = ()
-    tried: tuple[TriedChange, ...] = ()
-    fell: tuple[str, ...] = ()
-    """How the most recent candidates ended that could not be judged."""
-    lost: tuple[TriedChange, ...] = ()
-    """Changes to this variant that earlier sessions in the same environment reverted."""
-    resume: str
-    """Command that lets the gate judge the edit."""
-    decline: str
-    """Command that ends the session without another change."""
-    tuning: str | None = None
-    """Name of the tuning if a search made the change. It is then timed on the tuning's own workloads."""
-
-
-class TriedPoint(Model):
-    """One point of a tuning search and its outcome."""
-
-    tuning: str
-    values: Values
-    outcome: Literal["incumbent", "refused", "wrong", "timed", "best"]
-    """`incumbent`: current values; `refused`: does not compile; `best`: fastest."""
-    reason: str = ""
-    ratio: float | None = None
-    """Time of the incumbent / time of this point, geometric mean over workloads; None: not timed."""
-    worst: float | None = None
-
-
-class BriefOutput(Output):
-    """Result of a step that requests a change: the edit, or that it was declined."""
-
-    actions: ClassVar[tuple[str, ...]] = ("change.brief", "change.tune")
-
-    brief: Brief | None = None
-    edited: bool = False
-    declined: bool = False
-    files: tuple[str, ...] = ()
-    lines: int = 0
-    base: str = ""
-    """Commit of the worktree that the edit is based on."""
-    patch: str = ""
-    digest: str = ""
-    """Hash of the patch. The gate checks that it judges exactly this edit."""
-    candidate: int | None = None
-    """Number of the campaign's candidate; None for a change by a person or a search."""
-    not_faster: bool = False
-    """A job has compared the candidate already, and that result rejects it: the gate skips its other steps."""
-    proposals: tuple[Proposal, ...] = ()
-    """Proposals that ended since the previous step."""
-    jobs: tuple[JobRun, ...] = ()
-    """Jobs of the step on an executor: comparisons of candidates, or points of a search."""
-    trials: tuple[TriedPoint, ...] = ()
 
 
 class JudgedOutput(Output):
@@ -156,6 +63,8 @@ class DecisionOutput(Output):
 
     kept: bool = False
     tried: TriedChange | None = None
+    tuning: str | None = None
+    """Name of the tuning if a search made the change."""
     branch: str = ""
     """Branch with the session's kept changes; empty outside git, or without a kept change."""
     taking: str = ""
@@ -176,20 +85,6 @@ class Confirmed(Model):
     workloads: dict[str, tuple[float, float, float]]
     held_out: dict[str, tuple[float, float, float]] = Field(default_factory=dict)
     """Like `workloads`, for held-out workloads that no brief and no verdict used."""
-
-    @property
-    def speedup_text(self) -> str:
-        """As text: `is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
-        low, high = self.interval
-        speed = (
-            f"is {speedup_text(self.ratio, 3)} [{plain_ratio(low, 3)}, {plain_ratio(high, 3)}] the start's speed"
-        )
-        ratios = [ratio for _low, ratio, _high in self.held_out.values()]
-        if not ratios:
-            return f"{speed}; no workload was held out"
-        noun = "workload" if len(ratios) == 1 else "workloads"
-        span = " to ".join(dict.fromkeys(map(speedup_text, (min(ratios), max(ratios)))))
-        return f"{speed}; on {len(ratios)} {noun} held out {span}"
 
 
 class ConfirmOutput(Output):
@@ -219,16 +114,14 @@ class KeptChange(Model):
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
     """Speedups by kept changes, per variant and tuning: as finally confirmed, else products of the ratios."""
     records = latest_attempts(finished)
-    briefs = outputs_by_run(records, BriefOutput)
-    tuning_by_run = {run: output.brief.tuning for run, output in briefs if output.brief}
     total_by_key: dict[tuple[str, str | None], KeptChange] = {}
     for run, decision in outputs_by_run(records, DecisionOutput):
         change = decision.tried
         if not decision.kept or change is None or change.gain is None:
             continue
-        tuning = tuning_by_run.get(run)
-        start = KeptChange(variant=change.variant, tuning=tuning, changes=0, ratio=1.0)
-        total = total_by_key.get((change.variant, tuning), start)
+        key = change.variant, decision.tuning
+        start = KeptChange(variant=change.variant, tuning=decision.tuning, changes=0, ratio=1.0)
+        total = total_by_key.get(key, start)
         workloads = dict(total.workloads)
         for speed in _verdicts_on_change(records, run, change.variant):
             low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
@@ -236,7 +129,7 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
             workloads[speed.workload] = low * change_low, ratio * speed.ratio, high * change_high
         update = {"ratio": total.ratio * change.gain, "workloads": workloads, "changes": total.changes + 1}
         update |= {"branch": decision.branch, "patch": change.patch}  # Of the latest change.
-        total_by_key[change.variant, tuning] = total.model_copy(update=update)
+        total_by_key[key] = total.model_copy(update=update)
     for output in outputs_of(records, ConfirmOutput):
         for confirmed in output.confirmed:
             key = confirmed.variant, None  # Changes that are no tuning.
@@ -265,10 +158,8 @@ def latest_target_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]
 
 def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
     """Jobs of a session's steps on an executor, each job once: steps can share a job's result."""
-    records = latest_attempts(finished)
-    jobs = [job for output in outputs_of(records, VerifyOutput) for job in output.jobs]
-    jobs += [job for output in outputs_of(records, BriefOutput) for job in output.jobs]
-    jobs += [job for output in outputs_of(records, JudgedOutput) for job in output.jobs]
+    outputs = [record.output for record in latest_attempts(finished)]
+    jobs = [JobRun.model_validate(job) for output in outputs for job in output.get("jobs", ())]
     return tuple({job.id: job for job in jobs}.values())
 
 

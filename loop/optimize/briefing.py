@@ -20,13 +20,14 @@ from loop.builds.build import Buildable, BuildFailed
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Proposal
-from loop.model.change import Brief, BriefOutput, Standing, TriedChange, hosts_of, kept_gains
+from loop.model.change import TriedChange, hosts_of, kept_gains
 from loop.model.measurement import Measurement
 from loop.model.output import outputs_by_run
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
 from loop.optimize import edits
 from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_beforehand
+from loop.optimize.model import Brief, BriefOutput, Standing
 from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
 from loop.profile.actions import SUFFICIENT_RATIO, describe_leaf, fact_text, saved_time_share, worst_measurements

@@ -150,7 +150,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": sources_hash}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
-    return Result(DecisionOutput(ok=True, message=message, **fields))
+    return Result(DecisionOutput(ok=True, message=message, tuning=brief.tuning, **fields))
 
 
 def read_judgement(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:

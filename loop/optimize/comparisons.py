@@ -37,6 +37,7 @@ from loop.model.output import Output
 from loop.model.record import JobRun, KnownGood
 from loop.model.target import Target
 from loop.model.workloads import count_operations, is_supported
+from loop.optimize.model import confirmed_text
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
 from loop.report import format as say
 from loop.repository.reading import export_commit
@@ -357,7 +358,7 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
         confirmed += [figure] if figure else []
         failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
         segments += timings.segments
-    speedups = [f"{figure.variant} {figure.speedup_text}" for figure in confirmed]
+    speedups = [confirmed_text(figure) for figure in confirmed]
     output = ConfirmOutput(
         ok=not failures,
         message="; ".join(failures or speedups or missing),

@@ -16,8 +16,8 @@ from loop.builds.build import Buildable, BuildFailed, find_used_files
 from loop.formats.model import ANSWERS
 from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
-from loop.model.change import Brief, BriefOutput
 from loop.model.target import CAbiVariant, PythonVariant, Target
+from loop.optimize.model import Brief, BriefOutput
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop
 

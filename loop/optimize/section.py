@@ -7,12 +7,13 @@ from typing import Literal
 
 from loop.agents.proposing import sum_ai_use
 from loop.model.base import Model
-from loop.model.change import ON_CHANGE, BriefOutput, ConfirmOutput, DecisionOutput, JudgedOutput, as_target_step
+from loop.model.change import ON_CHANGE, ConfirmOutput, DecisionOutput, JudgedOutput, as_target_step
 from loop.model.measurement import SpeedVerdict
 from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, outputs_by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.target import literal_text
+from loop.optimize.model import BriefOutput, confirmed_text
 from loop.optimize.session_changes import SessionChanges
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
@@ -117,7 +118,7 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     """Lines on a campaign: its final measurement, its cost, and how each proposal ended."""
     for output in outputs_of(records, ConfirmOutput):
         for figure in output.confirmed:
-            yield f"{figure.variant} {figure.speedup_text}, measured when all was over, on fresh values"
+            yield f"{confirmed_text(figure)}, measured when all was over, on fresh values"
     changes = SessionChanges(records)
     proposals = changes.proposals
     if not proposals:

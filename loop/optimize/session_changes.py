@@ -13,19 +13,12 @@ from loop.builds.build import buildable_variants
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
-from loop.model.change import (
-    ON_CHANGE,
-    BriefOutput,
-    DecisionOutput,
-    JudgedOutput,
-    TriedChange,
-    as_target_step,
-    kept_runs,
-)
+from loop.model.change import ON_CHANGE, DecisionOutput, JudgedOutput, TriedChange, as_target_step, kept_runs
 from loop.model.output import MeasureOutput, Output, outputs_by_run, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.model.target import Target
+from loop.optimize.model import BriefOutput
 from loop.profile.actions import ProfileOutput
 from loop.repository import worktree
 from loop.repository.worktree import Worktree

@@ -26,13 +26,13 @@ from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
 from loop.machine.machine import cores
-from loop.model.change import Brief, BriefOutput, TriedPoint
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.target import Target, Tuning, Values, Workload, literal_text
 from loop.model.workloads import expand_sets
 from loop.optimize.briefing import GainTerms, keeping_rule
 from loop.optimize.edits import save_edit
+from loop.optimize.model import Brief, BriefOutput, TriedPoint
 from loop.optimize.session_changes import (
     SessionChanges,
     session_worktree,

@@ -16,13 +16,14 @@ from loop.debug.explaining import make_diagnoses
 from loop.learning import learnings
 from loop.learning.failures import FailureHistory
 from loop.library.rates import rates
-from loop.model.change import BriefOutput, hosts_of
+from loop.model.change import hosts_of
 from loop.model.exported import ExportedSession
 from loop.model.output import Output, outputs_of, read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import NO_AI_COST, SessionUse, make_bill
 from loop.optimize.edits import brief_path
+from loop.optimize.model import BriefOutput
 from loop.optimize.section import changes_json
 from loop.report.figures import Figure
 from loop.report.screen import Screen, table_lines, terminal_columns

@@ -17,11 +17,11 @@ from loop.library.definitions import ParsedFile, check_expression, complain_unkn
 from loop.library.hosted import read_sender
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
-from loop.model.change import BriefOutput
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, TimeBudget
 from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.optimize.edits import may_edit_variant
+from loop.optimize.model import BriefOutput
 from loop.report import format as say
 from loop.repository.reading import read_revision
 from loop.session.drive import SessionLimits

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.model.campaign import Proposal
-from loop.model.change import Brief
 from loop.optimize.edits import AcceptedEdit, apply_proposal
+from loop.optimize.model import Brief
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from tests.repository.test_reading import git, put_under_git

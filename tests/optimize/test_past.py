@@ -4,8 +4,9 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from loop.model.change import BriefOutput, DecisionOutput, TriedChange
+from loop.model.change import DecisionOutput, TriedChange
 from loop.model.record import Event, Finished
+from loop.optimize.model import BriefOutput
 from loop.optimize.session_changes import reverted_changes
 from loop.store.sessions import verified_builds
 from tests.makers import NOON, make_check, make_finished, make_machine, make_session_head, make_verify

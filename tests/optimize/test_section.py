@@ -6,10 +6,11 @@ import pytest
 
 from loop.base.places import shipped
 from loop.model.campaign import Proposal
-from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, TriedChange, kept_gains
+from loop.model.change import DecisionOutput, JudgedOutput, TriedChange, kept_gains
 from loop.model.profile import Profile
 from loop.model.record import Finished
 from loop.optimize.briefing import render_brief
+from loop.optimize.model import Brief, BriefOutput
 from loop.optimize.section import sections, skips_judging
 from tests.makers import make_finished, make_record, make_report
 
@@ -26,21 +27,19 @@ def finished(run: int, action: str, output: Any, status: str = "passed") -> Fini
     return Finished(status=status, message="", action=action, output=dumped, **fields)
 
 
-def decision(
-    number: int, *, kept: bool, branch: str = "", variant: str = "cpu", gain: float = 1.5
-) -> DecisionOutput:
+def decision(number: int, *, kept: bool, variant: str = "cpu", gain: float = 1.5, **said: Any) -> DecisionOutput:
     """A change that was judged."""
     outcome = "kept" if kept else "reverted"
     fields: dict[str, Any] = {"number": number, "variant": variant, "outcome": outcome, "reason": "because"}
     tried = TriedChange(**fields, gain=gain if kept else None, files=("a.h",), patch=f"{number}.patch")
-    return DecisionOutput(ok=True, message="", kept=kept, tried=tried, branch=branch)
+    return DecisionOutput(ok=True, message="", kept=kept, tried=tried, **said)
 
 
-def brief(tuning: str | None = None) -> Brief:
+def brief() -> Brief:
     """A brief."""
     words = dict.fromkeys(("title", "workload", "rule", "resume", "decline"), "x")
     fields: dict[str, Any] = {"profile": None, "folder": "/tree", "files": (), "timed": ()}
-    return Brief(number=3, variant="cpu", tuning=tuning, **words, **fields)
+    return Brief(number=3, variant="cpu", **words, **fields)
 
 
 def test_every_change_has_a_row_and_a_patch() -> None:
@@ -77,13 +76,11 @@ def test_a_candidate_has_its_idea_and_the_number_of_its_change() -> None:
 
 def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart() -> None:
     """A search is timed on workloads of its own."""
-    tuned = BriefOutput(ok=True, message="", brief=brief("tile"), edited=True)
     records = [
         finished(1, "change.decide", decision(1, kept=True)),
         finished(2, "change.decide", decision(2, kept=False)),
         finished(3, "change.decide", decision(3, kept=True, gain=2.0)),
-        finished(4, "change.tune", tuned),
-        finished(4, "change.decide", decision(4, kept=True, gain=1.1)),
+        finished(4, "change.decide", decision(4, kept=True, gain=1.1, tuning="tile")),
         finished(5, "change.decide", decision(5, kept=True, variant="gpu", gain=1.2)),
     ]
     gains = [(gain.variant, gain.tuning, gain.changes, gain.ratio) for gain in kept_gains(records)]

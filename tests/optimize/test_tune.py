@@ -10,9 +10,9 @@ import yaml
 from loop.base.errors import DefinitionError
 from loop.base.places import find_project
 from loop.library import targets
-from loop.model.change import TriedPoint
 from loop.model.target import Tuning
 from loop.optimize import tuning
+from loop.optimize.model import TriedPoint
 from loop.optimize.tuning import PointSearch
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES, in_haste
