@@ -28,16 +28,7 @@ from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
-from loop.model.measurement import (
-    BASELINE,
-    UNREAD_KINDS,
-    Against,
-    Build,
-    Check,
-    InputWeaknesses,
-    NoSpeedVerdict,
-    VariantChecks,
-)
+from loop.model.measurement import BASELINE, Against, Build, Check, NoSpeedVerdict, VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import JobRun, KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
@@ -54,6 +45,8 @@ from loop.workers.program import START_LIMIT_S, WorkerLost
 
 MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
+UNREAD_KINDS = ("unread", "unread_halves", "ignored", "unmoved", "initial")
+"""Weaknesses that a changed input reveals; the others are known of the values that were drawn."""
 MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
 BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
@@ -299,7 +292,7 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         not_exercised.append("several threads: this machine has one core")
     no_room = tuple(dict.fromkeys(text for share in shares for text in share.no_room))
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    blind_spots = functools.reduce(InputWeaknesses.combined_with, [share.blind_spots for share in shares])
+    blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
     zeros_pass = [name for share in shares for name in share.zeros_pass]
     weaknesses = describe_blind_spots(blind_spots, bench.target, zeros_pass)
     output = verification_output(
@@ -409,17 +402,23 @@ def _split_into_jobs(
     return parts
 
 
-def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, InputWeaknesses]:
+def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, Weaknesses]:
     """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge changes one
     input at a time and sees whether the reference's output changes. An input counts as not read if it was so
     on each workload tried."""
     probed = _choose_probed_workloads(bench, workloads)
     weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
     for workload in probed[1:]:
-        if not any(getattr(weaknesses, kind) for kind in UNREAD_KINDS):
+        if not any(weaknesses.get(kind) for kind in UNREAD_KINDS):
             break  # All is read: further workloads cannot change that.
-        weaknesses = weaknesses.combined_with((yield from bench.find_blind_spots(workload)))
+        weaknesses = common_weaknesses(weaknesses, (yield from bench.find_blind_spots(workload)))
     return weaknesses
+
+
+def common_weaknesses(some: Weaknesses, others: Weaknesses) -> Weaknesses:
+    """The weaknesses that both have; of a kind that only one was examined for, those of that one."""
+    either = {**others, **some}
+    return {kind: tuple(n for n in names if n in others.get(kind, names)) for kind, names in either.items()}
 
 
 def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> list[Workload]:
@@ -443,47 +442,45 @@ def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> lis
     return [largest_by_kind[kind] for kind in (first_kind, *others)][:MOST_PROBED] if first_kind else []
 
 
-def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
+def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
     an output of zeros is right."""
-    untied = weaknesses.untied if weaknesses.whole_outputs else ()  # Equal values may have different indices.
-    for names, property_, consequence in (
-        (weaknesses.fixed, "the same under every seed", "that never reads {} would pass"),
-        (weaknesses.single_valued, "one value everywhere", "that reads one element of {} would pass"),
-        (weaknesses.nonnegative, "never negative", "that is wrong below zero would pass"),
-        (weaknesses.narrow, "within 16 bits", "that keeps 16 bits of {} would pass"),
-        (weaknesses.from_zero, "in order from 0 on in every call", "that expects a first 0 would pass"),
+    listed = {kind: ", ".join(names) for kind, names in weaknesses.items() if names}
+    untied = "untied" if weaknesses.get("whole_outputs") else ""  # Equal values may have different indices.
+    for kind, property_, consequence in (
+        ("fixed", "the same under every seed", "that never reads {} would pass"),
+        ("single_valued", "one value everywhere", "that reads one element of {} would pass"),
+        ("nonnegative", "never negative", "that is wrong below zero would pass"),
+        ("narrow", "within 16 bits", "that keeps 16 bits of {} would pass"),
+        ("from_zero", "in order from 0 on in every call", "that expects a first 0 would pass"),
         (untied, "without two equal greatest or least values in a row", "that names another of them would pass"),
-        (weaknesses.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
+        ("unread", "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
-        if names:
-            noun, verb, pronoun = ("inputs", "are", "them") if len(names) > 1 else ("input", "is", "it")
-            fact = f"{noun} {', '.join(names)} {verb} {property_}"
-            yield f"{fact}: a kernel {consequence.format(pronoun)}"
-    if weaknesses.unread_halves:
-        halves = f"the second half of {', '.join(weaknesses.unread_halves)}"
-        yield f"{halves} is not read by the reference: a kernel that is wrong there would pass"
-    if weaknesses.unmoved:
-        yield f"output {', '.join(weaknesses.unmoved)} is the same whatever the inputs are: a constant would pass"
-    if weaknesses.initial:
-        weights = f"weights {', '.join(weaknesses.initial)} are all 1 or all 0"
-        yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
-    if weaknesses.ignored:
-        ignored = ", ".join(weaknesses.ignored)
+        if names := listed.get(kind):
+            noun, verb, pronoun = ("inputs", "are", "them") if ", " in names else ("input", "is", "it")
+            yield f"{noun} {names} {verb} {property_}: a kernel {consequence.format(pronoun)}"
+    if halves := listed.get("unread_halves"):
+        yield f"the second half of {halves} is not read by the reference: a kernel that is wrong there would pass"
+    if outputs := listed.get("unmoved"):
+        yield f"output {outputs} is the same whatever the inputs are: a constant would pass"
+    if weights := listed.get("initial"):
+        fact = f"weights {weights} are all 1 or all 0, as the constructor leaves them"
+        yield f"{fact}: a kernel that ignores them would pass"
+    if ignored := listed.get("ignored"):
         yield f"attribute {ignored} changes no output on the workloads tried: a kernel that ignores it would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
         values = {str(workload.attributes[name]) for workload in all_workloads}
-        if len(values) == 1 and name not in weaknesses.ignored:
+        if len(values) == 1 and name not in weaknesses.get("ignored", ()):
             constants.append(f"{name}={values.pop()}")
     if constants:
         pronoun = "it" if len(constants) == 1 else "them"
         yield f"every workload has {', '.join(constants)}: a kernel that ignores {pronoun} would pass"
     if zeros_pass:
-        listed = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
-        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
-    if weaknesses.finite:
+        names = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
+        yield f"the right output is zero within what is allowed on {names}: a kernel that writes zeros would pass"
+    if weaknesses.get("finite"):
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 
 

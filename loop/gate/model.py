@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from loop.model.measurement import Build, InputWeaknesses, PropertyCheck, VariantChecks
+from loop.model.measurement import Build, PropertyCheck, VariantChecks, Weaknesses
 from loop.model.output import Output
 from loop.model.profile import DeviceFacts
 from loop.model.target import Workload
@@ -134,7 +134,7 @@ class ShareOutput(Output):
     """Workloads that the device has no memory for, and why."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
-    blind_spots: InputWeaknesses = Field(default_factory=InputWeaknesses)
+    blind_spots: Weaknesses = Field(default_factory=dict)
     """Blind spots of the drawn inputs, and what the reference does not read."""
     zeros_pass: tuple[str, ...] = ()
     """Workloads on which an output of all zeros would pass."""

@@ -177,50 +177,19 @@ class Check(Comparison):
         return self.status in ("right", "unsupported", "not judged")
 
 
-UNREAD_KINDS = ("whole_outputs", "unread", "unread_halves", "ignored", "unmoved", "initial")
-"""Fields of InputWeaknesses that changed inputs reveal; the others are known of the values that were drawn."""
+Weaknesses = dict[str, tuple[str, ...]]
+"""Weakness of the test inputs to the inputs (outputs, attributes, weights) that have it. Each hides an error of
+variants. A missing one was not looked for.
 
-
-class InputWeaknesses(Model):
-    """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
-
-    fixed: tuple[str, ...] = ()
-    """Inputs whose values were the same for every two seeds that were compared."""
-    single_valued: tuple[str, ...] = ()
-    """Inputs with a single value in all elements, except those in `fixed`."""
-    nonnegative: tuple[str, ...] = ()
-    """Inputs whose values differ and are never negative."""
-    narrow: tuple[str, ...] = ()
-    """Inputs of a wider integer type whose values all fit 16 bits, signed or not."""
-    from_zero: tuple[str, ...] = ()
-    """Integer inputs in order, such as offsets, whose first element is always 0."""
-    untied: tuple[str, ...] = ()
-    """Floating-point inputs in which no row has its greatest or its least value twice."""
-    whole_outputs: tuple[str, ...] = ()
-    """Outputs that are integers or truth values, such as indices."""
-    unread: tuple[str, ...] = ()
-    """Inputs that do not affect any output of the reference."""
-    unread_halves: tuple[str, ...] = ()
-    """Inputs of which the second half along a dimension does not affect any output, as `image along W`."""
-    ignored: tuple[str, ...] = ()
-    """Attributes that do not affect any output."""
-    unmoved: tuple[str, ...] = ()
-    """Outputs that no input affects."""
-    initial: tuple[str, ...] = ()
-    """Weights of the reference module that are all 1 or all 0, as constructors leave them."""
-    finite: bool = False
-    """True if there are floating-point inputs, and none contained NaN or infinity."""
-    probed: bool = False
-    """Whether inputs were changed to see what the reference reads; without that, UNREAD_KINDS are empty."""
-
-    def combined_with(self, other: "InputWeaknesses") -> "InputWeaknesses":
-        """The weaknesses that both have. Of UNREAD_KINDS, those of the one that was probed if only one was."""
-        kinds = type(self).model_fields.keys() - {"finite", "probed"}
-        by_kind = {kind: (getattr(self, kind), getattr(other, kind)) for kind in kinds}
-        for kind in UNREAD_KINDS if self.probed != other.probed else ():
-            by_kind[kind] = (by_kind[kind][other.probed],) * 2
-        common = {kind: tuple(name for name in ours if name in theirs) for kind, (ours, theirs) in by_kind.items()}
-        return InputWeaknesses(**common, finite=self.finite and other.finite, probed=self.probed or other.probed)
+- `fixed`, `single_valued`: the same values for every two seeds compared; else one value in all elements
+- `nonnegative`: the values differ and are never negative
+- `narrow`, `from_zero`: wider integers that all fit 16 bits; integers in order from 0 on, as offsets
+- `untied`, `finite`: no row of floats has its greatest or least value twice; no float is NaN or infinite
+- `unread`, `unread_halves`: affects no output; nor does its second half along one axis (`image along W`)
+- `ignored`, `unmoved`: attributes that do not affect any output; outputs that no input affects
+- `initial`: weights of the reference module that are all 1 or all 0, as constructors leave them
+- `whole_outputs`: outputs that are integers or truth values, such as indices
+"""
 
 
 class VariantChecks(Model):

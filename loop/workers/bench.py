@@ -21,7 +21,7 @@ from loop.machine.gpus import detect_gpus, facts_of_present_gpu
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import Device, Dtype, Layout
-from loop.model.measurement import BASELINE, Build, DeviceReading, InputWeaknesses
+from loop.model.measurement import BASELINE, Build, DeviceReading, Weaknesses
 from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import is_supported
@@ -282,7 +282,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         arguments = self.target, workload, call, self._secret, self.device
         return workload_call.make_answer_request(*arguments, with_windows=with_windows)
 
-    def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
+    def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, Weaknesses]:
         """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
         new seeds, the judge also tests which inputs the reference reads; None: skip that."""
         reseeded_pair = workload_call.reseed_twice(small_workload) if small_workload else ()

@@ -4,14 +4,13 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
 from loop.calls.torch_side import bytes_of, make_instance, same_bits
-from loop.model.measurement import InputWeaknesses
+from loop.model.measurement import Weaknesses
 from loop.model.target import Attribute
 from loop.workers.judge_messages import FindBlindSpots
 from loop.workers.target_functions import Inputs, TargetFunctions
@@ -75,7 +74,7 @@ class DrawnInputs:
             if file.name not in self.negative_inputs and (may_be_negative or (values.float() < 0).any()):
                 self.negative_inputs.add(file.name)
 
-    def summarise(self) -> InputWeaknesses:
+    def summarise(self) -> Weaknesses:
         """The inputs that never differ between calls, have a single value, are never negative, or fit 16 bits."""
         compared = {name for (name, _), digests in self.digest_by_call.items() if len(digests) > 1}
         moving = {name for (name, _), digests in self.digest_by_call.items() if len(set(digests.values())) > 1}
@@ -87,20 +86,18 @@ class DrawnInputs:
             for name, (low, high) in self.bounds_by_integers.items()
             if name in varied and -(1 << 15) <= low and high < 1 << (15 if low < 0 else 16)
         ]
-        return InputWeaknesses(
-            fixed=tuple(fixed),
-            single_valued=tuple(name for name in names if name not in (*varied, *fixed)),
-            nonnegative=tuple(name for name in varied if name not in self.negative_inputs),
-            narrow=tuple(narrow),
-            from_zero=tuple(n for n in varied if self.offsets_from_zero.get(n) and n not in fixed),
-            untied=tuple(name for name in varied if self.has_ties.get(name) is False),
-            finite=self.all_finite and bool(self.has_ties),
-        )
+        return {
+            "fixed": tuple(fixed),
+            "single_valued": tuple(name for name in names if name not in (*varied, *fixed)),
+            "nonnegative": tuple(name for name in varied if name not in self.negative_inputs),
+            "narrow": tuple(narrow),
+            "from_zero": tuple(n for n in varied if self.offsets_from_zero.get(n) and n not in fixed),
+            "untied": tuple(name for name in varied if self.has_ties.get(name) is False),
+            "finite": tuple(self.has_ties) if self.all_finite else (),
+        }
 
 
-def find_blind_spots(
-    functions: TargetFunctions, drawn_inputs: DrawnInputs, request: FindBlindSpots
-) -> InputWeaknesses:
+def find_blind_spots(functions: TargetFunctions, drawn_inputs: DrawnInputs, request: FindBlindSpots) -> Weaknesses:
     """Report what the inputs drawn so far cannot reveal. If the request has a pair of calls (one
     workload under two seeds), also change inputs to find those that the reference does not read."""
     weaknesses = drawn_inputs.summarise()
@@ -108,7 +105,7 @@ def find_blind_spots(
         if request.pair:
             inputs, other_inputs = (functions.make_inputs(call) for call in request.pair)
             probe = ReferenceProbe(functions, inputs)
-            return weaknesses.model_copy(update=probe.find_unread(other_inputs.tensors))
+            return weaknesses | probe.find_unread(other_inputs.tensors)
     return weaknesses
 
 
@@ -140,8 +137,8 @@ class ReferenceProbe:
         self.changed_outputs |= names
         return bool(names)
 
-    def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """Change each input and attribute by itself. Returns fields of InputWeaknesses: inputs (`unread`)
+    def find_unread(self, other_tensors: Sequence[Tensor]) -> Weaknesses:
+        """Change each input and attribute by itself. Returns weaknesses: inputs (`unread`)
         and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`),
         weights with their `initial` values. `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
@@ -170,7 +167,6 @@ class ReferenceProbe:
         if set(constant_outputs) == set(self.outputs):
             unread_inputs = []  # One message, that nothing changes any output, is enough.
         return {
-            "probed": True,
             "whole_outputs": tuple(n for n, output in self.outputs.items() if not output.is_floating_point()),
             "ignored": tuple(ignored_attributes),
             "unmoved": tuple(constant_outputs),

@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.calls.call import Call, Plain
 from loop.model.dtypes import Device
-from loop.model.measurement import Comparison, InputWeaknesses
+from loop.model.measurement import Comparison, Weaknesses
 from loop.model.target import Component, Target, Workload
 from loop.workers.messages import Request
 
@@ -115,7 +115,7 @@ class Compare(Request[Finding]):
     """Key of an earlier call on other values that returned the same output; empty for none."""
 
 
-class FindBlindSpots(Request[InputWeaknesses]):
+class FindBlindSpots(Request[Weaknesses]):
     """Report what the inputs drawn so far could not show."""
 
     pair: tuple[PrepareAnswer, ...]

@@ -8,11 +8,11 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
-from loop.gate.kernel import VerifyTerms, merge_shares, verify
+from loop.gate.kernel import VerifyTerms, common_weaknesses, merge_shares, verify
 from loop.gate.model import ShareOutput
 from loop.jobs.local import split_cores
 from loop.model.campaign import Campaign
-from loop.model.measurement import Check, InputWeaknesses, VariantChecks
+from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
@@ -48,13 +48,13 @@ def test_merged_checks_stand_in_the_order_of_one_job() -> None:
 
 def test_what_one_share_shows_is_no_blind_spot_of_all() -> None:
     """An attribute that matters on one share's workloads is exercised; a share without a probe says nothing."""
-    without = InputWeaknesses(fixed=("x",), ignored=("eps", "mode"), finite=True, probed=True)
-    with_mode = InputWeaknesses(fixed=("x", "y"), ignored=("eps",), finite=True, probed=True)
-    both = InputWeaknesses(fixed=("x",), ignored=("eps",), finite=True, probed=True)
-    assert both == without.combined_with(with_mode) == with_mode.combined_with(without)
-    unprobed = InputWeaknesses(fixed=("x",))
-    assert without.model_copy(update={"finite": False}) == unprobed.combined_with(without)
-    assert without.model_copy(update={"finite": False}) == without.combined_with(unprobed)
+    without = {"fixed": ("x",), "finite": ("x", "y"), "ignored": ("eps", "mode")}
+    with_mode = {"fixed": ("x", "y"), "finite": ("x", "y"), "ignored": ("eps",)}
+    both = {"fixed": ("x",), "finite": ("x", "y"), "ignored": ("eps",)}
+    assert both == common_weaknesses(without, with_mode) == common_weaknesses(with_mode, without)
+    unprobed = {"fixed": ("x",), "finite": ()}
+    assert {**without, "finite": ()} == common_weaknesses(unprobed, without)
+    assert {**without, "finite": ()} == common_weaknesses(without, unprobed)
 
 
 def test_each_gpu_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from loop.gate.kernel import describe_untaken_workloads
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
 from loop.library.targets import read_target as read_target
-from loop.model.measurement import InputWeaknesses, VariantChecks
+from loop.model.measurement import VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand_sets
@@ -81,9 +81,8 @@ def test_a_size_that_no_memory_holds_is_named(bench: Bench) -> None:
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
     """Each sentence names inputs and a wrong kernel that would pass, also for attributes that never vary."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
-    weaknesses = InputWeaknesses(
-        fixed=("x", "pos"), nonnegative=("w",), narrow=("ids",), ignored=("mode",), unmoved=("z",), untied=("x",)
-    )
+    weaknesses: Weaknesses = {"fixed": ("x", "pos"), "nonnegative": ("w",), "narrow": ("ids",)}
+    weaknesses |= {"ignored": ("mode",), "unmoved": ("z",), "untied": ("x",)}
     texts = list(kernel.describe_blind_spots(weaknesses, target, ()))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == texts[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == texts[1]
@@ -93,7 +92,7 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
         "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == texts[4]
     )
     assert "every workload has eps=1e-06: a kernel that ignores it would pass" == texts[5]
-    weaknesses = InputWeaknesses(from_zero=("ends",), untied=("x",), whole_outputs=("index",))
+    weaknesses = {"from_zero": ("ends",), "untied": ("x",), "whole_outputs": ("index",)}
     texts = list(kernel.describe_blind_spots(weaknesses, target, ()))
     assert "input ends is in order from 0 on in every call: a kernel that expects a first 0 would pass" == texts[0]
     fact = "input x is without two equal greatest or least values in a row"
@@ -116,7 +115,7 @@ def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_p
             for workload in chosen:
                 run_to_end(bench.prepare_answer(workload))
             weaknesses = run_to_end(kernel.find_blind_spots(bench, chosen))
-        assert ignored == ("eps" in weaknesses.ignored)
+        assert ignored == ("eps" in weaknesses["ignored"])
 
 
 AROUND_FIVE = """
