@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -151,12 +151,6 @@ class Complaint:
         path = f"{self.path}: " if self.path else ""
         hint = f" ({self.hint})" if self.hint else ""
         return f"{place}{path}expected {self.expected}, got {self.got}{hint}"
-
-
-def list_choices(choices: Iterable[str], empty_text: str) -> str:
-    """`one of a, b, c` for error messages. `empty_text`: the text for an empty list."""
-    choices_text = ", ".join(choices)
-    return f"one of {choices_text}" if choices_text else empty_text
 
 
 class DefinitionError(UsageError):

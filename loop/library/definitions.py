@@ -1,12 +1,12 @@
 """Reads patterns and plans: the bundled ones and the project's own."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, load_yaml, parse
-from loop.base.errors import DefinitionError, UsageError, list_choices
+from loop.base.errors import DefinitionError, UsageError
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
 from loop.model.base import Model
@@ -90,6 +90,12 @@ def check_expression(
             choices = sorted(known_names)
             hint = did_you_mean(name, choices) or list_choices(choices, "no name is known here")
             yield complain(document, place, "a known name", repr(name), hint)
+
+
+def list_choices(choices: Iterable[str], empty_text: str) -> str:
+    """`one of a, b, c` for error messages. `empty_text`: the text for an empty list."""
+    choices_text = ", ".join(choices)
+    return f"one of {choices_text}" if choices_text else empty_text
 
 
 def complain_unknown_patterns(plan: ParsedFile[Plan], known_patterns: Mapping[str, object]) -> list[Complaint]:

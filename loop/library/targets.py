@@ -8,10 +8,10 @@ from typing import Any
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
 from loop.base.documents.reading import Place
-from loop.base.errors import DefinitionError, list_choices
+from loop.base.errors import DefinitionError
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
-from loop.library.definitions import ParsedFile, check_expression, read_file
+from loop.library.definitions import ParsedFile, check_expression, list_choices, read_file
 from loop.model.dtypes import is_floating
 from loop.model.measurement import BASELINE
 from loop.model.target import (
@@ -21,6 +21,7 @@ from loop.model.target import (
     CommandVariant,
     Component,
     Entry,
+    Signature,
     Target,
     Tuning,
     Variant,
@@ -28,6 +29,7 @@ from loop.model.target import (
 )
 from loop.model.workloads import VALUE_KINDS, WorkloadError, expand_sets, explain_unsupported
 
+PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 SKIPPED_FOLDERS = ("__pycache__", "node_modules", "build")
 COMPILED_ENDINGS = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
 SOURCE_ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED_ENDINGS}
@@ -109,6 +111,7 @@ class _ManifestChecker:
     def check_manifest(self) -> None:
         """Complain about formulas, types, workloads and values, and about inputs that nothing makes."""
         target = self.target
+        self.check_signature(("signature",), target.signature)
         for field in ("flops", "bytes", "memory"):
             if (text := getattr(target, field)) is not None:
                 self.check_expression((field,), text, self.formula_names)
@@ -127,6 +130,23 @@ class _ManifestChecker:
                 self.complain(place, "flag, choice or number", "text", "a text can be a parameter")
         if target.generator is None:
             self.check_inputs()
+
+    def check_signature(self, place: Place, signature: Signature) -> None:
+        """Complain about names in `types`, `words` and `updates` that no tensor or dimension has."""
+        tensors, add_first = (*signature.inputs, *signature.outputs), "which is empty: add it there first"
+        for field, names, allowed, text_if_none_allowed in (
+            ("types", signature.types, tensors, "a name from `inputs` or `outputs`, which are empty"),
+            ("words", signature.words, signature.dimensions, "a dimension, and no tensor has one"),
+            ("updates", signature.updates, signature.outputs, f"a name from `outputs`, {add_first}"),
+        ):
+            for name in names:
+                if name not in allowed:
+                    expected = list_choices(allowed, text_if_none_allowed)
+                    self.complain((*place, field, name), expected, repr(name), key=True)
+        for output, name in signature.updates.items():
+            if name not in signature.inputs:
+                expected = list_choices(signature.inputs, f"a name from `inputs`, {add_first}")
+                self.complain((*place, "updates", output), expected, repr(name))
 
     def check_inputs(self) -> None:
         """Without a generator: complain about inputs nothing fills, and fields that only a generator reads."""
@@ -217,6 +237,11 @@ class _ManifestChecker:
                 file_by_place["must_not_compile", n, "source"] = snippet.source
             for n, instance in enumerate(variant.instances):
                 file_by_place["instances", n, "file"] = instance.file
+                for field in ("symbol", "line"):
+                    used, over = PLACEHOLDER.findall(getattr(instance, field)), instance.over
+                    if set(used) != set(over):
+                        expected, got = (f"{{{'}, {'.join(names)}}}" for names in (over, used))
+                        self.complain((*place, "instances", n, field), f"{expected} in it, as in `over`", got)
             for inner_place, file in file_by_place.items():
                 if not (folder / file).is_file():
                     self.complain((*place, *inner_place), "a file", f"{file}, which is not there")
@@ -251,6 +276,11 @@ class _ManifestChecker:
         input values (`values`) fit its signature. `place`: where it stands in target.yaml."""
         for variant in component.variants:
             self.check_compiled((*place, "of"), variant)
+        if (component.signature is None) == (component.output is None):
+            self.complain(place, "either `signature` or `output`", "both" if component.output else "neither")
+            return
+        if component.signature is not None:
+            self.check_signature((*place, "signature"), component.signature)
         component_target = self.target.component_target(component)
         self.check_workloads(component_target, component.workloads, (*place, "workloads"))
         self.check_values(component_target, (*place, "values"))
@@ -269,6 +299,10 @@ class _ManifestChecker:
                 self.complain((*place, "best"), expected, ", ".join(tuning.best) or "none")
         self.check_workloads(target, tuning.workloads, (*place, "workloads"))
         for device, best_values in tuning.best.items():
+            if best_values.keys() != tuning.values.keys():
+                expected, got = f"values for {', '.join(tuning.values)}", ", ".join(best_values) or "none"
+                self.complain((*place, "best", device), expected, got)
+                continue
             for field, value in best_values.items():
                 allowed = [literal_text(candidate) for candidate in tuning.values[field]]
                 if literal_text(value) not in allowed:

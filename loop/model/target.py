@@ -1,14 +1,12 @@
 """A target: a kernel project, declared by its manifest `target.yaml`: first the signature of its function."""
 
 import itertools
-import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from loop.base.errors import list_choices
 from loop.model.base import Count, Model
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype
 from loop.model.plan import Identifier, Text
@@ -124,25 +122,6 @@ class Signature(Model):
     words: dict[str, Text] = Field(default_factory=dict)
     """Dimension to a plural noun for messages, as in `Sq: query rows`."""
 
-    @model_validator(mode="after")
-    def _refuse_unknown_names(self) -> "Signature":
-        """Refuse names in `types`, `words` and `updates` that no tensor or dimension of the signature has."""
-        tensors, empty_hint = (*self.inputs, *self.outputs), "which is empty: add it there first"
-        no_tensor = "a name from `inputs` or `outputs`, which are empty"
-        no_dimension = "a dimension, and no tensor of the signature has one"
-        rules: tuple[tuple[str, Iterable[str], Collection[str], str], ...] = (
-            ("types", self.types, tensors, no_tensor),
-            ("words", self.words, self.dimensions, no_dimension),
-            ("updates", self.updates, self.outputs, f"a name from `outputs`, {empty_hint}"),
-            ("updates", self.updates.values(), self.inputs, f"a name from `inputs`, {empty_hint}"),
-        )
-        for field, names, allowed, text_if_none_allowed in rules:
-            for name in names:
-                if name not in allowed:
-                    expected = list_choices(allowed, text_if_none_allowed)
-                    raise ValueError(f"{field}: expected {expected}, got {name!r}")
-        return self
-
     @property
     def dimensions(self) -> tuple[str, ...]:
         """All dimension names and sizes, in order of appearance."""
@@ -225,15 +204,6 @@ class Tuning(Model):
     the values of the first GPU."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _refuse_partial_best(self) -> "Tuning":
-        """Refuse best values of a device that do not set exactly the parameters of the search."""
-        for device, values in self.best.items():
-            if values.keys() != self.values.keys():
-                fields, got = ", ".join(self.values), ", ".join(values) or "none"
-                raise ValueError(f"best.{device}: expected values for {fields}, got {got}")
-        return self
-
     @property
     def points(self) -> list[Values]:
         """All combinations of the values, in order."""
@@ -258,7 +228,6 @@ def literal_text(value: Value) -> str:
 
 
 Placeholder = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
-PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 class ResourceBudget(Model):
@@ -289,16 +258,6 @@ class Instances(Model):
     """File with the explicit instantiations, relative to the target's folder."""
     line: Text
     """Line of that file that instantiates one, with the same placeholders."""
-
-    @model_validator(mode="after")
-    def _refuse_other_placeholders(self) -> "Instances":
-        """Refuse a `symbol` or `line` whose `{placeholders}` are not exactly the names in `over`."""
-        for field, text in (("symbol", self.symbol), ("line", self.line)):
-            used = set(PLACEHOLDER.findall(text))
-            for name in sorted(used ^ set(self.over)):
-                difference = "which `over` does not have" if name in used else "which `over` has, is not in it"
-                raise ValueError(f"{field}: {{{name}}}, {difference}")
-        return self
 
     def required_symbols(self) -> Iterator[tuple[str, str]]:
         """(required symbol, source line that instantiates it) of each combination of values."""
@@ -476,13 +435,6 @@ class Component(Model):
     """Workload's element type to the allowed error. Default: the target's."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _refuse_both_or_neither_output(self) -> "Component":
-        """Refuse a component that states both `signature` and `output`, or neither."""
-        if (self.signature is None) == (self.output is None):
-            raise ValueError("expected either `signature` or `output`")
-        return self
 
     @property
     def variants(self) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
         (
             "entry: scale,",
             "entry: scale, instances: [{symbol: 's<{T}>', over: {T: [int]}, file: s.c, line: 'make s<{N}>;'}],",
-            "line: {N}, which `over` does not have",
+            "variants.ours.instances.0.line: expected {T} in it, as in `over`, got {N}",
         ),
         (
             "M: [5, 17]",
@@ -119,7 +119,8 @@ components:
             "M: 4",
             "components.part.workloads.0.M: expected one of N, K, dtype, values, weight, got an unknown name",
         ),
-        ("{y: float64}", "{x: float64}", "types: expected one of y, output, got 'x'"),
+        ("{y: float64}", "{x: float64}", "signature.types.x: expected one of y, output, got 'x'"),
+        ("title: t,", "title: t, output: N,", "part: expected either `signature` or `output`, got both"),
         (
             "title: t,",
             "title: t, values: {odd: {x: {}}},",
