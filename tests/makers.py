@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.places import shipped
+from loop.builds.resources import KernelResources
 from loop.gate.model import BuildOutput
 from loop.model.index import SessionRow
 from loop.model.measurement import (
     Build,
     Check,
-    KernelResources,
     Measurement,
     Mismatch,
     NoSpeedVerdict,

@@ -13,13 +13,53 @@ from pathlib import Path
 from loop.base.processes import output_of
 from loop.builds.build import has_same_statements
 from loop.builds.known_builds import LOG
-from loop.model.measurement import Build, KernelResources
+from loop.model.base import Model
+from loop.model.measurement import Build
 from loop.model.target import BuildRecipe
 
 LIMIT_S = 60.0
 STATIC_PREFIX = re.compile(r"__nv_static_(\d+)_")
 """nvcc's prefix for internal kernels in relocatable code: a length, then as many characters."""
 BINUTILS = "install binutils (Debian and Ubuntu: `apt-get install binutils`)"
+
+
+class KernelResources(Model):
+    """Resources of one compiled kernel, reported by ptxas."""
+
+    symbol: str
+    name: str
+    """Demangled name with parameters; the mangled name if c++filt is missing."""
+    architecture: str
+    entry: bool = True
+    """True for a kernel; False for a device function that kernels call."""
+    registers: int | None = None
+    spill_stores: int = 0
+    """Bytes of registers spilled by store instructions in the code."""
+    spill_loads: int = 0
+    stack_bytes: int = 0
+    shared_bytes: int = 0
+
+    @property
+    def spill_bytes(self) -> int:
+        """Spilled bytes: those stored, or if none are stored, those loaded."""
+        return self.spill_stores or self.spill_loads
+
+    @property
+    def short_name(self) -> str:
+        """The kernel's name without return type and parameters."""
+        return short_name(self.name)
+
+
+def short_name(name: str) -> str:
+    """A demangled name without return type, parameters and namespace `(anonymous namespace)`."""
+    text, template_depth, begin = name.replace("(anonymous namespace)::", ""), 0, 0
+    for index, letter in enumerate(text):
+        template_depth += (letter == "<") - (letter == ">")
+        if template_depth == 0 and letter == " ":  # The end of the return type.
+            begin = index + 1
+        if template_depth == 0 and letter == "(":  # The begin of the parameters.
+            return text[begin:index]
+    return text[begin:]
 
 
 def demangle_symbols(symbols: Sequence[str]) -> dict[str, str]:

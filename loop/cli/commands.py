@@ -451,7 +451,7 @@ def clean(
     'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
     work="session.closing:report",
     mcp="reads",
-    result="model.exported:ExportedSession",
+    result="session.closing:ExportedSession",
     has_json=False,
 )
 def report(

@@ -17,7 +17,6 @@ from loop.cli.command import ALL
 from loop.library import definitions, targets
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
-from loop.model.exported import ExportedSession
 from loop.model.history import History
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
@@ -25,6 +24,7 @@ from loop.model.plan import Pattern, Plan
 from loop.model.target import Target
 from loop.report import format as say
 from loop.report.screen import Screen
+from loop.session.closing import ExportedSession
 from loop.session.opening import check_pattern, check_plan
 from loop.session.recorded import read_histories
 from loop.steps.setting import read_setting

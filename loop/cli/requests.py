@@ -16,8 +16,8 @@ from loop.learning.prediction import PlanForecast
 from loop.library import trust
 from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
-from loop.model.exported import ExportedSession
 from loop.report.screen import Screen
+from loop.session.closing import ExportedSession
 from loop.session.drive import SessionLimits
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session

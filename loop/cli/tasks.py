@@ -26,8 +26,10 @@ from loop.formats.theirs import (
     NO_GPU,
     VERDICTS,
     ForeignAnswer,
+    GateVerdict,
     Verdict,
     explain_disagreement,
+    gate_verdict_on,
     run_evaluator,
     spread_evenly,
     verdicts_agree,
@@ -37,7 +39,7 @@ from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
-from loop.model.output import GateVerdict, MeasureOutput, gate_verdict_on, outputs_of
+from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.target import PythonVariant
 from loop.model.workloads import expand_sets, format_entry, make_entry

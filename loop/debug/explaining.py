@@ -15,9 +15,8 @@ from loop.gate.verify import Job, WhichCalls, verify
 from loop.machine.machine import cores
 from loop.model.bisect import BisectOutput
 from loop.model.dtypes import Layout
-from loop.model.exported import Diagnosis
 from loop.model.measurement import Check, VariantChecks
-from loop.model.output import DebugOutput, Explanation, Smallest, VerifyOutput, outputs_of
+from loop.model.output import DebugOutput, Diagnosis, Explanation, Smallest, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.model.target import Scalar, Signature
 from loop.model.workloads import count_operations, is_supported
@@ -94,7 +93,6 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     return Explanation(
         variant=prober.variant,
         cause=cause,
-        as_if=faults,
         rule=rule,
         held=predicted,
         where=describe_location(clearest, prober.signature) if has_place else "",

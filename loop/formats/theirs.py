@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from loop.base.documents import content_hash
 from loop.base.errors import UsageError
@@ -26,7 +26,8 @@ from loop.formats.model import ForeignTask, read_json
 from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import FLOATS
-from loop.model.output import GateVerdict
+from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
+from loop.model.record import Finished
 
 LIMIT_S = 600.0
 EVALUATOR_HINT = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
@@ -401,6 +402,56 @@ def _run_steps(
         lines = (completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:]
         verdict = Verdict(status="failed", why=why, result="\n".join(lines))
     return verdict.model_copy(update={"command": step.command, "seconds": used_s})
+
+
+class GateVerdict(NamedTuple):
+    """The verdict of `loop` on one variant."""
+
+    verdict: Literal["right", "wrong", "not judged"]
+    why: str = ""
+    cause: Cause = ""
+    status: str = "wrong"
+    """Status of the failed check. `crashed` and `hung` mean that there was no output."""
+    timed: bool = False
+    """Whether the variant was wrong only in a timed call."""
+
+    @property
+    def is_right(self) -> bool:
+        return self.verdict == "right"
+
+
+def _verdict_of(output: VerifyOutput, name: str) -> GateVerdict:
+    """A verification's verdict on a variant; `not judged` if the baseline failed too, or nothing was checked."""
+    if name in output.right:
+        return GateVerdict("right")
+    is_control_wrong = output.control is not None and output.control.first_failure is not None
+    if name not in output.wrong or is_control_wrong:
+        return GateVerdict("not judged", output.message)
+    for checks in output.variants:
+        if checks.variant == name and checks.first_failure:
+            failure = checks.first_failure
+            return GateVerdict("wrong", failure.message, failure.cause, failure.status)
+    return GateVerdict("wrong", output.message)
+
+
+def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
+    """Verdict on a variant by all steps: wrong if any says so, else right if one does; `why` says why a right one
+    has no speed. Without a verdict, `why` is the message of the first failed step."""
+    verdicts = [_verdict_of(output, name) for output in outputs_of(finished, VerifyOutput)]
+    why_no_speed = ""
+    for output in outputs_of(finished, MeasureOutput):
+        for verdict in output.verdicts:
+            if verdict.variant == name and verdict.verdict == "incorrect":
+                # `timed`: wrong only in a timed call, not in the verification.
+                verdicts.append(GateVerdict("wrong", verdict.reason, verdict.cause, timed=True))
+            elif verdict.variant == name and verdict.verdict == "invalid":
+                why_no_speed = why_no_speed or f"no speed: {verdict.reason}"
+    if not verdicts:
+        failures = [record.message for record in finished if record.status == "failed"]
+        return GateVerdict("not judged", failures[0] if failures else "no step judged it")
+    worst_first = ("wrong", "right", "not judged")
+    worst = min(verdicts, key=lambda verdict: worst_first.index(verdict.verdict))
+    return worst if worst.why else GateVerdict(worst.verdict, why_no_speed)
 
 
 VERDICTS = ("right", "wrong")

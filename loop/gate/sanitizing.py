@@ -11,10 +11,11 @@ from pathlib import Path
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run, run_side_by_side, run_to_end
+from loop.builds.resources import short_name
 from loop.calls.call import Refused
 from loop.gate.kernel import build_selected, planned_check_sets, workloads
 from loop.machine.machine import cores
-from loop.model.measurement import Build, NoSpeedVerdict, short_name
+from loop.model.measurement import Build, NoSpeedVerdict
 from loop.model.output import (
     SanitizeOutput,
     SanitizerKind,

@@ -27,7 +27,9 @@ class HistorySession(Model):
 
 
 class History(Model):
-    """A file of sessions recorded before `loop` existed."""
+    """A file of sessions recorded before `loop` existed. It may have further fields, as its reports state them."""
+
+    model_config = ConfigDict(extra="allow")
 
     format: Literal[1]
     source: str
@@ -35,11 +37,6 @@ class History(Model):
     """Date or period of the sessions, only as exact as it is known."""
     gpu: dict[str, Any] = Field(default_factory=dict)
     sessions: Annotated[tuple[HistorySession, ...], Field(min_length=1)]
-    mentioned: tuple[str, ...] = ()
-    """Sessions that the reports mention without figures."""
-    debugging_build_minutes: dict[str, float] = Field(default_factory=dict)
-    """Session id to minutes lost to build problems."""
-    decisions: list[dict[str, Any]] = Field(default_factory=list)
     steps: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     """Session id to its steps, with target and actual seconds."""
     measurements: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)

@@ -290,8 +290,6 @@ class Measurement(Model):
     against: Against
     rounds: int
     """Number of rounds used (independent replicates)."""
-    outliers: int = 0
-    """Number of rounds whose log ratio was an outlier and was clipped (winsorised)."""
     ratio: float
     """Reference time / candidate time: exp of the mean log ratio of the rounds, outliers clipped."""
     interval: Interval
@@ -342,42 +340,3 @@ class PositiveControl(Model):
     e_value: float
     blocks: int
     reason: str
-
-
-class KernelResources(Model):
-    """Resources of one compiled kernel, reported by ptxas."""
-
-    symbol: str
-    name: str
-    """Demangled name with parameters; the mangled name if c++filt is missing."""
-    architecture: str
-    entry: bool = True
-    """True for a kernel; False for a device function that kernels call."""
-    registers: int | None = None
-    spill_stores: int = 0
-    """Bytes of registers spilled by store instructions in the code."""
-    spill_loads: int = 0
-    stack_bytes: int = 0
-    shared_bytes: int = 0
-
-    @property
-    def spill_bytes(self) -> int:
-        """Spilled bytes: those stored, or if none are stored, those loaded."""
-        return self.spill_stores or self.spill_loads
-
-    @property
-    def short_name(self) -> str:
-        """The kernel's name without return type and parameters."""
-        return short_name(self.name)
-
-
-def short_name(name: str) -> str:
-    """A demangled name without return type, parameters and namespace `(anonymous namespace)`."""
-    text, template_depth, begin = name.replace("(anonymous namespace)::", ""), 0, 0
-    for index, letter in enumerate(text):
-        template_depth += (letter == "<") - (letter == ">")
-        if template_depth == 0 and letter == " ":  # The end of the return type.
-            begin = index + 1
-        if template_depth == 0 and letter == "(":  # The begin of the parameters.
-            return text[begin:index]
-    return text[begin:]

@@ -1,12 +1,11 @@
 """Results of actions: the common fields, reading stored ones, and results that several rooms read."""
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from loop.model.base import Model
-from loop.model.causes import Cause
 from loop.model.measurement import Check, Measurement, SideSensors, VariantChecks, Verdict
 from loop.model.record import Finished, JobRun, latest_attempts
 
@@ -56,22 +55,6 @@ def outputs_by_run(finished: Iterable[Finished], output_class: type[OutputType])
     return [(run, output) for run, output in pairs if output is not None]
 
 
-class GateVerdict(NamedTuple):
-    """The verdict of `loop` on one variant."""
-
-    verdict: Literal["right", "wrong", "not judged"]
-    why: str = ""
-    cause: Cause = ""
-    status: str = "wrong"
-    """Status of the failed check. `crashed` and `hung` mean that there was no output."""
-    timed: bool = False
-    """Whether the variant was wrong only in a timed call."""
-
-    @property
-    def is_right(self) -> bool:
-        return self.verdict == "right"
-
-
 class ChecksOutput(Output):
     """Result of a step that checked variants."""
 
@@ -91,39 +74,6 @@ class VerifyOutput(ChecksOutput):
     right: tuple[str, ...] = ()
     jobs: tuple[JobRun, ...] = ()
     wrong: tuple[str, ...] = ()
-
-    def verdict_on(self, name: str) -> GateVerdict:
-        """The verdict on a variant; `not judged` if the baseline library failed too, or nothing was checked."""
-        if name in self.right:
-            return GateVerdict("right")
-        is_control_wrong = self.control is not None and self.control.first_failure is not None
-        if name not in self.wrong or is_control_wrong:
-            return GateVerdict("not judged", self.message)
-        for checks in self.variants:
-            if checks.variant == name and checks.first_failure:
-                failure = checks.first_failure
-                return GateVerdict("wrong", failure.message, failure.cause, failure.status)
-        return GateVerdict("wrong", self.message)
-
-
-def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
-    """Verdict on a variant by all steps: wrong if any says so, else right if one does; `why` says why a right one
-    has no speed. Without a verdict, `why` is the message of the first failed step."""
-    verdicts = [output.verdict_on(name) for output in outputs_of(finished, VerifyOutput)]
-    why_no_speed = ""
-    for output in outputs_of(finished, MeasureOutput):
-        for verdict in output.verdicts:
-            if verdict.variant == name and verdict.verdict == "incorrect":
-                # `timed`: wrong only in a timed call, not in the verification.
-                verdicts.append(GateVerdict("wrong", verdict.reason, verdict.cause, timed=True))
-            elif verdict.variant == name and verdict.verdict == "invalid":
-                why_no_speed = why_no_speed or f"no speed: {verdict.reason}"
-    if not verdicts:
-        failures = [record.message for record in finished if record.status == "failed"]
-        return GateVerdict("not judged", failures[0] if failures else "no step judged it")
-    worst_first = ("wrong", "right", "not judged")
-    worst = min(verdicts, key=lambda verdict: worst_first.index(verdict.verdict))
-    return worst if worst.why else GateVerdict(worst.verdict, why_no_speed)
 
 
 class MeasureOutput(Output):
@@ -271,8 +221,6 @@ class Explanation(Model):
     variant: str
     cause: str
     """The defect: a data race, state kept between calls, a known fault; empty if unknown."""
-    as_if: tuple[str, ...]
-    """Known faults that each explain the wrong outputs."""
     rule: str
     """Condition for wrong workloads; empty if no rule predicted new workloads correctly."""
     held: int
@@ -295,6 +243,17 @@ class Explanation(Model):
     @property
     def text(self) -> str:
         return "; ".join(f"{label.lower()}: {text}" for label, text in self.lines)
+
+
+class Diagnosis(Model):
+    """The diagnosis of one wrong variant."""
+
+    variant: str
+    lines: tuple[tuple[str, str], ...]
+    command: str
+    """Command that reproduces the smallest failure; empty if none was searched for."""
+    cause: str = ""
+    rule: str = ""
 
 
 class DebugOutput(Output):

@@ -267,11 +267,10 @@ class SessionHead(SessionFacts):
     """Name in hosts.yaml of the machine it runs on; empty: the machine where it was started."""
     campaign: Campaign = Field(default_factory=Campaign)
 
-    def repeat_command(self, *variants: str) -> str:
-        """The command that runs this session again, on all its variants or only on `variants`."""
+    def repeat_command(self) -> str:
+        """The command that runs this session again."""
         plan = self.plan.plan
-        names = variants or (*self.variants, *self.emulated)
-        options = [word for name in names for word in ("--variant", name)]
+        options = [word for name in (*self.variants, *self.emulated) for word in ("--variant", name)]
         options += [*self.target_options, "--device", self.device, "--threads", str(self.threads)]
         if plan.patterns == (plan.name,):  # The session of `loop run pattern`, which takes no seed.
             return shlex.join(["loop", "run", "pattern", plan.name, *options])

@@ -10,10 +10,10 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.expressions import Expression
+from loop.builds.resources import KernelResources
 from loop.machine.machine import vector_lanes
 from loop.model.base import Model
 from loop.model.dtypes import Device
-from loop.model.measurement import KernelResources
 from loop.model.output import Output
 from loop.model.profile import DeviceFacts
 from loop.model.target import Launch, Variant, Workload

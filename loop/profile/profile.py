@@ -17,10 +17,10 @@ from loop.base.processes import Tick, run
 from loop.base.stats import sum_if_all_known
 from loop.builds.build import first_error
 from loop.builds.known_builds import ENGLISH_MESSAGES
+from loop.builds.resources import short_name
 from loop.calls.call import Refused
 from loop.machine.machine import compiler_version
 from loop.model.dtypes import Dtype
-from loop.model.measurement import short_name
 from loop.model.profile import DeviceProfile, KernelRun
 from loop.model.target import CAbiVariant, Workload
 from loop.report import format as say

@@ -9,11 +9,10 @@ from typing import Literal
 from loop.base.processes import Tick, run, run_side_by_side
 from loop.builds.build import first_error, how_to_install, linked_libraries
 from loop.builds.known_builds import ENGLISH_MESSAGES
-from loop.builds.resources import BINUTILS, read_defined_names
+from loop.builds.resources import BINUTILS, read_defined_names, short_name
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
 from loop.model.base import Model
-from loop.model.measurement import short_name
 from loop.model.output import Output
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
 from loop.profile.resource_actions import variant_names

@@ -10,12 +10,20 @@ from pydantic import StringConstraints, ValidationError
 
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
-from loop.builds.resources import REPORT_HINT, demangle_symbols, is_nvcc, read_report, requests_report
+from loop.builds.resources import (
+    REPORT_HINT,
+    KernelResources,
+    demangle_symbols,
+    is_nvcc,
+    read_report,
+    requests_report,
+    short_name,
+)
 from loop.calls.call import Refused
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.measurement import Build, KernelResources, short_name
+from loop.model.measurement import Build
 from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, ResourceBudget, Workload
 from loop.model.workloads import expand_sets, is_supported

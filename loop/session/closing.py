@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loop.agents import proposing
 from loop.base.documents import to_json, write_atomic
@@ -16,11 +16,21 @@ from loop.debug.explaining import make_diagnoses
 from loop.learning import learnings
 from loop.learning.failures import FailureHistory
 from loop.library.rates import rates
-from loop.model.change import hosts_of
-from loop.model.exported import ExportedSession
-from loop.model.output import Output, outputs_of, read_output
+from loop.model.campaign import Proposal
+from loop.model.change import Confirmed, TriedChange, hosts_of
+from loop.model.money import Bill
+from loop.model.output import Diagnosis, Output, outputs_of, read_output
 from loop.model.plan import ResolvedPlan
-from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import (
+    RESUMABLE,
+    Conclusion,
+    EndedStep,
+    Finished,
+    SessionFacts,
+    SessionHead,
+    SessionRecord,
+    latest_attempts,
+)
 from loop.money.bill import NO_AI_COST, SessionUse, make_bill
 from loop.optimize.edits import brief_path
 from loop.optimize.model import BriefOutput
@@ -36,6 +46,27 @@ from loop.session.opening import SessionRequest
 from loop.steps.setting import Setting, architecture_mismatch, read_setting
 from loop.store import index, journal, sessions
 from loop.store.sessions import CHANGES, SessionFolder
+
+
+class ExportedSession(SessionFacts, Conclusion):
+    """One session as JSON. Releases may add fields; existing fields keep their names and meanings."""
+
+    schema_version: Literal[3] = 3
+    report: str
+    waiting_for: str
+    """What a paused session waits for; empty if it is not paused."""
+    brief: str = ""
+    """Path of the JSON brief of the change that the session waits for; a text page is next to it. Or empty."""
+    steps: tuple[EndedStep, ...]
+    failures: tuple[dict[str, Any], ...]
+    """Each failed `step` with `message`, `signatures` (fingerprints) and earlier sessions (`seen_before`)."""
+    diagnoses: tuple[Diagnosis, ...]
+    changes: dict[str, tuple[TriedChange, ...] | tuple[Proposal, ...] | tuple[Confirmed, ...]]
+    """`judged` changes, `proposals`, and final measurements against the start (`confirmed`), in order."""
+    cost: Bill
+    sections: tuple[dict[str, Any], ...] = ()
+    """Sections of the report: `fold`, `title`, `note`, `lines`, and `columns` and `rows` of a table."""
+
 
 TABLE_WIDTH = 110  # Width of the table of variants in characters; a narrower terminal gets a narrower table.
 

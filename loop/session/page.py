@@ -17,9 +17,8 @@ from loop.debug.explaining import make_diagnoses
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.learning.prediction import prediction_table
 from loop.model.change import jobs_of, kept_gains
-from loop.model.exported import Diagnosis
 from loop.model.measurement import Against, SpeedVerdict
-from loop.model.output import CommandOutput, MeasureOutput, VerifyOutput, outputs_of, read_output
+from loop.model.output import CommandOutput, Diagnosis, MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, JobRun, SessionHead, SessionRecord, latest_attempts
 from loop.money import section as spending

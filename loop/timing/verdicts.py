@@ -111,7 +111,6 @@ def measure_pair(
         workload=workload,
         against=pair.against,
         rounds=len(ratios),
-        outliers=winsorise(ratios).clipped_count,
         ratio=ratio,
         interval=(low, high),
         ranged=is_range,

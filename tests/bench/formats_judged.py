@@ -28,10 +28,9 @@ from loop.base.processes import kill_trees
 from loop.formats import table
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.table import write_as_target
-from loop.formats.theirs import Verdict, explain_disagreement
+from loop.formats.theirs import GateVerdict, Verdict, explain_disagreement
 from loop.machine.gpus import detect_gpus
 from loop.machine.machine import cores, machine
-from loop.model.output import GateVerdict
 from loop.workers.nursery import PASSIVE_WAITING
 from tests.bench.formats import CHECKOUTS, commit_of, write_page
 from tests.bench.formats_sample import DEVICES, EVALUATORS, draw, sample, shipped_in

@@ -15,9 +15,8 @@ from loop.calls.own_modules import FOLDERS
 from loop.cli import app
 from loop.formats.model import ForeignTask
 from loop.formats.table import write_as_target
-from loop.formats.theirs import Verdict, explain_disagreement, verdicts_agree
+from loop.formats.theirs import GateVerdict, Verdict, explain_disagreement, verdicts_agree
 from loop.library import targets, trust
-from loop.model.output import GateVerdict
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.workers import foreign
 from tests.formats import tasks

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from loop.model.measurement import KernelResources
+from loop.builds.resources import KernelResources
 from loop.model.profile import FACTS, DeviceProfile, KernelRun, Profile
 from loop.model.record import Finished
 from loop.profile.actions import ProfileOutput
