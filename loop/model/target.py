@@ -217,10 +217,6 @@ class Tuning(Model):
         gpus = [key for key in self.best if key != "cpu"]
         return self.best[gpus[0]] if gpus and device != "cpu" else None
 
-    def macro_flags(self, values: Values) -> tuple[str, ...]:
-        """Compiler flags for these values, such as `-DTILE_ROWS=64`."""
-        return tuple(f"-D{self.macro}_{field.upper()}={literal_text(value)}" for field, value in values.items())
-
 
 def literal_text(value: Value) -> str:
     """A value as text for C and YAML: `true`, `64`."""
@@ -575,7 +571,8 @@ class Target(Model):
         """Compiler flags that define all tuned values for a device: `cpu` or a compute capability."""
         flags: list[str] = []
         for tuning in self.tuning.values():
-            flags += tuning.macro_flags(tuning.best_on(device) or {})
+            for field, value in (tuning.best_on(device) or {}).items():
+                flags.append(f"-D{tuning.macro}_{field.upper()}={literal_text(value)}")
         return tuple(flags)
 
     def variants_on(self, device: Device) -> tuple[str, ...]:

@@ -148,11 +148,6 @@ def _to_spaces(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
 
 
-def without_comments(text: str) -> str:
-    """The source with comments and strings (except "C") replaced by spaces; lines are kept."""
-    return TOKEN.sub(lambda match: match[0] if match[0] == '"C"' else _to_spaces(match), text)
-
-
 def functions(text: str) -> list[CFunction]:
     """Host functions with a body, outside classes, in order; `text`: a source without comments."""
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
@@ -459,7 +454,9 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
     `constants`: parameter to its `--set` value. Raises UsageError without an entry that exists or can be made."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
-    files, text = _with_headers(path), without_comments(read_text(path))
+    # Comments and strings (except "C") become spaces; lines are kept.
+    text = TOKEN.sub(lambda match: match[0] if match[0] == '"C"' else _to_spaces(match), read_text(path))
+    files = _with_headers(path)
     entries = ENTRY.findall(text)
     entry = function if function in entries else _only_or_named(entries, path.stem)
     if not entry:

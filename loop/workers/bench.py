@@ -160,7 +160,9 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Send a request to the judge and return its reply. Starts the judge if necessary."""
         is_about_target = not isinstance(request, judge_messages.CheckEnvironment)
         if is_about_target and self._judge.target != self._target_request:
-            yield from self._judge.set_target(self._target_request)
+            self._judge.answers.clear()  # It forgets the last target's.
+            yield from self._judge.ask(self._target_request, START_LIMIT_S, "importing torch")
+            self._judge.target = self._target_request
         return (yield from self._judge.ask(request, limit_s, note))
 
     @cached_property

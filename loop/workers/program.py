@@ -545,12 +545,6 @@ class JudgeProcess:
         self._program, self.target = None, None
         self.answers.clear()
 
-    def set_target(self, target: SetTarget) -> Generator[Tick, None, None]:
-        """Switch the judge to another target; it forgets all answers."""
-        self.answers.clear()
-        yield from self.ask(target, START_LIMIT_S, "importing torch")
-        self.target = target
-
     def ask(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """Send a request and return the reply. Raises WorkFailed if it is refused or the process
         dies. Raises MachineFailure if the system killed the process for lack of memory."""

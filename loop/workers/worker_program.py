@@ -218,19 +218,15 @@ def main(cores: str, *descriptors: str) -> None:
         os.set_inheritable(handle, False)
     program = WorkerProgram(arena, bell[0] if bell else None)
 
-    def bind_threads() -> None:
-        """Bind all threads of this process to its cores, and empty `unbound_cores`: once is enough."""
-        for task in os.listdir("/proc/self/task"):
-            with contextlib.suppress(OSError):  # The thread has ended meanwhile.
-                if not os.sched_getaffinity(int(task)) <= unbound_cores:
-                    os.sched_setaffinity(int(task), unbound_cores)
-        unbound_cores.clear()
-
     def respond(request: Request[Any]) -> object:
         """Answer a request. End this process if a kernel lost the device."""
-        # Several workers load at once: bind to the cores only at the first request after loading.
+        # Several workers load at once: bind all threads to the cores only at the first request after loading.
         if unbound_cores and not isinstance(request, messages.Load):
-            bind_threads()
+            for task in os.listdir("/proc/self/task"):
+                with contextlib.suppress(OSError):  # The thread has ended meanwhile.
+                    if not os.sched_getaffinity(int(task)) <= unbound_cores:
+                        os.sched_setaffinity(int(task), unbound_cores)
+            unbound_cores.clear()
         reply = answer_request(answers[type(request)], request)
         # Under a tool no further request comes, and the tool reports the error.
         if isinstance(reply, RefusalReply) and not isinstance(request, messages.Observe):
