@@ -2,8 +2,10 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -23,6 +25,8 @@ LEAST_HALVED, MOST_INPUTS = 8, 8
 HUGE_NUMBER = 1 << 46
 """An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no address
 space holds it: the call fails at once, and does not fill the memory."""
+CHANGED_CALL_LIMIT_S = 2.0
+"""Seconds for a call with a changed attribute: where it counts a loop, `HUGE_NUMBER` would take for ever."""
 
 
 class DrawnInputs:
@@ -127,10 +131,10 @@ class ReferenceProbe:
             self.outputs, _ = compute(exact=False)
 
     def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
-        """Whether these inputs and `call`'s attributes change outputs; notes which. None if the reference
-        fails."""
+        """Whether these inputs and attributes change outputs; notes which. None if the reference fails."""
+        compute = partial(self.functions.compute_outputs, "reference", tensors, call, exact=self.is_exact)
         try:
-            outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=self.is_exact)
+            outputs, _ = run_in_time(compute)
         except (Refused, RuntimeError):
             return None
         names = {name for name in outputs if not same_bits(outputs[name], self.outputs[name])}
@@ -142,8 +146,7 @@ class ReferenceProbe:
         and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`),
         weights with their `initial` values. `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
-        effect_by_input: dict[str, bool | None] = {}
-        unread_halves = list[str]()
+        effect_by_input, unread_halves = dict[str, bool | None](), list[str]()
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
             changed = _change_input(tensor, other_tensors[n])
             if changed is not None:
@@ -153,11 +156,12 @@ class ReferenceProbe:
                 unread_halves += self._find_unread_halves(n, other_tensors[n])
         ignored_attributes = []
         for name in call.attributes:
-            attribute = self.functions.signature.attributes[name]
-            effects = []
+            attribute, effects = self.functions.signature.attributes[name], list[bool | None]()
             for _, value in alternative_values(call.attributes[name], attribute):
                 changed_call = call.replace(attributes={**call.attributes, name: value})
                 effects.append(self.changes_output(tensors, changed_call))
+                if effects[-1]:
+                    break
             if False in effects and True not in effects:
                 ignored_attributes.append(name)
         constant_outputs = []
@@ -185,11 +189,8 @@ class ReferenceProbe:
             half, other_half = (part.narrow(axis, size // 2, size - size // 2) for part in (tensor, other))
             if size < LEAST_HALVED or same_bits(half, other_half):
                 continue
-            for values in (
-                (other_half, half.double() + 999, half.double() - 999)
-                if tensor.is_floating_point()
-                else (other_half,)
-            ):
+            winners = [half.double() + 999, half.double() - 999] if tensor.is_floating_point() else []
+            for values in (other_half, *winners):
                 changed = tensor.clone()
                 changed.narrow(axis, size // 2, size - size // 2).copy_(values)
                 changed_tensors = [*tensors[:number], changed, *tensors[number + 1 :]]
@@ -200,9 +201,9 @@ class ReferenceProbe:
 
     def _initial_weights(self) -> Iterator[str]:
         """Names of a reference module's weights that are all 1 or all 0; none for a function."""
-        functions = self.functions
-        if functions.are_classes:
-            module = make_instance(functions.reference, functions.constructor_arguments, self.inputs.call.seed)
+        if self.functions.are_classes:
+            arguments = self.functions.constructor_arguments
+            module = make_instance(self.functions.reference, arguments, self.inputs.call.seed)
             weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
             for name, weight in weights.items():
                 if weight.numel() and weight.is_floating_point():
@@ -223,6 +224,20 @@ def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
     if tensor.is_floating_point():
         changed = (tensor.double() * 1.25 + 0.5).to(tensor.dtype)
     return None if same_bits(changed, tensor) else changed
+
+
+def run_in_time(run: Callable[[], Any]) -> Any:
+    """Call `run`. Its Python code raises Refused after CHANGED_CALL_LIMIT_S. For the main thread only."""
+
+    def stop(*_: object) -> NoReturn:
+        raise Refused(f"no answer for {CHANGED_CALL_LIMIT_S:g} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, CHANGED_CALL_LIMIT_S)
+    try:
+        return run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:

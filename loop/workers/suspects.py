@@ -15,7 +15,7 @@ from torch import Tensor
 
 from loop.calls.call import Call
 from loop.model.target import Signature
-from loop.workers.blind_spots import EXAMPLE_PREFIX, alternative_values
+from loop.workers.blind_spots import EXAMPLE_PREFIX, alternative_values, run_in_time
 
 ALLOWANCE_FACTOR = 4.0
 """The distance to a suspect's answer may be this many times the allowed error."""
@@ -185,7 +185,7 @@ def suspects_of_call(
     for name, attribute in signature.attributes.items():
         for description, value in alternative_values(call.attributes[name], attribute):
             changed_call = call.replace(attributes={**call.attributes, name: value})
-            yield f"{name} {description}", partial(run_reference, inputs, changed_call)
+            yield f"{name} {description}", partial(run_in_time, partial(run_reference, inputs, changed_call))
     for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
         yield f"{name} were zero", answer_with({position: torch.zeros_like(tensor)})
         yield f"{name} were one", answer_with({position: torch.ones_like(tensor)})

@@ -17,7 +17,7 @@ from loop.library.definitions import read_file
 from loop.model.measurement import Weaknesses
 from loop.model.target import Attribute, Target
 from loop.model.workloads import expand_sets
-from loop.workers import judge, target_functions
+from loop.workers import blind_spots, judge, target_functions
 from loop.workers.blind_spots import _change_input, alternative_values
 from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer, SetTarget
 from loop.workers.workload_call import make_answer_request, make_call, reseed_twice
@@ -70,6 +70,9 @@ def nothing(x, *, k):
 
 def small(x, *, k):
     return x * k
+
+def repeated(x, *, k):
+    return x + sum(0 for _ in range(int(k)))
 
 class Module(torch.nn.Module):
     def __init__(self):
@@ -129,9 +132,8 @@ class Judged:
     def compared(self, output: torch.Tensor) -> Finding:
         """The finding on an output of the first set of values."""
         (self.folder / "output.bin").write_bytes(output.numpy().tobytes())
-        return self.judge.compare(
-            Compare(self.request(2).call, (str(self.folder / "output.bin"),), tries_faults=True)
-        )
+        outputs = (str(self.folder / "output.bin"),)
+        return self.judge.compare(Compare(self.request(2).call, outputs, tries_faults=True))
 
     @property
     def inputs(self) -> torch.Tensor:
@@ -158,11 +160,8 @@ def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("maker", "told"), [("make_offsets", ((), ("x",))), ("make_from_zero", (("ends",), ()))])
 def test_offsets_from_zero_and_values_without_ties_are_told(tmp_path: Path, maker: str, told: object) -> None:
     """A kernel may take the first offset for 0, or name another of equal values."""
-    signature = {
-        "inputs": {"x": "N", "ends": "N"},
-        "outputs": {"y": "N"},
-        "types": {"ends": "int64", "y": "int64"},
-    }
+    types = {"ends": "int64", "y": "int64"}
+    signature = {"inputs": {"x": "N", "ends": "N"}, "outputs": {"y": "N"}, "types": types}
     looked = Judged(tmp_path, "order", signature, generator=maker).looked()
     assert (told, ("y",)) == ((looked["from_zero"], looked["untied"]), looked["whole_outputs"])
 
@@ -179,6 +178,14 @@ def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> Non
     signature = {"inputs": {"x": "..."}, "outputs": {"y": "..."}, "sizes": ["N"]}
     blind = Judged(tmp_path, "Module", signature, generator="rows", modules={}).looked()
     assert (("norm.weight", "norm.bias"), (), ()) == (blind["initial"], blind["unread"], blind["nonnegative"])
+
+
+def test_a_huge_number_of_loops_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reference may loop as often as an attribute says: a look at inputs ends, and a search for a cause."""
+    monkeypatch.setattr(blind_spots, "CHANGED_CALL_LIMIT_S", 0.1)
+    judged = Judged(tmp_path, "repeated", PLAIN, workloads={"some": [{"N": 64, "k": 1.0}]})
+    assert (("k",), ()) == (judged.looked()["ignored"], judged.looked()["unread"])
+    assert judged.compared(judged.inputs * 2).fits is not None
 
 
 def test_where_the_reference_overflows_nothing_is_wrong(tmp_path: Path) -> None:
