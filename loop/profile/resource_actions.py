@@ -197,7 +197,9 @@ def find_launches(
         if variant.emulation is None or variant.architecture not in (None, findings.architecture):
             continue
         emulated = target.emulated_variant(name, "" if only_built else findings.architecture)
-        if only_built and build.find_build(name, emulated, context.task.folder, **places) is None:
+        if target.generator or target.signature.has_unknown_outputs:
+            findings.missing.append(f"launches of {name}: shapes of its tensors are known only when they are made")
+        elif only_built and build.find_build(name, emulated, context.task.folder, **places) is None:
             findings.missing.append(f"launches of {name}: it is not built for the emulator here")
         else:
             variants[name] = emulated
@@ -339,7 +341,7 @@ def _check_findings(
         findings.missing.append(f"budget of {unchecked[0]}{more}: {unknown}")
     findings.note_unreported_kernels(launches)
     gpu_name = device.name if device else architecture
-    refused = [_refusal_text(launch, gpu_name) for launch in launches if launch.resident == 0]
+    refused = (_refusal_text(launch, gpu_name) for launch in launches if launch.resident == 0)
     impossible = tuple(dict.fromkeys(refused))
     over_budget = broken if may_spill else [*spilled, *broken]
     problems = [*findings.problems, *over_budget, *impossible]

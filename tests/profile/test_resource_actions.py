@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from loop.base.processes import run_to_end
+from loop.model.target import Signature
 from loop.profile.launch_limits import ResourcesOutput
 from loop.profile.resource_actions import ResourceTerms, resources
 from loop.workers.bench import Bench
@@ -131,8 +132,8 @@ def test_without_an_emulated_build_nothing_tells_the_launches(bench: Bench) -> N
     )
 
 
-def test_without_nvcc_the_step_passes_and_says_what_it_did_not_do(bench: Bench) -> None:
-    """Launches are reported all the same; registers and spills are unknown."""
+def test_without_nvcc_the_step_passes_and_says_the_rest(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches are reported all the same, but not of tensors that a dry run lacks. Registers are unknown."""
     output = report(bench, "no_nvcc")
     assert (True, (), ()) == (output.ok, output.libraries, output.spilled)
     expected = (
@@ -143,3 +144,6 @@ def test_without_nvcc_the_step_passes_and_says_what_it_did_not_do(bench: Bench) 
     (entry,) = missing(output)
     assert entry.startswith("compiler's report for sm_89: no_nvcc: /nowhere/nvcc: no such compiler on the PATH; ")
     assert "apt-get install nvidia-cuda-toolkit" in entry
+    monkeypatch.setattr(Signature, "has_unknown_outputs", True)
+    entry = "launches of no_nvcc: shapes of its tensors are known only when they are made"
+    assert entry in missing(report(bench, "no_nvcc"))
