@@ -25,16 +25,18 @@ from loop.starting.model import Scalar, TensorSpec
 from loop.starting.trial import SEED, SHIFTS, Dims, Outcome, Trial
 
 LONG_S, MOST_BYTES = 0.5, 16 << 20  # Limits of a timed call: seconds, size of an output.
-MOST_EDGES, MOST_VARIED, MOST_SINGLE = 14, 6, 4
+MOST_EDGES, MOST_VARIED, MOST_SINGLE = 16, 6, 5
 """Most checked workloads with other sizes, attributes that get another value, values of a single size."""
-EDGES = ((3, 17, 5, 9), (1,), (33, 3), (65, 31, 7, 2), (5, 1), (1, 67), (2, 129, 3))
-"""Sizes at which kernels often fail, repeated over all dimensions. Rows of 1 and 3 show wrong padding."""
-SINGLE_SIZES = (1, 3, 7, 17, 33, 67, 2, 4, 12, 20, 36)
+EDGES = ((3, 17, 5, 9), (1,), (33, 3), (65, 31, 7, 2), (5, 1), (1, 67), (2, 129, 3), (128, 64, 32), (32, 512))
+"""Sizes at which kernels often fail, over all dimensions: padding of 1 and 3, fast paths of powers of two."""
+SINGLE_SIZES = (1, 3, 128, 7, 36, 64, 17, 33, 67, 2, 4, 12, 20)
 """Values for a single changed size, used for dimensions that EDGES cannot vary."""
 ODD_SIZES = (3, 5)  # A dimension that runs with both is independent of the others.
-ENOUGH_EDGES = 3  # With fewer edge sizes that run, dimensions are also changed one at a time.
+ENOUGH_EDGES = 5  # With fewer edge sizes that run, dimensions are also changed one at a time.
 LONG_SIZE, LONG_CUDA_SIZE = 65_541, 32_773
 """A size beyond 16 bits; that of a CUDA kernel, because a GPU launches at most 65,535 blocks along y."""
+SMALL_SIZES = (5, 4, 2)
+"""Other sizes of a call with a long one: the inside of a stencil is empty where they are 2."""
 LONG_TRIAL_S, LONG_BYTES = 0.01, 128 << 20
 """Limits of calls with a long size: processor seconds with a sixteenth of it, further memory of the process."""
 TOLERANCE, TOLERANCE_FACTOR = 1e-4, 4.0
@@ -134,8 +136,10 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
     is_python = choices.attribute_names is None  # A kernel may be written for sizes given by number.
     quick, checked = _workloads(trial, base, sizes, vary_fixed=is_python)
-    # Other values and attributes are checked at the sizes whose smallest one is largest.
-    check_sizes = max(checked or [base], key=lambda sizes: min(sizes.values(), default=0))
+    # Other values and attributes are checked at the largest sizes, if possible at such that no tile divides.
+    check_sizes = max(
+        checked or [base], key=lambda sizes: min(((size % 32 > 0, size) for size in sizes.values()), default=())
+    )
     value_edges = list(_other_values(trial, check_sizes))
     drawn = {workload["drawn"] for workload in value_edges}
     attribute_edges = list(_other_attributes(trial, check_sizes, "wide" if "wide" in drawn else "normal"))
@@ -248,11 +252,11 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
 
 def _long_sizes(trial: Trial, base: Dims, sizes: Sizes, *, is_cuda: bool) -> list[Dims]:
     """Workloads with one size beyond 16 bits, where an index of type `short` overflows; if possible the other free
-    sizes are 2. Of a CUDA kernel only the first size is long, for a block may hold a row. A size that takes time
-    or memory, or does not run, is only beyond 8 bits, or is left out; a note says so."""
+    sizes are of SMALL_SIZES. Of a CUDA kernel only the first size is long, for a block may hold a row. A size that
+    takes time or memory, or does not run, is only beyond 8 bits, or is left out; a note says so."""
     dims, long_size = (sizes.free_dims[:1], LONG_CUDA_SIZE) if is_cuda else (sizes.free_dims, LONG_SIZE)
-    small, workloads = {**base, **dict.fromkeys(sizes.free_dims, 2)}, list[Dims]()
-    small = small if trial.try_sizes(small) else base
+    candidates = [{**base, **dict.fromkeys(sizes.free_dims, size)} for size in SMALL_SIZES]
+    small, workloads = next(filter(trial.try_sizes, candidates), base), list[Dims]()
     limit_memory(LONG_BYTES)
     for name in dims:
         # The second if groups have to divide it; the last if the others are too slow: it is beyond 8 bits.
@@ -269,16 +273,16 @@ def _long_sizes(trial: Trial, base: Dims, sizes: Sizes, *, is_cuda: bool) -> lis
 
 
 def _other_attributes(trial: Trial, sizes: Dims, drawn: str) -> Iterator[dict[str, Any]]:
-    """Workloads with another value of each attribute. It has to change the outputs, if possible not their shapes;
-    a note names an attribute without such a value. Results go into `trial.outcomes`. `drawn`: what inputs
-    are drawn, such as `wide` for a shift that small numbers do not show."""
+    """Workloads with another value of each attribute, and with a large count. They have to change the outputs, if
+    possible not their shapes; a note names an attribute without such a value. Results go into `trial.outcomes`.
+    `drawn`: what inputs are drawn, such as `wide` for a shift that small numbers do not show."""
     usual = trial.run(sizes, drawn=drawn)
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
         candidates: list[Scalar] = [0.5 if abs(value) < 0.01 else value * 1.5, 0.25, value / 2]
         if isinstance(value, bool):
             candidates = [not value]
         elif isinstance(value, int):
-            candidates = [value + 1, value * 2, value // 2, value - 1, 0, 1]
+            candidates = [value + 1, value * 2, value // 2, value - 1, 0, 1, 4 * value + 3]
         effective: list[tuple[bool, Scalar, Outcome]] = []  # Whether it changes shapes, value and results.
         for candidate in candidates:
             with suppress(Exception):
@@ -287,11 +291,11 @@ def _other_attributes(trial: Trial, sizes: Dims, drawn: str) -> Iterator[dict[st
                 if has_all_outputs and outcome.is_finite and not usual.equals(outcome):
                     shapes = [(usual.outputs[key].shape, tensor.shape) for key, tensor in outcome.outputs.items()]
                     effective.append((any(a != b for a, b in shapes), candidate, outcome))
-        if effective:
-            _, candidate, outcome = min(effective, key=lambda entry: entry[0])
+        large = [entry for entry in effective if entry[1] == 4 * value + 3 and not entry[0]]
+        for _, candidate, outcome in (*large, *sorted(effective, key=lambda entry: entry[0])[:1]):
             trial.outcomes.append((sizes, outcome))
             yield {**sizes, name: candidate} | ({} if drawn == "normal" else {"drawn": drawn})
-        else:
+        if not effective:
             trial.notes.append(
                 f"{name} is always {value!r}: no other value that was tried runs and changes the outputs"
             )

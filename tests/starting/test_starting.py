@@ -186,15 +186,15 @@ def test_proposed_workloads_show_common_mistakes(change: dict[str, str], workloa
 
 
 def test_long_sizes_stay_small_in_time_and_memory() -> None:
-    """A size whose square a function computes is only beyond 8 bits. Of a CUDA kernel only the rows are long."""
-    assert [{"N": 65_541, "M": 2}, {"N": 2, "M": 65_541}] == list(
+    """A size whose square is computed is only beyond 8 bits. Of a CUDA kernel only the rows are long."""
+    assert [{"N": 65_541, "M": 5}, {"N": 5, "M": 65_541}] == list(
         init_target("--from", "ops:scale", "--like", "x=N,M").workloads["long"]
     )
     square = init_target("--from", "ops:distances", "--like", "x=N", folder="square").workloads
     assert [{"N": 320}] == list(square["long"])
     Path("scale.cu").write_text(SCALE)
     words = ("--from", "scale.cu", *SOURCE[2:])
-    assert [{"N": 32_773, "M": 2}] == list(init_target(*words, folder="cuda").workloads["long"])
+    assert [{"N": 32_773, "M": 5}] == list(init_target(*words, folder="cuda").workloads["long"])
 
 
 def test_whole_numbers_are_also_drawn_from_the_whole_type() -> None:
@@ -424,7 +424,10 @@ def test_what_cannot_change_together_changes_alone() -> None:
     target = init_target("--from", "torch:matmul", "--like", "input=M,N", "--like", "other=N,R", folder="product")
     assert {1, 3, 7} <= {edge["R"] for edge in target.workloads["edges"]}
     target = init_target("--from", "ops:powered", "--like", "x=N,M", folder="powered")
-    assert {"N": 65, "M": 257, "power": 3, "half": True} == dict(target.workloads["edges"][-1])
+    *edges, last = map(dict, target.workloads["edges"])
+    assert {"N": 65, "M": 257, "power": 3, "half": True} == last
+    assert {2, 3, 11} == {edge.get("power", 2) for edge in edges}
+    assert {"N": 128, "M": 64} in edges
 
 
 @pytest.mark.parametrize(
