@@ -1,11 +1,13 @@
 """Actions that build, load and verify the selected variants, and find a known-good build."""
 
 import functools
+import math
+import operator
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -316,17 +318,19 @@ def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[Share
     return Result((yield from _verify_share(context, [*sides.values()], arguments)))
 
 
-def choose_workloads(context: Context, seeds: int) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
+def choose_workloads(
+    context: Context, seeds: int, device: Device | None = None
+) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
     """The workloads to verify: required ones (timed, with `seeds` sets of values each, and checked ones), and
-    optional ones of sets that the plan does not name, small ones first."""
+    optional ones of sets that the plan does not name, small ones first. `device`: whose element type they have;
+    None: the session's."""
+    expand = functools.partial(workloads, context, device=device, judged_only=False)
     timed_sets, required = context.task.plan.workloads, list[Workload]()
     value_seeds = range(context.task.seed, context.task.seed + seeds)
-    timed_by_seed = [workloads(context, timed_sets, seed, judged_only=False) for seed in value_seeds]
-    for seeds_of_workload in zip(*timed_by_seed, strict=True):
+    for seeds_of_workload in zip(*(expand(timed_sets, seed) for seed in value_seeds), strict=True):
         required += seeds_of_workload  # One after the other, because they share buffers.
-    required += workloads(context, planned_check_sets(context), judged_only=False)
-    unplanned = workloads(context, unplanned_sets(context), judged_only=False)
-    optional = distinct_workloads(unplanned, beyond=required)
+    required += expand(planned_check_sets(context))
+    optional = distinct_workloads(expand(unplanned_sets(context)), beyond=required)
     operations_of = functools.partial(count_operations, context.bench.target)
     return distinct_workloads(required), tuple(sorted(optional, key=operations_of))
 
@@ -432,13 +436,8 @@ def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> lis
             kind = (workload.values, *map(str, workload.attributes.values()))
             largest_by_kind.setdefault(kind, workload)
     first_kind = next(iter(largest_by_kind), ())
-
-    def difference(kind: tuple[str, ...]) -> int:
-        """In how many values and attributes a kind differs from the largest workload's."""
-        return sum(value != first for value, first in zip(kind, first_kind, strict=True))
-
     # The largest of all, then those least like it: an attribute may have an effect on rare values only.
-    others = sorted([*largest_by_kind][1:], key=difference, reverse=True)
+    others = sorted([*largest_by_kind][1:], key=lambda kind: sum(map(operator.eq, kind, first_kind)))
     return [largest_by_kind[kind] for kind in (first_kind, *others)][:MOST_PROBED] if first_kind else []
 
 
@@ -482,6 +481,20 @@ def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Seq
         yield f"the right output is zero within what is allowed on {names}: a kernel that writes zeros would pass"
     if weaknesses.get("finite"):
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
+    if untried := ", or ".join(_untried_sizes(all_workloads)):
+        yield f"no workload has {untried}: a kernel that is wrong there would pass"
+
+
+def _untried_sizes(workloads: Sequence[Workload]) -> Iterator[str]:
+    """What no size or whole attribute of these workloads is: 0, beyond 16 bits, 31 bits of elements."""
+    numbers: list[dict[str, Any]] = [{**workload.sizes, **workload.attributes} for workload in workloads]
+    counts = {name: [each[name] for each in numbers] for name, value in numbers[0].items() if type(value) is int}
+    if without_zero := [name for name, values in counts.items() if 0 not in values]:
+        yield f"0 of {', '.join(without_zero)}"
+    if short := [name for name in counts if name in workloads[0].sizes and max(counts[name]) < 1 << 16]:
+        yield f"more than {(1 << 16) - 1:,} of {', '.join(short)}"
+    if all(math.prod(workload.sizes.values()) < 1 << 31 for workload in workloads):
+        yield "2^31 elements"
 
 
 def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
@@ -713,9 +726,9 @@ MOST_FLOPS = 1e9
 
 
 def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[VerifyOutput]:
-    """Verify the emulated variants on the plan's workloads in GPU types, against float64. Passes if none is
-    selected. The output names workloads that are too large for the emulator as not exercised."""
-    bench, timed_sets, selected = context.bench, context.task.plan.workloads, context.task.emulated
+    """Verify the emulated variants in GPU types, against float64: on the plan's workloads, then for a few
+    seconds on other sets. Passes if none is selected. The output names workloads that the emulator did not run."""
+    bench, selected = context.bench, context.task.emulated
     if not selected:
         if not bench.target.emulated_variants:
             return Result(VerifyOutput(ok=True, message="no variant can be emulated"), idle=True)
@@ -728,19 +741,18 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
     if stored_output is not None:
         return Result(stored_output)
-    planned = distinct_workloads(workloads(context, [*timed_sets, *planned_check_sets(context)], device="cuda"))
-    checked = [w for w in planned if not is_too_large_to_emulate(bench.target, w)]
+    required, optional = choose_workloads(context, 1, "cuda")
+    checked = [w for w in (*required, *optional) if not is_too_large_to_emulate(bench.target, w)]
+    allowance = TimeAllowance(VerifyTerms().others_s, [w for w in optional if w in checked])
     jobs = [Job(side, checked) for side in sides.values()]
-    timed_names = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
-    control_workloads = [workload for workload in checked if workload.name in timed_names]
-    control_job = Job(bench.make_side(BASELINE), control_workloads, layouts=False)
-    *emulated_checks, control = yield from verify_sides(bench, [*jobs, control_job])
-    unplanned = distinct_workloads(workloads(context, unplanned_sets(context), device="cuda"), beyond=planned)
+    control_job = Job(bench.make_side(BASELINE), [w for w in checked if w in required], layouts=False)
+    *emulated_checks, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
+    tried = distinct_workloads(checked, beyond=allowance.left_out)
     not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in sides]
-    not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]
-    blind_spots = yield from find_blind_spots(bench, checked)
+    not_exercised += [f"{w.name} under the emulator: too much work for it" for w in required if w not in checked]
+    blind_spots = yield from find_blind_spots(bench, tried)
     not_exercised += describe_blind_spots(blind_spots, bench.target, [*bench.workloads_passing_zeros])
-    unverified = describe_unverified_sets(context, [*sides], unplanned, "cuda")
+    unverified = describe_unverified_sets(context, [*sides], [w for w in optional if w not in tried], "cuda")
     not_exercised += [f"under the emulator, {text}" for text in unverified]
     not_exercised += [text for checks in emulated_checks for text in explain_early_end(checks)]
     output = verification_output(
@@ -750,7 +762,7 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
         selected,
         failures=failures,
         not_exercised=not_exercised,
-        untaken={job.side.name: describe_untaken_workloads(job.side, checked) for job in jobs},
+        untaken={job.side.name: describe_untaken_workloads(job.side, tried) for job in jobs},
     )
     return Result(output.model_copy(update={"rests_on": inputs_digest}))
 

@@ -342,8 +342,8 @@ class SideChecker:
             return LAYOUTS[:1]
         call = bench.make_call(workload, self.side.name)
         if bench.target.generator or call.updated_inputs:
-            inputs = f"{', '.join(LAYOUTS[1:])} inputs"
-            bench.notes[f"{inputs}: tensors lie as the target's own generator makes them"] = None
+            reason = "an input is changed in place" if call.updated_inputs else "the generator places its tensors"
+            bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {reason}"] = None
             return LAYOUTS[:1]
         transposed = bench.make_call(workload, self.side.name, layout="transposed").inputs
         broadcast = bench.make_call(workload, self.side.name, layout="broadcast").inputs

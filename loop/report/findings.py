@@ -40,7 +40,7 @@ def correctness_sections(
     checked_variants = [checks for output in outputs for checks in output.variants]
     all_checks = [check for checks in checked_variants for check in checks.checks]
     checked_variants += [output.control for output in outputs if output.control is not None]
-    rows = [row for checks in checked_variants for row in _check_rows(checks)]
+    rows = list(dict.fromkeys(row for checks in checked_variants for row in _check_rows(checks)))
     table = drop_empty_columns(CHECK_COLUMNS, rows)
     without_output = tuple(check for check in all_checks if check.status not in ("right", "wrong", "tampered"))
     note = f"{COMPARISON_NOTE} " if table else empty_note

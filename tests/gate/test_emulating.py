@@ -13,7 +13,7 @@ from loop.gate.verify import SideChecker
 from loop.model.output import VerifyOutput
 from loop.steps.reused_results import ResultLifetime
 from loop.workers.bench import Bench
-from tests.targets import compiled, make_context, open_bench, write_target
+from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
 
 SCALE = r"""
 #include "loop_device.cuh"
@@ -69,7 +69,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
         "broken": emulated("twice", barrier="nonsense"),
         "ours": compiled(),
     }
-    target = write_target(folder, variants, dtypes={"cpu": "float64", "cuda": "float32"}, flops="2e8 * N")
+    types, sets = {"cpu": "float64", "cuda": "float32"}, {**WORKLOADS, "others": [{"N": 4, "M": 5}]}
+    target = write_target(folder, variants, dtypes=types, workloads=sets, flops="2e8 * N")
     (folder / "scale.cu").write_text(SCALE)
     with open_bench(folder, target, build_cache) as opened:
         yield opened
@@ -91,8 +92,8 @@ def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
     assert output.control is not None
     assert output.control.is_right
     assert not output.ok
-    assert ("right",) == output.right
-    assert ("wrong",) == output.wrong
+    assert (("right",), ("wrong",)) == (output.right, output.wrong)
+    assert "N4 M5 float32" in {check.workload.name for check in checks.checks}, "a set beyond the plan"
     assert "no input is NaN or infinite: a kernel that is wrong on these would pass" in output.not_exercised
     assert {("wrong", "incorrect")} == {(verdict.variant, verdict.verdict) for verdict in output.verdicts}
 
