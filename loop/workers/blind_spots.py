@@ -35,17 +35,11 @@ class DrawnInputs:
     def __init__(self) -> None:
         self.digest_by_call: dict[tuple[str, str], dict[str, bytes]] = {}
         """(input, workload) to a digest of sampled elements for each call key."""
-        self.varied_inputs: set[str] = set()
-        """Inputs with at least two different values in one call."""
-        self.negative_inputs: set[str] = set()
-        """Inputs with a negative value. Integer inputs count too: they need not have one."""
+        self.facts_by_input: dict[str, set[str]] = {}
+        """Input to what was true in some call: `varied` (two values), `negative` (or integers), `floating`, `tied`
+        (a row's greatest or least value twice), `not finite`, `integers` (several), `not from zero` (in order)."""
         self.bounds_by_integers: dict[str, tuple[int, int]] = {}
         """Input of an integer type wider than 16 bits to the least and the greatest value."""
-        self.offsets_from_zero: dict[str, bool] = {}
-        """Integer input of several elements to whether it was always in order, from 0 on."""
-        self.has_ties: dict[str, bool] = {}
-        """Floating-point input to whether a row's greatest or least value was there twice in some call."""
-        self.all_finite = True
 
     def record(self, inputs: Inputs) -> None:
         """Record the inputs of one call."""
@@ -58,46 +52,44 @@ class DrawnInputs:
             sample = values[:: -(-len(values) // SAMPLED_ELEMENTS)]
             digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
             self.digest_by_call.setdefault((file.name, workload_name), {})[key] = digest
+            facts = {"varied": bool((values != values[0]).any()), "negative": True}
             if values.is_floating_point():
-                self.all_finite = self.all_finite and bool(sample.float().isfinite().all())
                 length = tensor.shape[-1] if tensor.dim() else 1
                 rows = values.reshape(-1, length)[: max(1, SAMPLED_ELEMENTS // length)].float()
                 ends = rows.aminmax(dim=-1, keepdim=True)
-                has_ties = any(bool(((rows == end).sum(-1) > 1).any()) for end in ends)
-                self.has_ties[file.name] = self.has_ties.get(file.name, False) or has_ties
+                facts |= {"floating": True, "negative": bool((values.float() < 0).any())}
+                facts["tied"] = any(bool(((rows == end).sum(-1) > 1).any()) for end in ends)
+                facts["not finite"] = not sample.float().isfinite().all()
             elif len(values) > 1 and values.dtype != torch.bool:
                 is_from_zero = int(values[0]) == 0 and bool((values[1:] >= values[:-1]).all())
-                self.offsets_from_zero[file.name] = self.offsets_from_zero.get(file.name, True) and is_from_zero
-            if file.name not in self.varied_inputs and bool((values != values[0]).any()):
-                self.varied_inputs.add(file.name)
-            may_be_negative = not values.is_floating_point()
-            if may_be_negative and values.itemsize > 2:
+                facts |= {"integers": True, "not from zero": not is_from_zero}
+            if not values.is_floating_point() and values.itemsize > 2:
                 low, high = map(int, values.aminmax())
                 lowest, highest = self.bounds_by_integers.get(file.name, (low, high))
                 self.bounds_by_integers[file.name] = min(low, lowest), max(high, highest)
-            if file.name not in self.negative_inputs and (may_be_negative or (values.float() < 0).any()):
-                self.negative_inputs.add(file.name)
+            true_facts = {fact for fact, is_true in facts.items() if is_true}
+            self.facts_by_input.setdefault(file.name, set()).update(true_facts)
 
     def summarise(self) -> Weaknesses:
         """The inputs that never differ between calls, have a single value, are never negative, or fit 16 bits."""
         compared = {name for (name, _), digests in self.digest_by_call.items() if len(digests) > 1}
         moving = {name for (name, _), digests in self.digest_by_call.items() if len(set(digests.values())) > 1}
-        names = dict.fromkeys(name for name, _ in self.digest_by_call)
-        fixed = [name for name in names if name in compared - moving]
-        varied = [name for name in names if name in self.varied_inputs]
-        narrow = [
-            name
-            for name, (low, high) in self.bounds_by_integers.items()
-            if name in varied and -(1 << 15) <= low and high < 1 << (15 if low < 0 else 16)
-        ]
+        facts, narrow = self.facts_by_input, list[str]()
+        fixed = [name for name in facts if name in compared - moving]
+        varied = [name for name in facts if "varied" in facts[name]]
+        floating = [name for name in facts if "floating" in facts[name]]
+        for name, (low, high) in self.bounds_by_integers.items():
+            if name in varied and -(1 << 15) <= low and high < 1 << (15 if low < 0 else 16):
+                narrow.append(name)
+        ordered = [name for name in varied if {"integers", "not from zero"} & facts[name] == {"integers"}]
         return {
             "fixed": tuple(fixed),
-            "single_valued": tuple(name for name in names if name not in (*varied, *fixed)),
-            "nonnegative": tuple(name for name in varied if name not in self.negative_inputs),
+            "single_valued": tuple(name for name in facts if name not in (*varied, *fixed)),
+            "nonnegative": tuple(name for name in varied if "negative" not in facts[name]),
             "narrow": tuple(narrow),
-            "from_zero": tuple(n for n in varied if self.offsets_from_zero.get(n) and n not in fixed),
-            "untied": tuple(name for name in varied if self.has_ties.get(name) is False),
-            "finite": tuple(self.has_ties) if self.all_finite else (),
+            "from_zero": tuple(name for name in ordered if name not in fixed),
+            "untied": tuple(name for name in varied if name in floating and "tied" not in facts[name]),
+            "finite": () if any("not finite" in facts[name] for name in floating) else tuple(floating),
         }
 
 
