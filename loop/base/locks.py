@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from loop.base.documents.files import file_error
+from loop.base.documents import file_error
 from loop.base.errors import ErrorCode, UsageError
 
 DEFAULT_WAIT_S = 0.2  # Default wait in seconds. `is_locked` holds a lock for less than this time.

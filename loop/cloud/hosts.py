@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from loop.base.documents import did_you_mean
-from loop.base.documents.reading import quote
+from loop.base.documents import did_you_mean, quote
 from loop.base.errors import UsageError
 from loop.base.places import config_folder, explain_foreign_access
 from loop.library.definitions import read_file

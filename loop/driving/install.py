@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from loop import __version__
-from loop.base.documents import to_json, write_atomic
-from loop.base.documents.files import file_error
+from loop.base.documents import file_error, to_json, write_atomic
 from loop.base.errors import ERROR_CODES, EXIT_CODES, ExitCode, UsageError
 from loop.base.places import shipped
 from loop.cli import ALL

@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from loop.base.documents import Document, load_yaml, parse
-from loop.base.documents.reading import Place, Position, short_path
+from loop.base.documents import Document, Place, Position, load_yaml, parse, short_path
 from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.model.base import Model, Printed
 from loop.model.dtypes import ITEM_SIZES

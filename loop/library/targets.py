@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
-from loop.base.documents.reading import Place
+from loop.base.documents import Complaint, Document, Place, complain, did_you_mean, hash_files
 from loop.base.errors import DefinitionError
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project

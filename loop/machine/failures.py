@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.documents.files import ADVICE
+from loop.base.documents import ADVICE
 from loop.base.errors import CannotStart, MachineFailure
 from loop.base.places import cache_folder, state_folder
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop import __version__
-from loop.base.documents import sums
-from loop.base.documents.files import file_error
+from loop.base.documents import file_error, sums
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.repository.git import author_variables, git, git_bytes
 from loop.repository.reading import UNCOMMITTED_MESSAGE, object_hashes, parse_numstat, root_of

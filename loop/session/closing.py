@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loop.agents import proposing
-from loop.base.documents import to_json, write_atomic
-from loop.base.documents.files import folder_for_temporary
+from loop.base.documents import folder_for_temporary, to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import find_project, shipped
 from loop.debug.explaining import make_diagnoses

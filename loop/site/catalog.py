@@ -16,8 +16,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from loop import __version__
-from loop.base.documents import content_hash, to_json
-from loop.base.documents.files import file_error
+from loop.base.documents import content_hash, file_error, to_json
 from loop.base.errors import UsageError, remark_once
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import shipped

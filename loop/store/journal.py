@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from loop.base.documents import sums
-from loop.base.documents.files import file_error
+from loop.base.documents import file_error, sums
 from loop.base.errors import LoopError, WorkFailed
 from loop.model.record import Closed, Event, Finished, Line, Opened, Started
 

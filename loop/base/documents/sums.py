@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from loop.base.documents.files import to_json, write_atomic
+from loop.base.documents import to_json, write_atomic
 from loop.base.errors import WorkFailed
 
 _CHECKSUM_AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
