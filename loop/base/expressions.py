@@ -20,7 +20,6 @@ from loop.base.documents import clip, did_you_mean, quote
 from loop.base.errors import UsageError
 
 MAX_LENGTH = 1000
-MAX_LISTED = 4  # A message shows at most this many items of a list.
 ARITHMETIC_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -129,13 +128,13 @@ class Expression:
 
     def evaluate_bool(self, values: Values) -> bool:
         """The expression's boolean. Raises ExpressionError for an unknown name or another type."""
-        return self._evaluate(values, _require_bool)
+        return self.evaluate(values, _require_bool)
 
     def evaluate_number(self, values: Values) -> float:
         """The expression's finite number. Raises ExpressionError for an unknown name or another type."""
-        return self._evaluate(values, _require_finite)
+        return self.evaluate(values, _require_finite)
 
-    def _evaluate(self, values: Values, convert: Callable[[object], T]) -> T:
+    def evaluate(self, values: Values, convert: Callable[[object], T]) -> T:
         """The value, checked by `convert`, which raises ExpressionError; so does each arithmetic error."""
         try:
             return convert(_evaluate_node(self.tree, values))
@@ -270,34 +269,3 @@ class Miss:
     """The part's text, as in `cpu.ratio >= 1.5`."""
     words: str
     """Actual values and the required part, as in `cpu.ratio is 1.31, asked: ...`."""
-
-
-def failing_parts(condition: Expression, values: Values) -> tuple[Miss, ...]:
-    """Those parts of a condition, joined by `and`, that are false or have no value. Empty: it is true."""
-    misses = []
-    for part in condition.parts:
-        actual_values = "; ".join(_describe_value(name, values) for name in sorted(part.names))
-        try:
-            if part.evaluate_bool(values):
-                continue
-        except ExpressionError as error:
-            actual_values = actual_values or error.message
-        text = ast.unparse(part.tree)
-        misses.append(Miss(text, f"{actual_values}, asked: `{text}`"))
-    return tuple(misses)
-
-
-def _describe_value(name: str, values: Values) -> str:
-    """A name with its value in words: `cpu.ratio is 1.31`, `best.ratio is not known`."""
-    try:
-        value = _evaluate_node(Expression.parse(name).tree, values)
-    except ExpressionError:
-        value = None
-    if value is None:
-        return f"{name} is not known"
-    if isinstance(value, list):
-        items = [str(item) for item in value[:MAX_LISTED]]
-        if len(value) > MAX_LISTED:
-            items.append("...")
-        return f"{name} is {', '.join(items) or 'empty'}"
-    return f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is {quote(value)}"

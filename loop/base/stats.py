@@ -6,26 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-
-def significant(value: float, digits: int = 3) -> str:
-    """Format a number with so many significant digits and no exponent: 0.0123, 1.23, 123, 1,230."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
-    decimals = max(0, digits - 1 - exponent)
-    return f"{value:,.{decimals}f}"
-
-
-def plain_ratio(value: float, decimals: int = 2) -> str:
-    """Format a ratio: `1.62`; below 0.1 with `decimals` significant digits, as in `0.0033`."""
-    return f"{value:,.{decimals}f}" if value >= 0.1 else significant(value, decimals)
-
-
-def speedup_text(value: float, decimals: int = 2) -> str:
-    """Format a speedup: `1.62x`, `0.0033x`."""
-    return f"{plain_ratio(value, decimals)}x"
-
-
 CONFIDENCE = 0.99  # Confidence of every interval in a report.
 CLIP_DEVIATIONS = 3.0
 """Standard deviations from the median at which values are clipped: 3 in 1,000 of normal values."""

@@ -11,13 +11,13 @@ from typing import cast, get_args
 from loop.base.documents import to_json, to_plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
-from loop.base.places import require_named_target
 from loop.bisect.actions import lines_from_good_sessions
 from loop.bisect.candidates import CommitLine, read_commits
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
 from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
 from loop.gate.kernel import is_too_large_to_emulate
 from loop.library.hosted import read_sender
+from loop.library.project import require_named_target
 from loop.model.base import Printed
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Metric
 from loop.model.dtypes import Device

@@ -22,8 +22,9 @@ from itertools import accumulate
 from statistics import fmean, median, stdev
 from typing import Literal
 
-from loop.base.stats import significant, speedup_text, winsorise
+from loop.base.stats import winsorise
 from loop.model.bisect import UNCOMMITTED, Claim, Metric, Probe
+from loop.report.format import significant, speedup_text
 from loop.timing.verdicts import MARGIN, e_value
 
 

@@ -20,7 +20,7 @@ from loop.base.documents import content_hash, write_atomic
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed, remark_once
 from loop.base.locks import LockHeld, is_locked, locked
-from loop.base.places import PACKAGE, Project, find_project, state_folder
+from loop.base.places import PACKAGE, state_folder
 from loop.base.processes import run, run_to_end
 from loop.cli.command import Command
 from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
@@ -30,6 +30,7 @@ from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_te
 from loop.jobs.ssh import Connection, PollResult, SentJob, Unreachable, retry_unreachable
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
+from loop.library.project import Project, find_project
 from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.dtypes import Device

@@ -12,9 +12,10 @@ from loop.actions import ACTIONS
 from loop.base.documents import write_atomic
 from loop.base.documents.schemas import schema_of, schema_of_all
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
-from loop.base.places import PACKAGE, find_project
+from loop.base.places import PACKAGE
 from loop.cli.command import ALL
 from loop.library import definitions, targets
+from loop.library.project import find_project
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
 from loop.model.history import History

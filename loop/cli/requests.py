@@ -9,11 +9,11 @@ from pydantic import PrivateAttr, ValidationError
 
 from loop.agents.proposing import check_stated_usd
 from loop.base.errors import UsageError
-from loop.base.places import find_project
 from loop.cli.command import make_request
 from loop.jobs import executor as executors
 from loop.learning.prediction import PlanForecast
 from loop.library import trust
+from loop.library.project import find_project
 from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
 from loop.report.screen import Screen

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import is_locked
-from loop.base.places import find_project
 from loop.learning.comparison import LETTERS, ComparedSession, SessionComparison, compare
+from loop.library.project import find_project
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.change import DecisionOutput, hosts_of
@@ -255,7 +255,9 @@ def list_sessions(target: Path | None) -> SessionList:
         if row.status is not None or row.recorded:
             # The report of an imported session may state no cost.
             usd = row.usd if row.charges or not row.recorded else None
-            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": row.fastest_text}
+            speeds = [(ratio, name) for name, ratio in row.ratios.items() if name not in row.inconclusive]
+            fastest = f"{max(speeds)[1]} {say.speedup_text(max(speeds)[0])}" if speeds else None
+            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": fastest}
         facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
         status = "recorded" if row.recorded else ending
         lines.append(SessionLine(id=entry.folder, status=status, **facts, **results))

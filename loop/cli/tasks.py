@@ -17,7 +17,6 @@ from loop.base.documents import content_hash, did_you_mean
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import Tick, run_to_end
-from loop.base.stats import speedup_text
 from loop.cli.bench import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.model import ForeignTask, find_hindrances
@@ -44,6 +43,7 @@ from loop.model.record import Finished
 from loop.model.target import PythonVariant
 from loop.model.workloads import expand_sets, format_entry, make_entry
 from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
+from loop.report.format import speedup_text
 from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.workers.program import run_untimed

@@ -14,7 +14,6 @@ from pydantic import Field
 from loop.base.documents import hash_files
 from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import locked_temporary_folder
-from loop.base.places import Project
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, buildable_variants
@@ -25,6 +24,7 @@ from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput,
 from loop.gate.verify import MOST_HUNG, Job, TimeAllowance, group_by_name, merge_checks, workload_key
 from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
+from loop.library.project import Project
 from loop.library.targets import source_files
 from loop.library.trust import read_origin
 from loop.machine.machine import cores

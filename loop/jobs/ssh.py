@@ -27,12 +27,13 @@ from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.base.locks import LockHeld, locked_temporary_folder
 from loop.base.own_process import die_with_parent
-from loop.base.places import MANIFEST, PACKAGE, Project, shipped
+from loop.base.places import MANIFEST, PACKAGE, shipped
 from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
 from loop.jobs import folder as job_files
 from loop.jobs.executor import MIN_FREE_BYTES, Slot
 from loop.jobs.folder import JobFolder
 from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
+from loop.library.project import Project
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.base import Model

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from loop.base.errors import LoopError
-from loop.base.places import Project
 from loop.learning.prediction import FACTOR_BY_FACT
+from loop.library.project import Project
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.store import index

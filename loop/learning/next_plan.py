@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, remark_once
-from loop.base.stats import plain_ratio
 from loop.gate.kernel import find_known_good, hardware_key
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
@@ -358,7 +357,7 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState) -> Iterator[
     for variant in sorted(ratios, key=lambda name: ratios[name]):
         if ratios[variant] >= SUFFICIENT_RATIO:
             continue
-        speed, session = plain_ratio(ratios[variant]), latest_row[variant].id
+        speed, session = say.plain_ratio(ratios[variant]), latest_row[variant].id
         why = f"{variant} ran at {speed} of the baseline's speed in {session}"
         if not _has_ended("optimize", variant, rows, state.files_hash):
             yield Idea("optimize", f"Make {variant} faster", (why,), variant)

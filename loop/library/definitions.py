@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from loop.base.documents import Complaint, Document, complain, did_you_mean, load_yaml, parse
-from loop.base.errors import DefinitionError, UsageError
+from loop.base.documents import Document, complain, did_you_mean, load_yaml, parse
+from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.places import Project, shipped
+from loop.base.places import shipped
+from loop.library.project import Project
 from loop.model.base import Model
 from loop.model.plan import Pattern, Plan
 from loop.model.target import OUTPUT, Target

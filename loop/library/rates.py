@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from loop.base.documents import complain, load_yaml, parse
 from loop.base.errors import DefinitionError
-from loop.base.places import Project, shipped
+from loop.base.places import shipped
 from loop.library.definitions import ParsedFile, read_file
 from loop.library.hosted import with_rented_price
+from loop.library.project import Project
 from loop.model.money import RateCard
 
 RESOURCES_BY_FIELD = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}

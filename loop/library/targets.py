@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.base.documents import Complaint, Document, Place, complain, did_you_mean, hash_files
-from loop.base.errors import DefinitionError
+from loop.base.documents import Document, Place, complain, did_you_mean, hash_files
+from loop.base.errors import Complaint, DefinitionError
 from loop.base.expressions import ExpressionError
-from loop.base.places import Project
 from loop.library.definitions import ParsedFile, check_expression, list_choices, read_file
+from loop.library.project import Project
 from loop.model.dtypes import is_floating
 from loop.model.measurement import BASELINE
 from loop.model.target import (

@@ -16,9 +16,10 @@ from loop.base import places
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, Untrusted, WorkFailed, remark_once
 from loop.base.locks import locked
-from loop.base.places import Project, state_folder, tasks_folder
+from loop.base.places import state_folder, tasks_folder
 from loop.library.definitions import read_file
 from loop.library.hosted import read_sender
+from loop.library.project import BUNDLED_TARGET, Project
 from loop.model.base import Model
 from loop.model.plan import Pattern
 from loop.model.record import SessionHead
@@ -72,7 +73,7 @@ def is_trusted(project: Project) -> bool:
         return True
     if project.target.is_relative_to(state_folder() / places.WORKTREES):
         # `loop` makes worktrees only of allowed or bundled targets, so any allowed hash will do.
-        folder = places.shipped(places.BUNDLED_TARGET)
+        folder = places.shipped(BUNDLED_TARGET)
         bundled = definition_hash(Project(folder, folder, bundled=True))
         if current_hash in {*grants.values(), bundled}:
             return True

@@ -7,7 +7,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from loop.base.stats import speedup_text
 from loop.model.base import Model
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device
@@ -172,12 +171,3 @@ class SessionRow(Model):
         if variant in self.right or any(judgement.right for judgement in judgements):
             return "right"
         return "not judged"
-
-    @property
-    def fastest_text(self) -> str | None:
-        """Variant with the best mean ratio, as `cpu 1.63x`; None if none has a conclusive verdict."""
-        speeds = [(ratio, name) for name, ratio in self.ratios.items() if name not in self.inconclusive]
-        if not speeds:
-            return None
-        ratio, name = max(speeds)
-        return f"{name} {speedup_text(ratio)}"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop.base.errors import UsageError
-from loop.base.places import Project, find_project
 from loop.library.definitions import read_file
+from loop.library.project import Project, find_project
 from loop.library.rates import rates
 from loop.library.targets import read_target
 from loop.machine.gpus import detect_gpus

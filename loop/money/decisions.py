@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from loop.base.errors import UsageError
-from loop.base.stats import speedup_text, sum_if_all_known
+from loop.base.stats import sum_if_all_known
 from loop.library.definitions import read_file
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
@@ -369,8 +369,8 @@ def _describe_progress(earlier: Sequence[SessionRow], latest: SessionRow) -> Ite
         timed_rows = [row for row in past_rows if variant in row.ratios and variant not in row.inconclusive]
         best = max((row.ratios[variant] for row in timed_rows), default=0.0)
         if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
-            before = f", its best before was {speedup_text(best)}" if best else ""
-            yield f"{variant} at {speedup_text(ratio)}{before}"
+            before = f", its best before was {say.speedup_text(best)}" if best else ""
+            yield f"{variant} at {say.speedup_text(ratio)}{before}"
 
 
 def check_budget(rows: Sequence[SessionRow], budget_s: float | None, used_s: float | None) -> StopRule:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import write_atomic
-from loop.base.places import Project
 from loop.base.processes import Tick
 from loop.builds.build import find_build_by_id
 from loop.builds.resources import is_same_build
 from loop.gate import kernel
 from loop.gate.model import BuildOutput
 from loop.library import targets
+from loop.library.project import Project
 from loop.library.trust import read_origin
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.measurement import Verdict

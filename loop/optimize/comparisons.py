@@ -20,15 +20,16 @@ from pydantic import Field, ValidationError
 
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed
-from loop.base.places import MANIFEST, Project
+from loop.base.places import MANIFEST
 from loop.base.processes import Tick
-from loop.base.stats import ratio_interval, speedup_text
+from loop.base.stats import ratio_interval
 from loop.builds.build import buildable_variants, find_build_by_id
 from loop.gate import kernel
 from loop.gate.verify import Job, TimeAllowance, verify
 from loop.jobs.folder import JobFolder
 from loop.library import targets
 from loop.library.definitions import read_file
+from loop.library.project import Project
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, ConfirmOutput, Outcome, jobs_of
@@ -146,7 +147,8 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
     message = "right; no speed"
     if speeds:
         texts = [
-            f"{speed.variant} {speedup_text(speed.ratio)} {speed.against} on {speed.workload}" for speed in speeds
+            f"{speed.variant} {say.speedup_text(speed.ratio)} {speed.against} on {speed.workload}"
+            for speed in speeds
         ]
         message = f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
@@ -246,12 +248,12 @@ def decide_on_change(
         return "reverted", f"{untimed.variant} is {untimed.verdict}: {untimed.reason}", gain
     if gain is None:
         return "reverted", "it was not compared with the incumbent", None
-    outcomes, speed = [speed.verdict for speed in speeds], f"{speedup_text(gain, 3)} the incumbent's speed"
+    outcomes, speed = [speed.verdict for speed in speeds], f"{say.speedup_text(gain, 3)} the incumbent's speed"
     slower = [speed for speed in speeds if speed.verdict == "slower"]
     if slower:
         worst = min(slower, key=lambda speed: speed.ratio)
         where = f"slower on {len(slower)} of {len(speeds)} workloads"
-        return "reverted", f"{where}: {speedup_text(worst.ratio, 3)} on {worst.workload}", gain
+        return "reverted", f"{where}: {say.speedup_text(worst.ratio, 3)} on {worst.workload}", gain
     if "faster" not in outcomes:
         inconclusive = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
         why = "no gain beyond noise" if inconclusive is None else f"not shown to be faster ({inconclusive.reason})"

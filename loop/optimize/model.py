@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from loop.base.stats import plain_ratio, speedup_text
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange
@@ -13,6 +12,7 @@ from loop.model.output import Output
 from loop.model.profile import Profile
 from loop.model.record import JobRun
 from loop.model.target import Values
+from loop.report.format import plain_ratio, speedup_text
 
 
 class Standing(Model):

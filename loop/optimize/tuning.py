@@ -18,7 +18,6 @@ import yaml
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, run_side_by_side
-from loop.base.stats import speedup_text
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.gate.kernel import planned_check_sets
@@ -40,6 +39,7 @@ from loop.optimize.session_changes import (
     with_tuning_set,
     workshop_of,
 )
+from loop.report.format import speedup_text
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction

@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any, Literal
 
 from loop.base.processes import Tick
-from loop.base.stats import plain_ratio, speedup_text
 from loop.calls.call import Call
 from loop.gate.kernel import build_sides, unjudged_workload_names
 from loop.gate.model import PropertiesOutput
@@ -605,10 +604,10 @@ def known_good_table(verdicts: Iterable[Verdict]) -> Table | None:
     for verdict in verdicts:
         if not isinstance(verdict, SpeedVerdict) or verdict.against != "known_good":
             continue
-        interval = ", ".join(plain_ratio(bound, 3) for bound in verdict.interval)
+        interval = ", ".join(say.plain_ratio(bound, 3) for bound in verdict.interval)
         evidence, value = "", verdict.e_value
         if value is not None:
             evidence = f"{value:,.0f} : 1" if value < 1e6 else "over 1,000,000 : 1"
-        ratio = f"{speedup_text(verdict.ratio, 3)} [{interval}]"
+        ratio = f"{say.speedup_text(verdict.ratio, 3)} [{interval}]"
         rows.append((verdict.variant, verdict.workload, ratio, evidence, verdict.verdict))
     return drop_empty_columns(heads, tuple(rows))

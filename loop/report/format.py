@@ -1,14 +1,32 @@
 """Formats numbers and bills for people. The report formats all its numbers here."""
 
 import datetime
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from loop.base.stats import significant as significant
-from loop.base.stats import speedup_text as speedup_text
 from loop.model.change import KeptChange
 from loop.model.measurement import Interval
 from loop.model.money import Bill
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Format a number with so many significant digits and no exponent: 0.0123, 1.23, 123, 1,230."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = max(0, digits - 1 - exponent)
+    return f"{value:,.{decimals}f}"
+
+
+def plain_ratio(value: float, decimals: int = 2) -> str:
+    """Format a ratio: `1.62`; below 0.1 with `decimals` significant digits, as in `0.0033`."""
+    return f"{value:,.{decimals}f}" if value >= 0.1 else significant(value, decimals)
+
+
+def speedup_text(value: float, decimals: int = 2) -> str:
+    """Format a speedup: `1.62x`, `0.0033x`."""
+    return f"{plain_ratio(value, decimals)}x"
 
 
 def latency(us: float) -> str:

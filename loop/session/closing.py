@@ -10,10 +10,11 @@ from typing import Any, Literal
 from loop.agents import proposing
 from loop.base.documents import folder_for_temporary, to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
-from loop.base.places import find_project, shipped
+from loop.base.places import shipped
 from loop.debug.explaining import make_diagnoses
 from loop.learning import learnings
 from loop.learning.failures import FailureHistory
+from loop.library.project import find_project
 from loop.library.rates import rates
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange, hosts_of

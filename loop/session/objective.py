@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
+from loop.base.documents import quote
 from loop.base.errors import UsageError
-from loop.base.expressions import Expression, ExpressionError, failing_parts
+from loop.base.expressions import Expression, ExpressionError, Miss
 from loop.learning import learnings
 from loop.model.change import DecisionOutput, kept_gains
 from loop.model.money import RateCard
@@ -20,6 +21,8 @@ from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
 from loop.store.index import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
 from loop.timing.against_known_good import CompareOutput
+
+MOST_LISTED = 4  # A message shows at most this many items of a list.
 
 
 def compute_session_values(
@@ -214,6 +217,37 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
     names = ", ".join(objective.uncompared)
     return outcome + (f", but not clearly compared with a known good: {names}" if names else "")
+
+
+def failing_parts(condition: Expression, values: Mapping[str, object]) -> tuple[Miss, ...]:
+    """Those parts of a condition, joined by `and`, that are false or have no value. Empty: it is true."""
+    misses = []
+    for part in condition.parts:
+        actual_values = "; ".join(_describe_value(name, values) for name in sorted(part.names))
+        try:
+            if part.evaluate_bool(values):
+                continue
+        except ExpressionError as error:
+            actual_values = actual_values or error.message
+        text = ast.unparse(part.tree)
+        misses.append(Miss(text, f"{actual_values}, asked: `{text}`"))
+    return tuple(misses)
+
+
+def _describe_value(name: str, values: Mapping[str, object]) -> str:
+    """A name with its value in words: `cpu.ratio is 1.31`, `best.ratio is not known`."""
+    try:
+        value = Expression.parse(name).evaluate(values, lambda value: value)
+    except ExpressionError:
+        value = None
+    if value is None:
+        return f"{name} is not known"
+    if isinstance(value, list):
+        items = [str(item) for item in value[:MOST_LISTED]]
+        if len(value) > MOST_LISTED:
+            items.append("...")
+        return f"{name} is {', '.join(items) or 'empty'}"
+    return f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is {quote(value)}"
 
 
 GOAL_PHRASES = {

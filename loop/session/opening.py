@@ -8,8 +8,8 @@ from pathlib import Path
 
 import loop
 from loop.actions import ACTIONS
-from loop.base.documents import Complaint, Document, complain, parse
-from loop.base.errors import DefinitionError, UsageError
+from loop.base.documents import Document, complain, parse
+from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.base.expressions import RESERVED_WORDS
 from loop.learning.prediction import in_parentheses, predicted_time_text
 from loop.library import definitions, targets

@@ -12,13 +12,14 @@ from loop.agents import proposing
 from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import signals_as_flags
-from loop.base.places import WORKTREES, require_named_target, state_folder
+from loop.base.places import WORKTREES, state_folder
 from loop.builds.build import list_files_read
 from loop.gate.kernel import find_known_good
 from loop.learning.failures import FailureHistory
 from loop.learning.prediction import show_plan, with_prediction
 from loop.library import targets, trust
 from loop.library.hosted import read_sender
+from loop.library.project import require_named_target
 from loop.library.rates import rates
 from loop.machine.failures import Folders, find_machine_failure
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from loop.base.places import target_options
 from loop.base.processes import Tick
 from loop.cloud.clouds import Watch
+from loop.library.project import target_options
 from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.change import ON_CHANGE, TriedChange

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, Untrusted, UsageError
-from loop.base.places import Project, cache_folder, find_project, include_folder
+from loop.base.places import cache_folder, include_folder
 from loop.builds.resources import is_nvcc
 from loop.library import definitions, targets, trust
+from loop.library.project import Project, find_project
 from loop.machine.gpus import detect_gpus, explain_no_gpu
 from loop.machine.machine import cores, machine
 from loop.model.dtypes import Device

@@ -12,12 +12,12 @@ from pydantic import TypeAdapter
 
 from loop.base.documents import write_atomic
 from loop.base.errors import WorkFailed, remark_once
-from loop.base.places import Project
 from loop.base.processes import Tick
 from loop.jobs import folder
 from loop.jobs.executor import Executor, load_executor, run_all
 from loop.jobs.folder import Job, JobFolder
 from loop.library import targets
+from loop.library.project import Project
 from loop.model.base import Model
 from loop.model.measurement import Segment
 from loop.model.output import OutputType

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.stats import speedup_text
 from loop.gate.kernel import describe_untaken_workloads, workloads
 from loop.model.base import Model
 from loop.model.measurement import (
@@ -155,7 +154,7 @@ def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
     summaries = []
     for variant, speeds in speeds_by_variant.items():
         undecided = [speed for speed in speeds if speed.verdict == "inconclusive"]
-        mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]))
+        mean = say.speedup_text(geometric_mean([speed.ratio for speed in speeds]))
         detail = f" ({undecided[0].reason})" if undecided else f", {mean} the baseline's speed"
         summaries.append(f"{variant} {tally_words(speeds)} of {len(speeds)}{detail}")
     return "; ".join(summaries)

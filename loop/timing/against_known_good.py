@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.base.stats import speedup_text, winsorise
+from loop.base.stats import winsorise
 from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
@@ -21,6 +21,7 @@ from loop.model.output import Output
 from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.workloads import count_operations, is_supported
+from loop.report.format import speedup_text
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule, verdicts
 from loop.timing.doubts import find_doubts

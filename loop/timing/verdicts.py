@@ -40,20 +40,12 @@ from dataclasses import dataclass
 from statistics import median, stdev
 from typing import Literal
 
-from loop.base.stats import (
-    CONFIDENCE,
-    MIN_VALUES,
-    Clipped,
-    ratio_interval,
-    significant,
-    speedup_text,
-    t_cdf,
-    winsorise,
-)
+from loop.base.stats import CONFIDENCE, MIN_VALUES, Clipped, ratio_interval, t_cdf, winsorise
 from loop.model.causes import Cause
 from loop.model.measurement import Against, Measurement, NoSpeedVerdict, SpeedVerdict, is_vague
 from loop.model.target import Target, Workload
 from loop.model.workloads import evaluate_work
+from loop.report.format import significant, speedup_text
 from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
 

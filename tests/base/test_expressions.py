@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from loop.base.expressions import ALLOWED_NODES, Expression, ExpressionError, failing_parts
+from loop.base.expressions import ALLOWED_NODES, Expression, ExpressionError
 from loop.model.base import Model
+from loop.session.objective import failing_parts
 from tests.effort import MOST_CALLS, counted
 
 ROUNDS = int(os.environ.get("LOOP_FUZZ", "600")) // 2

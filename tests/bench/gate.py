@@ -16,10 +16,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from loop.base.places import find_project, include_folder
+from loop.base.places import include_folder
 from loop.base.processes import run_to_end
 from loop.builds.build import build
 from loop.library import targets
+from loop.library.project import find_project
 from loop.machine.machine import machine
 from loop.model.dtypes import Device
 from loop.model.workloads import expand_sets

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from loop.base.errors import UsageError
-from loop.base.places import find_project
 from loop.bisect.command import BisectRequest, run_bisect
 from loop.bisect.trying import choose_slower_workloads
 from loop.library import trust
+from loop.library.project import find_project
 from loop.report.screen import Screen
 from loop.timing.verdicts import MAX_BLOCKS
 from tests.bench.coverage import by_bisection

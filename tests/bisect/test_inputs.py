@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.places import find_project, include_folder, state_folder
+from loop.base.places import include_folder, state_folder
 from loop.base.processes import run_to_end
 from loop.bisect.candidates import Builder, Untestable, branches_of_merge, name_programs, read_commits
 from loop.bisect.hunt import open_worktree
 from loop.library import targets
+from loop.library.project import find_project
 from loop.model.bisect import UNCOMMITTED
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench

@@ -10,13 +10,13 @@ import pytest
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
-from loop.base.places import Project
 from loop.cli import hosts
 from loop.cli.hosts import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.cloud.hosts import Host
 from loop.jobs import ssh as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
 from loop.jobs.ssh import Connection, PollResult, SentJob, Unreachable, tree_in_use_error
+from loop.library.project import Project
 from loop.model import change
 from loop.model.campaign import Campaign
 from loop.model.record import JobRun

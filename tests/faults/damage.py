@@ -27,12 +27,13 @@ from typer.testing import CliRunner
 from loop.base import errors
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError
-from loop.base.places import find_project, include_folder
+from loop.base.places import include_folder
 from loop.base.processes import run_to_end
 from loop.bisect.trying import Prober
 from loop.builds.build import build
 from loop.cli import app
 from loop.library import targets
+from loop.library.project import find_project
 from loop.library.trust import definition_hash, grant, is_trusted
 from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant

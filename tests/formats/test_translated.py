@@ -10,13 +10,14 @@ import torch
 from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
-from loop.base.places import find_project, tasks_folder
+from loop.base.places import tasks_folder
 from loop.calls.own_modules import FOLDERS
 from loop.cli import app
 from loop.formats.model import ForeignTask
 from loop.formats.table import write_as_target
 from loop.formats.theirs import GateVerdict, Verdict, explain_disagreement, verdicts_agree
 from loop.library import targets, trust
+from loop.library.project import find_project
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.workers import foreign
 from tests.formats import tasks

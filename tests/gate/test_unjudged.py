@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from loop.base.errors import DefinitionError
-from loop.base.places import find_project
 from loop.base.processes import Tick, run_to_end
 from loop.gate import kernel
 from loop.gate.kernel import describe_untaken_workloads
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
+from loop.library.project import find_project
 from loop.library.targets import read_target as read_target
 from loop.model.measurement import VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput

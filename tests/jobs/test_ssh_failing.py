@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from loop.base.errors import LoopError, MachineFailure
-from loop.base.places import find_project
 from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
 from loop.jobs.ssh import Connection, PollResult, SshSlot, Unreachable
+from loop.library.project import find_project
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project

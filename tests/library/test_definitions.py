@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError, LoopError
-from loop.base.places import Project, find_project
 from loop.library import definitions, hosted, targets, trust
+from loop.library.project import Project, find_project
 from loop.library.rates import rates
 from loop.model.money import RateCard
 from loop.money.bill import SessionUse, make_bill

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from loop.base.errors import DefinitionError, LoopError
-from loop.base.places import find_project
 from loop.library.definitions import read_file
+from loop.library.project import find_project
 from loop.library.targets import read_target, session_hashes, sources_hash
 from loop.model.target import Target
 from loop.optimize.tuning import write_best

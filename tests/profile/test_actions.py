@@ -10,9 +10,9 @@ import pytest
 from loop.actions import ACTIONS
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
-from loop.base.places import find_project
 from loop.base.processes import run_to_end
 from loop.library import definitions
+from loop.library.project import find_project
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.workloads import expand_sets

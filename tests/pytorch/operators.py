@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.base.places import find_project, shipped
+from loop.base.places import shipped
 from loop.library import trust
+from loop.library.project import find_project
 from loop.pytorch import Operator, operator
 from tests.attention import eager
 

@@ -12,10 +12,10 @@ import torch
 from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
-from loop.base.places import find_project
 from loop.builds.resources import requests_report
 from loop.cli import app
 from loop.library import targets
+from loop.library.project import find_project
 from loop.machine.machine import machine
 from loop.model.target import CAbiVariant, Target
 from loop.starting.model import TensorSpec

@@ -13,6 +13,7 @@ import pytest
 from loop.base import errors
 from loop.base.documents import sums
 from loop.base.errors import LoopError
+from loop.cli.sessions import list_sessions
 from loop.model.measurement import Segment
 from loop.model.money import Charge, Saving
 from loop.model.record import Closed, Line, Opened
@@ -72,17 +73,20 @@ def test_a_row_says_what_the_session_found(tmp_path: Path) -> None:
     assert pytest.approx({verdicts[0].variant: 4.0}) == row.ratios
 
 
-def test_an_open_comparison_with_the_known_good_leaves_the_fastest_variant(tmp_path: Path) -> None:
+def test_an_open_comparison_with_the_known_good_leaves_the_fastest_variant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An open comparison with the known good keeps the fastest variant; one with the baseline does not."""
+    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path))
     folder = make_session(tmp_path, "s0", Opened(pid=1), make_finished("measure"))
     faster = make_speed("w1", ratio=2.0)
     same_build = make_speed("w1", "inconclusive", ratio=1.0, against="known_good")
     folder.write_record(make_record(folder.head(), [faster, same_build]))
     (row,) = index.rows(tmp_path)
-    assert (f"{faster.variant} 2.00x", ()) == (row.fastest_text, row.inconclusive)
+    assert (f"{faster.variant} 2.00x", ()) == (list_sessions(None).sessions[0].fastest, row.inconclusive)
     folder.write_record(make_record(folder.head(), [faster, make_speed("w2", "inconclusive", ratio=1.0)]))
     (row,) = index.rows(tmp_path)
-    assert (None, (faster.variant,)) == (row.fastest_text, row.inconclusive)
+    assert (None, (faster.variant,)) == (list_sessions(None).sessions[0].fastest, row.inconclusive)
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

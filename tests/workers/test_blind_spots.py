@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from loop.base.places import find_project
 from loop.calls.call import Refused
 from loop.formats.table import write_as_target
 from loop.library import targets
 from loop.library.definitions import read_file
+from loop.library.project import find_project
 from loop.model.measurement import Weaknesses
 from loop.model.target import Attribute, Target
 from loop.model.workloads import expand_sets
