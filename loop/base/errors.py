@@ -10,30 +10,6 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-
-class ExitCode(IntEnum):
-    """Exit codes of the `loop` process."""
-
-    OK = 0
-    GATE_FAILED = 1
-    USAGE = 2
-    BUG = 3
-    PAUSED = 75
-    OVER_BUDGET = 124
-    CANNOT_TELL = 125
-    INTERRUPTED = 130
-
-
-EXIT_CODES: dict[int | None, str] = {
-    ExitCode.OK: "all gates passed, or there was nothing to do",
-    ExitCode.GATE_FAILED: "a gate failed",
-    ExitCode.USAGE: "wrong usage or definition",
-    ExitCode.BUG: "a bug in `loop`",
-    ExitCode.PAUSED: "paused, also by a full disk; it can be resumed",
-    ExitCode.OVER_BUDGET: "out of budget",
-    ExitCode.CANNOT_TELL: "a job was begun too often and never ended",
-    ExitCode.INTERRUPTED: "interrupted",
-}
 ErrorCode = Literal[
     "usage", "definition", "untrusted", "held", "failed", "cannot-start", "machine", "limit", "interrupted", "bug"
 ]
@@ -50,14 +26,28 @@ ERROR_CODES: dict[ErrorCode, str] = {
     "bug": "a bug in `loop`; `next` names the file to report",
 }
 """Meaning of each `error.code` in the JSON of a failed command."""
-ERROR_CODE_BY_EXIT_CODE: dict[int, ErrorCode] = {
-    ExitCode.USAGE: "usage",
-    ExitCode.BUG: "bug",
-    ExitCode.PAUSED: "machine",
-    ExitCode.OVER_BUDGET: "limit",
-    ExitCode.INTERRUPTED: "interrupted",
-}
-"""Exit code to error code, for errors without a class of their own; otherwise `failed`."""
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the `loop` process, what each means, and the error code where an error has none of its own."""
+
+    OK = 0, "all gates passed, or there was nothing to do", "failed"
+    GATE_FAILED = 1, "a gate failed", "failed"
+    USAGE = 2, "wrong usage or definition", "usage"
+    BUG = 3, "a bug in `loop`", "bug"
+    PAUSED = 75, "paused, also by a full disk; it can be resumed", "machine"
+    OVER_BUDGET = 124, "out of budget", "limit"
+    CANNOT_TELL = 125, "a job was begun too often and never ended", "failed"
+    INTERRUPTED = 130, "interrupted", "interrupted"
+
+    meaning: str
+    error_code: ErrorCode
+
+    def __new__(cls, number: int, meaning: str, error_code: ErrorCode) -> "ExitCode":
+        """Called for each line above."""
+        member = int.__new__(cls, number)
+        member._value_, member.meaning, member.error_code = number, meaning, error_code
+        return member
 
 
 class Failed(TypedDict):
@@ -88,7 +78,7 @@ class LoopError(Exception):
     @property
     def code(self) -> ErrorCode:
         """The error code for programs, such as `usage`."""
-        return ERROR_CODE_BY_EXIT_CODE.get(self.exit_code, "failed")
+        return next((known.error_code for known in ExitCode if known == self.exit_code), "failed")
 
     def as_json(self, command: str) -> dict[str, object]:
         """The JSON of a failed command. `next`: the error's hint, else its class's, else `command --help`."""

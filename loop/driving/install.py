@@ -9,7 +9,7 @@ from typing import Literal
 
 from loop import __version__
 from loop.base.documents import file_error, to_json, write_atomic
-from loop.base.errors import ERROR_CODES, EXIT_CODES, ExitCode, UsageError
+from loop.base.errors import ERROR_CODES, ExitCode, UsageError
 from loop.base.places import shipped
 from loop.cli import ALL
 from loop.model.base import Printed
@@ -49,7 +49,7 @@ def skill_text() -> str:
             "kernels verify", "kernels measure", "bisect", "sessions compare", "patterns list", "cost show"
         ),
         commands=rows,
-        exit_codes={str(int(code or 0)): meaning for code, meaning in EXIT_CODES.items()},
+        exit_codes={str(int(code)): code.meaning for code in ExitCode},
         error_codes=ERROR_CODES,
     )
 

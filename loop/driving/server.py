@@ -26,7 +26,7 @@ from typer import Argument, Option
 from loop import __version__
 from loop.base.documents import did_you_mean
 from loop.base.documents.schemas import Untitled
-from loop.base.errors import EXIT_CODES, LoopError, UsageError
+from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.cli import ALL, call_with_loop_errors
 from loop.cli.command import Command, default_of
 from loop.jobs import folder as folders
@@ -93,7 +93,7 @@ def read_state(job: JobFolder) -> JobState:
         state="running" if is_running else state,
         command=shlex.join(["loop", *job.task.words]),
         exit_code=code,
-        means=EXIT_CODES.get(code, ""),
+        means=next((known.meaning for known in ExitCode if known == code), ""),
         seconds=round(max(0.0, end - folders.modified_at(job.path / folders.TASK)), 1),
         doing=doing,
         session=session,

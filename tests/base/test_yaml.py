@@ -14,11 +14,11 @@ from loop.model.base import Model
 from loop.model.plan import Pattern, Plan
 from loop.model.target import Target
 
-ONCE, TAG, ANCHOR, KEY = "each key once", "a value without a tag", "a value without an anchor", "a word as a key"
+ONCE, TAG, KEY = "each key once", "a value without an alias, an anchor or a tag", "a word as a key"
 BAD = [
     ("", "1:1", "a YAML document, got an empty file"),
     ("a: 1\na: 2\n", "2:1", f"a: expected {ONCE}, got 'a' again, first on line 1"),
-    ("a: &x 1\nb: *x\n", "1:4", f"a: expected {ANCHOR}, got '&x'"),
+    ("a: &x 1\nb: *x\n", "1:4", f"a: expected {TAG}, got '&x'"),
     ("a: !!python/object/apply:os.system [x]\n", "1:4", TAG),
     ("a: 1\n---\nb: 2\n", "2:1", "one document, got a second one"),
     ("1: a\n", "1:1", f"{KEY}, got 1"),

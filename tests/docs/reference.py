@@ -9,7 +9,7 @@ from typing import Any
 
 from loop.actions import ACTIONS
 from loop.base.documents.schemas import schema_of
-from loop.base.errors import ERROR_CODES, EXIT_CODES
+from loop.base.errors import ERROR_CODES, ExitCode
 from loop.cli.patterns import SCHEMAS, schema_text
 from loop.model.base import Model
 from loop.report.markdown import escape_literal, inline_code
@@ -86,9 +86,7 @@ def _errors() -> Iterator[str]:
     yield "With `--json`, a failed command prints `error` on stdout. It has `code`, `message`, `next` (what to do)"
     yield "and `exit_code`. A code keeps its meaning; new ones may come."
     yield ""
-    yield from table(
-        ("Exit code", "Means"), [(inline_code(int(code or 0)), cell(text)) for code, text in EXIT_CODES.items()]
-    )
+    yield from table(("Exit code", "Means"), [(inline_code(int(code)), cell(code.meaning)) for code in ExitCode])
     yield from table(
         ("Error code", "Means"), [(inline_code(code), cell(text)) for code, text in ERROR_CODES.items()]
     )

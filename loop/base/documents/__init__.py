@@ -247,14 +247,10 @@ class _Builder:
 
     def _refuse_references(self, event: Any, place: Place) -> None:
         """Refuse aliases (they can expand exponentially), anchors, and tags (they construct objects)."""
-        if isinstance(event, yaml.AliasEvent):
-            got = f"the alias {quote(f'*{event.anchor}')}"
-            raise self._complain(event, place, "a value written out", got)
-        if event.anchor:
-            got = quote("&" + event.anchor)
-            raise self._complain(event, place, "a value without an anchor", got)
-        if event.tag is not None:
-            raise self._complain(event, place, "a value without a tag", quote(event.tag))
+        is_alias = isinstance(event, yaml.AliasEvent)
+        if event.anchor or event.tag is not None:
+            got = quote(f"{'*' if is_alias else '&'}{event.anchor}" if event.anchor else event.tag)
+            raise self._complain(event, place, "a value without an alias, an anchor or a tag", got)
 
     def _key(self, event: Any, place: Place) -> str:
         """The text of a mapping's key. Raises DefinitionError for another type, or the merge key `<<`."""
