@@ -121,15 +121,13 @@ def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
     if os.environ.get(variable):
         chosen = Path(os.environ[variable]).absolute()
     create_private(chosen)
-    danger = explain_foreign_access(chosen)
-    if not danger:
-        return Path(os.path.realpath(chosen))  # Unlike `resolve` it bears a link to itself.
-    create_private(default)
-    is_default_safe = default != chosen and not explain_foreign_access(default)
-    safe_folder = default if is_default_safe else private_folder(variable.lower())
-    advice = f"mend that, or name another folder with {variable}"
-    remark_once(f"{chosen} is not used: {danger}. {safe_folder} is used instead; {advice}")
-    return Path(os.path.realpath(safe_folder))
+    used = chosen
+    if danger := explain_foreign_access(chosen):
+        create_private(default)
+        used = private_folder(variable.lower()) if explain_foreign_access(default) else default
+        advice = f"mend that, or name another folder with {variable}"
+        remark_once(f"{chosen} is not used: {danger}. {used} is used instead; {advice}")
+    return Path(os.path.realpath(used))  # Unlike `resolve` it bears a link to itself.
 
 
 def shared_locks() -> Path | None:

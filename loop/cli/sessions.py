@@ -255,8 +255,7 @@ def list_sessions(target: Path | None) -> SessionList:
         if row.status is not None or row.recorded:
             # The report of an imported session may state no cost.
             usd = row.usd if row.charges or not row.recorded else None
-            speeds = [(ratio, name) for name, ratio in row.ratios.items() if name not in row.inconclusive]
-            fastest = f"{max(speeds)[1]} {say.speedup_text(max(speeds)[0])}" if speeds else None
+            fastest = f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
             results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": fastest}
         facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
         status = "recorded" if row.recorded else ending

@@ -171,3 +171,8 @@ class SessionRow(Model):
         if variant in self.right or any(judgement.right for judgement in judgements):
             return "right"
         return "not judged"
+
+    @property
+    def fastest(self) -> tuple[float, str] | None:
+        """Best mean ratio against the baseline, and its variant; None if no comparison is conclusive."""
+        return max(((r, name) for name, r in self.ratios.items() if name not in self.inconclusive), default=None)

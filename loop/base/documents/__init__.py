@@ -5,8 +5,6 @@ without limit and leaks RecursionError and ValueError; so it is used for its gra
 """
 
 import contextlib
-import datetime
-import enum
 import errno
 import json
 import math
@@ -207,9 +205,8 @@ class _Builder:
 
     def document(self) -> Document:
         """The text's only document. Raises DefinitionError if there is none or a second one."""
-        if not any(isinstance(event, yaml.DocumentStartEvent) for event in self.events):
-            raise _definition_error(self.name, (1, 1), "a YAML document", "an empty file")
-        data = self._value(next(self.events), ())
+        has_document = any(isinstance(event, yaml.DocumentStartEvent) for event in self.events)
+        data = self._value(next(self.events), ()) if has_document else None
         if data is None:
             raise _definition_error(self.name, (1, 1), "a YAML document", "an empty file")
         for event in self.events:
@@ -483,22 +480,15 @@ def to_json(value: Any, indent: int | None = 1) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Convert `value` to dicts, lists and scalars of JSON: sets to sorted lists, NaN and infinity
-    to None, other types to text."""
+    """Convert `value` to dicts, lists and scalars of JSON: NaN and infinity to None, other types to text."""
     if hasattr(value, "model_dump"):
         return to_plain(value.model_dump(mode="json", by_alias=True))
     if isinstance(value, Mapping):
         return {str(to_plain(key)): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
-    if isinstance(value, enum.Enum):
-        return to_plain(value.value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, set | frozenset):
-        return sorted((to_plain(item) for item in value), key=str)
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat().replace("+00:00", "Z")
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
@@ -506,15 +496,12 @@ def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
     """SHA-256 (hex) of one content, or of several in order, each with its length."""
     import hashlib
 
-    def as_bytes(part: str | bytes) -> bytes:
-        return part.encode(errors="surrogateescape") if isinstance(part, str) else part
-
-    if isinstance(content, str | bytes):
-        return hashlib.sha256(as_bytes(content)).hexdigest()
-    digest = hashlib.sha256()
-    for part in map(as_bytes, content):
-        digest.update(b"%d:" % len(part))  # Else ("ab", "c") would equal ("a", "bc").
-        digest.update(part)
+    digest, is_single = hashlib.sha256(), isinstance(content, str | bytes)
+    for part in [content] if isinstance(content, str | bytes) else content:
+        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
+        if not is_single:
+            digest.update(b"%d:" % len(data))  # Else ("ab", "c") would equal ("a", "bc").
+        digest.update(data)
     return digest.hexdigest()
 
 
