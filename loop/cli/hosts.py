@@ -38,8 +38,7 @@ from loop.model.record import JobRun
 from loop.money import decisions
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.repository.carried import fetch_session_branches, git_config_to_send, list_files_to_send
-from loop.repository.reading import root_of
+from loop.repository.reading import fetch_session_branches, git_config_to_send, list_files_to_send, root_of
 from loop.steps.setting import ask_for_session_trust, trusted_setting
 from loop.store import index, sessions
 from loop.store.sessions import HEAD, SessionFolder

@@ -3,8 +3,8 @@
 Begin with `git`, the function that runs the program. The user's index, hooks and branches are unchanged.
 Until a repository is trusted, no program that its configuration names may run (filters, textconv, helpers,
 transports).
-- `reading`: commits, uncommitted files, files of an earlier commit, and the commits between two others.
+- `reading`: commits, uncommitted files, files of an earlier commit, and the commits between two others. Also
+  the files of a repository that another machine needs, and the branches that come back.
 - `worktree`: folders where sessions edit a target. A target outside git is copied into a new repository.
   Submodules are copied from the user's checkout.
-- `carried`: files of a repository that another machine needs, and the branches that come back.
 """

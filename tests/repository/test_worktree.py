@@ -11,7 +11,7 @@ import pytest
 from loop import __version__
 from loop.base.errors import PRINTED_REMARKS, LoopError
 from loop.optimize.session_changes import session_worktree
-from loop.repository.carried import fetch_session_branches, git_config_to_send, list_files_to_send
+from loop.repository.reading import fetch_session_branches, git_config_to_send, list_files_to_send
 from loop.repository.worktree import (
     UNCOMMITTED_MESSAGE,
     copy_worktree,
