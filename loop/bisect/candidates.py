@@ -18,8 +18,7 @@ from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository import reading
-from loop.repository.git import git
-from loop.repository.reading import changed_lines
+from loop.repository.reading import changed_lines, git
 from loop.repository.worktree import MissingSubmodule, Worktree, require_repository
 from loop.workers.bench import Bench
 

@@ -15,8 +15,15 @@ from pathlib import Path
 from loop import __version__
 from loop.base.documents import file_error, sums
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
-from loop.repository.git import author_variables, git, git_bytes
-from loop.repository.reading import UNCOMMITTED_MESSAGE, object_hashes, parse_numstat, root_of
+from loop.repository.reading import (
+    UNCOMMITTED_MESSAGE,
+    author_variables,
+    git,
+    git_bytes,
+    object_hashes,
+    parse_numstat,
+    root_of,
+)
 
 SUBMODULE_MODE = "160000"  # Mode of a submodule in a tree.
 
@@ -231,15 +238,10 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
     unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
         raise UsageError(f"{repository / unmerged[0]} is in conflict", "finish the merge, or `git merge --abort`")
-    tree = _add_worktree(repository, target, root, "HEAD")
+    tree = make_at_commit(target, root, "HEAD")
     if _copy_uncommitted(repository, target, tree):
         tree.commit(UNCOMMITTED_MESSAGE)
     return tree
-
-
-def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
-    """Make a worktree at `root` with the files of a commit. Raises UsageError if the target is not under git."""
-    return _add_worktree(require_repository(target), target, root, commit)
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
@@ -255,9 +257,11 @@ def copy_worktree(tree: Worktree, root: Path) -> Worktree:
     return copy
 
 
-def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
-    """Make a worktree of the user's repository. Raises WorkFailed if git cannot register it. A
-    separate `git reset` checks files out, so that `includeIf` settings for that folder apply."""
+def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
+    """Make a worktree at `root` with the files of a commit. Raises UsageError if the target is not under git, and
+    WorkFailed if git cannot register it. A separate `git reset` checks files out, so that `includeIf` settings
+    for that folder apply."""
+    repository = require_repository(target)
     _unregister_missing_in(repository, root.parent)
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
