@@ -4,8 +4,6 @@ differences, and what other machines need of a repository."""
 import datetime
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -56,24 +54,28 @@ def git_bytes(
     variables: Mapping[str, str] | None = None,
 ) -> bytes:
     """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `index`: a file
-    to use as the index. `stdin`: text for its input. `variables`: added to its environment, which is that of
-    this process without REPOSITORY_VARIABLES."""
-    environment = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
-    environment |= ENVIRONMENT | dict(variables or {}) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
-    command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *arguments]
+    to use as the index. `stdin`: text for its input. `variables`: added to its environment. Removes
+    REPOSITORY_VARIABLES from the environment of this process."""
+    for name in REPOSITORY_VARIABLES:
+        os.environ.pop(name, None)
     try:
-        source = stdin.encode(errors="surrogateescape")  # A file's name may be no UTF-8 text.
-        done = subprocess.run(command, cwd=folder, env=environment, input=source, capture_output=True)
-    except (OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
-        if shutil.which("git") is None:
-            raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
-        raise WorkFailed(f"git {arguments[0]} in {folder}: {error}") from error
-    if done.returncode:
-        git_text = done.stderr.decode(errors="replace").strip()
-        hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
-        message = f"git {arguments[0]} in {folder}: {git_text or f'exit {done.returncode}'}"
-        raise WorkFailed(message, hint if git_text else None)
-    return done.stdout
+        from git import Git, GitError
+    except ImportError as error:  # GitPython raises it when there is no git program.
+        raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
+    command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *arguments]
+    env = ENVIRONMENT | dict(variables or {}) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+    with tempfile.TemporaryFile() as source:
+        try:
+            source.write(stdin.encode(errors="surrogateescape"))  # A file's name may be no UTF-8 text.
+            source.seek(0)
+            options: dict[str, Any] = {"env": env, "istream": source}
+            options |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
+            return bytes(Git(folder).execute(command, **options))
+        except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
+            git_text = str(getattr(error, "stderr", "")).strip().removeprefix("stderr: '").removesuffix("'")
+            hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
+            message = f"git {arguments[0]} in {folder}: {git_text or error}"
+            raise WorkFailed(message, hint if git_text else None) from error
 
 
 def author_variables(folder: Path) -> dict[str, str]:
