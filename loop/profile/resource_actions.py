@@ -467,8 +467,8 @@ def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
     entries = [kernel for kernel in kernels if kernel.entry]
     count = say.count(len(entries), "kernel")
     most_registers = max((kernel.registers or 0 for kernel in entries), default=0)
-    spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)
-    spills = f"{spilling} of them {'spills' if spilling == 1 else 'spill'}" if spilling else "none spills"
+    spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)  # Functions that kernels call, too.
+    spills = f"spills in {say.count(spilling, 'function')}" if spilling else "none spills"
     return f"compiled for {device}: {count}, at most {most_registers} registers, {spills}"
 
 

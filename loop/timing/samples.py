@@ -312,7 +312,7 @@ def explain_gpu_slowdown(segments: Iterable[Segment], reference: str, candidate:
         reasons = [reason for slowed_side, reason in slowdowns if slowed_side == side]
         if 2 * len(reasons) > len(rounds):
             reason = statistics.mode(reasons)
-            return f"the {side} was held back in {len(reasons)} of {len(rounds)} blocks: {reason}"
+            return f"the {side} was held back in {len(reasons)} of {len(rounds)} rounds: {reason}"
     return None
 
 

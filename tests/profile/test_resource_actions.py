@@ -93,7 +93,7 @@ def test_a_spill_fails_the_step(bench: Bench) -> None:
     assert allowed.message.startswith("compiled for sm_89: 4 kernels, ")
     reported = report(bench, "crowded", spills="tell")
     assert reported.ok
-    assert "1 of them spills" in reported.message
+    assert "spills in 1 function" in reported.message
     assert reported.spilled == output.spilled
 
 

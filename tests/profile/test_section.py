@@ -99,4 +99,4 @@ def test_kernels_in_trouble_come_first() -> None:
     output = make_resources(MAIN, SPILLS, OTHER)
     table = [[cell.strip() for cell in row] for row in rows(shown_resources(output))]
     assert ["tiny::crowded", "255", "144 B", "0 KiB", "-"] == table[2]
-    assert "at most 255 registers, 1 of them spills" in shown_resources(output)
+    assert "at most 255 registers, spills in 1 function" in shown_resources(output)

@@ -113,7 +113,7 @@ def test_rounds_that_were_disturbed_on_one_side_do_not_count() -> None:
     assert (4, 1, None, "faster") == (row.rounds, row.dropped, row.held_back, by_interval(row).verdict)
     row = measure(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3))
     assert (2, 3, "inconclusive") == (row.rounds, row.dropped, by_interval(row).verdict)
-    assert by_interval(row).reason.startswith("the reference was held back in 3 of 5 blocks: ")
+    assert by_interval(row).reason.startswith("the reference was held back in 3 of 5 rounds: ")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_side_dropped_in_most_rounds_is_a_result() -> None:
         make_rounds((hot, hot), (cap, cap), (quiet, cap), (quiet, quiet), (quiet, quiet)), "ref", "new"
     )
     expected = "the candidate was throttled (cap), the reference was not"
-    assert f"the candidate was held back in 3 of 5 blocks: {expected}" == explanation
+    assert f"the candidate was held back in 3 of 5 rounds: {expected}" == explanation
 
 
 US = 1e-6
