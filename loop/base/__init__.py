@@ -8,5 +8,4 @@
 - `processes`, `interrupts`: programs that end when they should, and only then.
 
 Begin with `errors`, then `places`. Stored JSON carries a checksum as its last field (`documents/sums`).
-Signals only set a flag (`interrupts`); the walk looks at it between two events.
 """

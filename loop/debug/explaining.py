@@ -96,7 +96,6 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
         rule=rule,
         held=predicted,
         where=describe_location(clearest, prober.signature) if has_place else "",
-        workload=clearest.workload.name,
     )
 
 

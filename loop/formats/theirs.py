@@ -424,8 +424,7 @@ def _verdict_of(output: VerifyOutput, name: str) -> GateVerdict:
     """A verification's verdict on a variant; `not judged` if the baseline failed too, or nothing was checked."""
     if name in output.right:
         return GateVerdict("right")
-    is_control_wrong = output.control is not None and output.control.first_failure is not None
-    if name not in output.wrong or is_control_wrong:
+    if name not in output.wrong or output.is_control_wrong:
         return GateVerdict("not judged", output.message)
     for checks in output.variants:
         if checks.variant == name and checks.first_failure:

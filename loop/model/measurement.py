@@ -301,8 +301,6 @@ class Measurement(Model):
     """`itself`: the variant is a program that reports its own time."""
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
-    dropped: int = 0
-    """Rounds excluded because the GPU (throttling) or other programs slowed down only one side."""
     held_back: str | None = None
     """Which side was slowed down in most rounds, and by what. None: neither."""
 

@@ -75,6 +75,11 @@ class VerifyOutput(ChecksOutput):
     jobs: tuple[JobRun, ...] = ()
     wrong: tuple[str, ...] = ()
 
+    @property
+    def is_control_wrong(self) -> bool:
+        """Whether the baseline library failed the same checks, so that they judge nothing."""
+        return self.control is not None and self.control.first_failure is not None
+
 
 class MeasureOutput(Output):
     """Speed of the right variants."""
@@ -227,7 +232,6 @@ class Explanation(Model):
     """Number of new workloads in a row that the rule predicted correctly."""
     where: str
     """Which elements are wrong, in words; empty if there is no output."""
-    workload: str
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:

@@ -49,6 +49,11 @@ class KernelLaunch(Model):
     shared_static: Annotated[int, Field(ge=0)] = 0
     """Bytes of static shared memory per block, as the emulator knows; the compiler reports them exactly."""
 
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block)
+
 
 class Placement(Model):
     """Occupancy of one launch shape: how many such blocks fit on a multiprocessor."""
@@ -171,7 +176,7 @@ def launch_residency(
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if not 1 <= size <= limit:
                 return 0, f"{name}.{axis} is {size:,}, not 1 to {limit:,}"
-    return count_resident_blocks(device, math.prod(launch.block), registers, shared_bytes)
+    return count_resident_blocks(device, launch.threads, registers, shared_bytes)
 
 
 def make_occupancy(

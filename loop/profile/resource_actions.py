@@ -93,7 +93,7 @@ class KernelFindings:
                         kernel=short_name(name),
                         symbol=kernel.symbol if kernel else launch.kernel,
                         blocks=math.prod(launch.grid),
-                        threads=math.prod(launch.block),
+                        threads=launch.threads,
                         shared_bytes=shared,
                         registers=registers,
                         resident=blocks,

@@ -110,8 +110,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 def is_anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
     for output in outputs_of(finished, VerifyOutput):
-        is_control_wrong = output.control is not None and output.control.first_failure is not None
-        if output.right or (output.wrong and not is_control_wrong):
+        if output.right or (output.wrong and not output.is_control_wrong):
             return True
     has_decision = any(output.tried for output in outputs_of(finished, DecisionOutput))
     return has_decision or bool(learnings.session_verdicts(finished))

@@ -111,7 +111,6 @@ def measure_pair(
         timed_by="itself" if pair.candidate.name in timings.self_timed_sides else "loop",
         flops_per_s=flops / candidate_s if flops else None,
         bytes_per_s=moved_bytes / candidate_s if moved_bytes else None,
-        dropped=len(samples.rounds_with_both(segments, *pair.side_names)) - len(ratios),
         held_back=samples.explain_gpu_slowdown(segments, *pair.side_names),
     )
 

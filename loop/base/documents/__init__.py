@@ -6,6 +6,7 @@ without limit and leaks RecursionError and ValueError; so it is used for its gra
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
@@ -272,12 +273,10 @@ class _Builder:
         convert = next((convert for form, convert in NUMBER_FORMS if form.match(text)), None)
         if convert is None:
             return text
-        try:
-            number = convert(text)  # ValueError: Python reads no integer of more than 4,300 digits.
+        with contextlib.suppress(ValueError):  # Python reads no integer of more than 4,300 digits.
+            number = convert(text)
             if abs(number) <= sys.float_info.max:
                 return number
-        except ValueError:
-            pass
         raise self._complain(event, place, "a number that a double can hold", quote(text))
 
 
@@ -302,10 +301,7 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
 
     data = document.data
     for step in place:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            data = None
+        data = data.get(step) if isinstance(data, dict) else data[step]
     data = {} if data is None and place else data
     try:
         # Strict JSON validation turns lists into tuples and text into dates, but accepts neither text as a
@@ -494,8 +490,6 @@ def to_plain(value: Any) -> Any:
 
 def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
     """SHA-256 (hex) of one content, or of several in order, each with its length."""
-    import hashlib
-
     digest, is_single = hashlib.sha256(), isinstance(content, str | bytes)
     for part in [content] if isinstance(content, str | bytes) else content:
         data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
@@ -507,8 +501,6 @@ def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
 
 def hash_files(paths: Iterable[Path], root: Path) -> str:
     """SHA-256 (hex) of contents and of names relative to `root`, in any order. LoopError: unreadable."""
-    import hashlib
-
     parts: dict[str, bytes] = {}
     for path in paths:
         try:
