@@ -3,8 +3,8 @@
 import math
 import random
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import cast
 
@@ -13,11 +13,9 @@ from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber
 from loop.debug.rules import Case, RuleSearch
 from loop.gate.verify import Job, WhichCalls, verify
 from loop.machine.machine import cores
-from loop.model.bisect import BisectOutput
 from loop.model.dtypes import Layout
-from loop.model.measurement import Check, VariantChecks
-from loop.model.output import DebugOutput, Diagnosis, Explanation, Smallest, VerifyOutput, outputs_of
-from loop.model.record import Finished, SessionHead
+from loop.model.measurement import Check
+from loop.model.output import DebugOutput, Explanation
 from loop.model.target import Scalar, Signature
 from loop.model.workloads import count_operations, is_supported
 from loop.steps.context import Context, NoArguments, Result, RunningAction
@@ -26,8 +24,8 @@ REPEATS = 4
 """Fresh processes that repeat the calls on all threads, to show a data race."""
 MAX_ELEMENTS = 1 << 20
 """Most elements of an output compared with known faults; each fault costs a float64 reference."""
-MIN_ERRORS, ENOUGH_ERRORS = 8, 64
-"""Fewest wrong elements that identify a known fault, and a number that is enough."""
+ENOUGH_ERRORS = 64
+"""Wrong elements that are enough to identify a known fault."""
 MAX_COMPARED = 2
 """Workloads that a known fault has to explain, because one alone may fit by chance."""
 MAX_NAMED = 3
@@ -63,7 +61,7 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
     The step passes whatever it finds."""
     explanations: list[Explanation] = []
     for prober in (yield from find_failures(context)):
-        with prober:
+        with closing(prober):
             explanations.append((yield from _explain_failure(prober)))
     unknown = "it gives no output, so its own message is all there is"
     texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
@@ -77,25 +75,23 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     gate_cause = next((text for cause, text in TEXT_BY_GATE_CAUSE.items() if cause in causes), "")
     cause = next((text for cause, text in TEXT_BY_CALL_CAUSE.items() if cause in causes), "")
     layouts = dict.fromkeys(check.inputs for check in prober.failures)
-    rule, predicted, faults = "", 0, tuple[str, ...]()
+    clearest, where, rule, predicted, faults = prober.clearest_check, "", "", 0, tuple[str, ...]()
     if not cause and "contiguous" not in layouts:
         cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
     if "changed input" not in causes:
         cause = yield from _find_call_cause(prober, cause)
-    has_place = not cause  # Else other elements are wrong in other calls or layouts.
-    if not cause and gate_cause in ("", TEXT_BY_GATE_CAUSE["NaN"]):  # Quick; a rule uses the time left.
-        faults = yield from _match_known_faults(prober)
-    if not cause:
+    if not cause:  # Else other elements are wrong in other calls or layouts.
+        where = describe_location(clearest, prober.signature)
+        if gate_cause in ("", TEXT_BY_GATE_CAUSE["NaN"]):  # Quick; a rule uses the time left.
+            faults = yield from _match_known_faults(prober)
         rule, predicted = yield from _find_rule(prober)
-    if not cause:
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    clearest = prober.clearest_check
     return Explanation(
-        variant=prober.variant,
+        variant=prober.side.name,
         cause=cause,
         rule=rule,
         held=predicted,
-        where=describe_location(clearest, prober.signature) if has_place else "",
+        where=where,
     )
 
 
@@ -110,8 +106,7 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Generator[Tick,
     outcomes = set[WhichCalls]()
     try:
         for _ in range(REPEATS):
-            prober.begin_process(threads=1 if has_threads else None)
-            outcomes.add((yield from prober.find_wrong_calls(check)))
+            outcomes.add((yield from prober.find_wrong_calls(check, 1 if has_threads else None)))
             if outcomes <= {"all", "none"}:  # No call differs from the others: nothing to repeat.
                 break
         if len(outcomes) > 1 or "mixed" in outcomes:  # Chance decides, not the number of the call.
@@ -122,13 +117,10 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Generator[Tick,
             return known_cause or TEXT_BY_CALL_CAUSE.get(call_cause, "")
         # Threads meet more often in a large workload.
         largest = max(prober.failures, key=lambda failure: math.prod(failure.workload.sizes.values()))
-        for _ in range(REPEATS if has_threads else 0):
-            for repeated in (check, largest):
-                prober.begin_process(threads=threads)
-                if (yield from prober.find_wrong_calls(repeated)) != "none":
-                    prober.begin_process(threads=1)
-                    if (yield from prober.find_wrong_calls(repeated)) == "none":
-                        return (REORDERED if check.cause == "two outputs" else RACE).format(threads)
+        for repeated in (check, largest) * (REPEATS if has_threads else 0):
+            on_all = yield from prober.find_wrong_calls(repeated, threads)
+            if on_all != "none" and (yield from prober.find_wrong_calls(repeated, 1)) == "none":
+                return (REORDERED if check.cause == "two outputs" else RACE).format(threads)
     except BudgetSpent:
         return known_cause
     finally:
@@ -141,17 +133,13 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
     or without time. Faults that explain every element are preferred to those that explain the wrong ones only,
     which count if they are at most `MAX_NAMED`. If an output of zeros explains it, other faults that give zeros do
     not."""
-    wrong_checks = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
-    wrong_checks = [check for check in wrong_checks if check.total <= MAX_ELEMENTS]
-    if time.monotonic() > prober.deadline or not wrong_checks:
+    by_size = sorted(prober.failures, key=lambda check: (check.wrong < ENOUGH_ERRORS, check.total))
+    usable = [
+        check for check in (prober.clearest_check, *by_size) if 0 < check.wrong and check.total <= MAX_ELEMENTS
+    ]
+    workload_by_name = {check.workload.name: check.workload for check in usable if check.inputs == "contiguous"}
+    if time.monotonic() > prober.deadline or not workload_by_name:
         return ()
-    # First that with about as many right as wrong elements, then the smallest with enough wrong ones.
-    telling_checks = [check for check in wrong_checks if check.wrong >= MIN_ERRORS] or wrong_checks
-    most_even = min(telling_checks, key=lambda check: abs(check.wrong / check.total - 0.5))
-    wrong_checks.sort(key=lambda check: -check.wrong)
-    clear_checks = sorted((c for c in wrong_checks if c.wrong >= ENOUGH_ERRORS), key=lambda check: check.total)
-    chosen = (most_even, *clear_checks, *wrong_checks)
-    workload_by_name = {check.workload.name: check.workload for check in chosen}
     side = replace(prober.side, threads=1) if prober.bench.device == "cpu" else prober.side
     workloads = tuple(workload_by_name.values())[:MAX_COMPARED]
     job = Job(side, workloads, layouts=False, call_limit_s=HANG_S, suspected=True)
@@ -172,27 +160,41 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
 
 
 def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload
-    that passes is tried again with other values, because it may be right by chance."""
-    is_quick = not prober.side.emulated
-    if prober.bench.device == "cpu" and is_quick:
-        prober.begin_process(threads=1)
+    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload that passes is
+    tried again with other values, because it may be right by chance. The search starts from the session's checks.
+    Sizes: up to twice the largest tried one. Work: up to four times that of the smallest failing check, or
+    `MIN_OPERATIONS` if this is more; at most twice that of the largest check."""
+    target, side, is_quick = prober.bench.target, prober.side, not prober.side.emulated
+    start_work = count_operations(target, prober.start_check.workload)
+    most_checked = max(count_operations(target, check.workload) for check in prober.checks)
+    most_work = min(max(4 * start_work, MIN_OPERATIONS), 2 * most_checked)
+    cases = _list_cases(prober)
+    sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
+
+    def entry_of(case: Case) -> dict[str, Scalar]:
+        """A case as a workload entry of target.yaml."""
+        return {name: value for name, value in case.items() if name != "inputs" and value != "none"}
+
+    def may_try(case: Case) -> bool:
+        workload = prober.build_workload(entry_of(case))
+        return count_operations(target, workload) <= most_work and is_supported(side, workload)
 
     def fails(case: Case, seed_shifts: Sequence[int]) -> Generator[Tick, None, bool | None]:
         """Whether a case fails with the values of any of these seeds; None: it fails otherwise."""
         for shift in seed_shifts:
-            outcome = yield from prober.ask_gate(_entry_of(case), cast(Layout, case["inputs"]), shift)
+            outcome = yield from prober.ask_gate(entry_of(case), cast(Layout, case["inputs"]), shift)
             if outcome != "passes" or not is_quick or case["inputs"] != "contiguous":
                 break
         return None if outcome == "other" else outcome == "fails"
 
+    if prober.bench.device == "cpu" and is_quick:
+        prober.begin_process(threads=1)
     search = None
     with suppress(BudgetSpent):
-        cases = _list_cases(prober)
         for number, (case, is_failure) in enumerate(cases):
             if is_quick and not is_failure and case["inputs"] == "contiguous":
                 cases[number] = case, bool((yield from fails(case, (1,))))
-        search = _start_search(prober, cases)
+        search = RuleSearch(cases, sizes, may_try, random.Random(prober.seed))
         while fresh_case := search.next_case():
             has_failed = yield from fails(fresh_case, (0, 1))
             if has_failed is not None:
@@ -205,40 +207,14 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
     """All checked cases of the variant, smallest first, each with whether it fails. Features of a
     case: sizes, attributes (`none`: without a value), type, kind of values and layout."""
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    for check in prober.checks:
+    for check in sorted(prober.checks, key=lambda check: sum(check.workload.sizes.values())):
         outcome, workload = prober.classify(check), check.workload
         if check.status != "unsupported" and outcome != "other":
             attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
-            case: dict[str, Scalar] = {**workload.sizes, **attributes, "dtype": workload.dtype}
-            case |= {"values": workload.values, "inputs": check.inputs}
-            key = tuple(case.items())
+            kinds = {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
+            key = tuple({**workload.sizes, **attributes, **kinds}.items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
-    cases: list[tuple[Case, bool]] = [(dict(key), fails) for key, fails in fails_by_case.items()]
-    return sorted(cases, key=lambda case: sum(int(case[0][name]) for name in prober.signature.dimensions))
-
-
-def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:
-    """A rule search that starts from these cases, within what the variant accepts. Sizes: up to twice the largest
-    tried one. Work: up to four times that of the smallest failing check, or `MIN_OPERATIONS` if this is more; at
-    most twice that of the largest check."""
-    target, side = prober.bench.target, prober.side
-    start_work = count_operations(target, prober.start_check.workload)
-    most_checked = max(count_operations(target, check.workload) for check in prober.checks)
-    most_work = min(max(4 * start_work, MIN_OPERATIONS), 2 * most_checked)
-    sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
-    other_features = [name for name in cases[0][0] if name not in sizes]
-    choices = {name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in other_features}
-
-    def may_try(case: Case) -> bool:
-        workload = prober.build_workload(_entry_of(case))
-        return count_operations(target, workload) <= most_work and is_supported(side, workload)
-
-    return RuleSearch(cases, sizes, choices, may_try, random.Random(prober.seed))
-
-
-def _entry_of(case: Case) -> dict[str, Scalar]:
-    """A case as a workload entry of target.yaml."""
-    return {name: value for name, value in case.items() if name != "inputs" and value != "none"}
+    return [(dict(key), fails) for key, fails in fails_by_case.items()]
 
 
 def describe_location(check: Check, signature: Signature) -> str:
@@ -247,67 +223,15 @@ def describe_location(check: Check, signature: Signature) -> str:
         return ""
     partial, whole = list[str](), list[str]()
     for name, span in check.spans.items():
-        label = signature.words.get(name)  # The axis in words, as in `query rows`.
-        indices = label or f"of {name}"
+        label, indices = signature.words.get(name, name), signature.words.get(name, f"of {name}")
         if span.size <= 1:
             continue
         if span.count == span.size:
             whole.append(f"all {indices}")
-        elif span.count == 1 and label:
-            partial.append(f"{label} {span.first} alone, of {span.size}")
         elif span.count == 1:
-            partial.append(f"only at {name} = {span.first} of {span.size}")
+            partial.append(f"{label} {span.first} alone, of {span.size}")
         elif span.count == span.last - span.first + 1:
-            partial.append(f"{label or name} {span.first} to {span.last} of {span.size}")
+            partial.append(f"{label} {span.first} to {span.last} of {span.size}")
         else:
             partial.append(f"{span.count} of {span.size} {indices} between {span.first} and {span.last}")
     return ", ".join([*partial, *whole]) or "its one element"
-
-
-def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
-    """One diagnosis for each wrong variant of a session that some debugging step examined."""
-    wrong_by_variant: dict[str, VariantChecks] = {}
-    for output in outputs_of(finished, VerifyOutput):
-        wrong_by_variant |= {checks.variant: checks for checks in output.variants if checks.first_failure}
-    debugged = list(outputs_of(finished, DebugOutput))
-    smallest_by_variant = {each.variant: each for output in debugged for each in output.smallest}
-    explanations = [explanation for output in debugged for explanation in output.explanations]
-    explanation_by_variant = {explanation.variant: explanation for explanation in explanations}
-    diagnoses = []
-    for variant, checks in wrong_by_variant.items():
-        smallest, explanation = smallest_by_variant.get(variant), explanation_by_variant.get(variant)
-        lines = tuple(_diagnosis_lines(finished, checks, smallest, explanation))
-        command = head.verify_command(variant, smallest.words, smallest.seed) if smallest else ""
-        if command or explanation or any(label == "Component" for label, _ in lines):
-            cause, rule = (explanation.cause, explanation.rule) if explanation else ("", "")
-            diagnoses.append(Diagnosis(variant=variant, lines=lines, command=command, cause=cause, rule=rule))
-    return tuple(diagnoses)
-
-
-def _diagnosis_lines(
-    finished: Sequence[Finished], checks: VariantChecks, smallest: Smallest | None, explanation: Explanation | None
-) -> Iterator[tuple[str, str]]:
-    """Lines of a diagnosis, each a label and a text, as in ("Commit", "1a2b3c4 (new tiling)")."""
-    # Without an output, the message of the variant or its emulator is the fault.
-    messages = [check.message for check in checks.checks if check.status in ("refused", "crashed", "hung")]
-    if messages:
-        yield "Fault", messages[0]
-    yield from explanation.lines if explanation else ()
-    for output in outputs_of(finished, BisectOutput):
-        if output.variant == checks.variant and output.answer:
-            for commit in output.answer.culprits:
-                yield "Commit", commit.name
-            commits = [commit.name for commit in output.answer.range]
-            if commits:
-                yield "Commit", f"one of {', '.join(commits)}"
-    components = [part for debugged in outputs_of(finished, DebugOutput) for part in debugged.components]
-    components = [part for part in components if part.variant == checks.variant]
-    wrong_components = [part for part in components if part.checks.first_failure]
-    for part in wrong_components:
-        yield "Component", f"{part.component} ({part.title}) {part.outcome}"
-    if right_names := ", ".join(part.component for part in components if part not in wrong_components):
-        conclusion = "" if wrong_components else ", so the fault lies in how they are put together"
-        yield "Component", f"right by itself: {right_names}{conclusion}"
-    if smallest is not None:
-        note = f"; {smallest.note}" if smallest.note else ""
-        yield "Smallest workload", smallest.check.workload.name + note

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from loop.base.errors import WorkFailed
@@ -23,6 +23,8 @@ HANG_S = 5.0
 """Seconds after which a probe counts as hung; small workloads take milliseconds."""
 MOST_PROBES = 200
 """Most workloads that one search tries."""
+MIN_ERRORS = 8
+"""Fewest wrong elements that show a pattern."""
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
 Entry = Mapping[str, Scalar]
 Fails = Callable[[Entry], Generator[Tick, None, bool]]
@@ -47,55 +49,48 @@ class BudgetSpent(Exception):
 
 class FailureProber:
     """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails alike on other
-    workloads, and caches every answer. As a context it has a time limit, and ends the worker process."""
+    workloads, and caches every answer."""
 
-    def __init__(self, context: Context, side: Side, checks: VariantChecks, limit_s: float) -> None:
-        """`checks`: of the variant, of which at least one failed."""
-        self.bench, self.side, self.limit_s = context.bench, side, limit_s
-        self.deadline = math.inf
-        self.variant, self.signature = checks.variant, context.bench.target.signature
-        kinds = [failure_kind(check) for check in checks.checks if not check.passed]
-        self.kind = max(dict.fromkeys(kinds), key=kinds.count)
+    def __init__(self, context: Context, side: Side, deadline: float) -> None:
+        """`side`: at least one check of this build in this session failed; `deadline`: on the monotonic clock."""
+        self.bench, self.side, self.deadline = context.bench, side, deadline
+        self.signature, build = context.bench.target.signature, (side.name, side.build_id)
+        parts = [part for output in outputs_of(context.finished, ChecksOutput) for part in output.variants]
+        parts = [part for part in parts if (part.variant, part.build_id) == build]
+        self.checks = [check for part in parts for check in part.checks]
+        """All checks of the variant in this session, in the order of the verifications."""
+        kinds = [failure_kind(check) for check in self.checks if not check.passed]
+        self.kind = max(kinds, key=kinds.count)
         """The kind of failure, by `failure_kind`."""
-        of_kind = [check for check in checks.checks if failure_kind(check) == self.kind]
+        self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
+        """Checks that show this kind of failure, in the order in which they were made."""
 
-        def effort(check: Check) -> tuple[bool, bool, int]:
-            """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
-            sizes, has_shorthand = check.workload.sizes, True
-            for names in self.signature.shorthand.values():
-                has_shorthand = has_shorthand and len({sizes[name] for name in names}) == 1
-            return check.inputs != "contiguous", not has_shorthand, math.prod(sizes.values())
+        def effort(check: Check) -> tuple[bool, int]:
+            """Sort key: contiguous inputs first, then small sizes."""
+            return check.inputs != "contiguous", math.prod(check.workload.sizes.values())
 
-        def unevenness(check: Check) -> tuple[bool, bool, float, int]:
-            """Sort key: contiguous inputs first, then normal values, about half wrong, and many elements."""
+        def unevenness(check: Check) -> tuple[bool, bool, bool, float, int]:
+            """Sort key: contiguous inputs first, then normal values, several and about half wrong, many in all."""
             wrong_share = check.wrong / check.total if check.total else 1.0
-            is_normal = check.workload.values == "normal"
-            return check.inputs != "contiguous", not is_normal, abs(wrong_share - 0.5), -check.total
+            kinds = check.inputs != "contiguous", check.workload.values != "normal", check.wrong < MIN_ERRORS
+            return *kinds, abs(wrong_share - 0.5), -check.total
 
-        self.start_check = min(of_kind, key=effort)
+        self.start_check = min(self.failures, key=effort)
         """The smallest check with this kind of failure, where a search begins."""
-        self.clearest_check = min(of_kind, key=unevenness)
+        self.clearest_check = min(self.failures, key=unevenness)
         """The check with the most even split of right and wrong elements: it shows their pattern best."""
         start = self.start_check.workload
         self.entry, self.seed = make_entry(self.signature, start), start.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
-        start_key = (*workload_key(start), self.start_check.inputs)
-        self.outcomes: dict[tuple[str, int, Layout], ProbeOutcome] = {start_key: "fails"}
+        self.outcomes: dict[tuple[str, int, Layout], ProbeOutcome] = {}
         """Workload name, seed and layout to the gate's answer."""
         self.probe_count = 0
-        in_session = [part for output in outputs_of(context.finished, ChecksOutput) for part in output.variants]
-        self.checks = [check for part in in_session if part.variant == self.variant for check in part.checks]
-        """All checks of the variant in this session, in the order of the verifications."""
-        self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
-        """Checks that show this kind of failure, in the order in which they were made."""
         self._checker = self._new_checker(None)
 
-    def __enter__(self) -> "FailureProber":
-        self.deadline = time.monotonic() + self.limit_s
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    @property
+    def is_spent(self) -> bool:
+        """Whether the budget is used up: no further probe may be made."""
+        return self.probe_count >= MOST_PROBES or time.monotonic() > self.deadline
 
     def classify(self, check: Check) -> ProbeOutcome:
         """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
@@ -130,7 +125,8 @@ class FailureProber:
         workload, layout = self.build_workload(entry, seed_shift), inputs or self.start_check.inputs
         key = (*workload_key(workload), layout)
         if key not in self.outcomes:
-            self._check_budget()
+            if self.is_spent:
+                raise BudgetSpent
             yield from self.check(workload, layout)
         return self.outcomes[key]
 
@@ -153,25 +149,22 @@ class FailureProber:
         self.outcomes[(*workload_key(workload), inputs)] = outcome
         return check
 
-    def _check_budget(self) -> None:
-        """Raise BudgetSpent if no further probe may be made."""
-        if self.probe_count >= MOST_PROBES or time.monotonic() > self.deadline:
+    def find_wrong_calls(self, check: Check, threads: int | None) -> Generator[Tick, None, WhichCalls]:
+        """Repeat a check in a new process: which of its calls are wrong. `all` if they give no output, or outputs
+        that are wrong together. `threads`: as for `begin_process`. Raises BudgetSpent, also if a call hangs."""
+        if self.is_spent:
             raise BudgetSpent
-
-    def find_wrong_calls(self, check: Check) -> Generator[Tick, None, WhichCalls]:
-        """Repeat a check in the present process: which of its calls are wrong. `all` if they give no output, or
-        outputs that are wrong together. Raises BudgetSpent, also if a call hangs."""
-        self._check_budget()
+        self.begin_process(threads)
         try:
             repeat = yield from self._checker.make_check(check.workload, check.inputs)
         except WorkFailed:
             return "all"
         if repeat.status == "hung":
             raise BudgetSpent
-        wrong_calls = self._checker.wrong_calls.get((workload_key(check.workload), check.inputs))
         if repeat.passed:
             return "none"
-        return "all" if wrong_calls is None or wrong_calls.which == "none" else wrong_calls.which
+        which = {calls.which for calls in self._checker.wrong_calls.values()} - {"none"}
+        return which.pop() if which else "all"
 
 
 def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]]:
@@ -184,13 +177,13 @@ def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]
         if output.control is None or not output.control.first_failure:
             wrong += [checks for checks in output.variants if checks.first_failure]
     side_by_name, _ = yield from build_sides(context, [checks.variant for checks in wrong])
-    probers = []
-    for checks in wrong:
+    probers, share_s = [], context.budget_s / max(len(wrong), 1)
+    for number, checks in enumerate(wrong, 1):
         side = side_by_name.get(checks.variant)
         if side is None or side.build_id != checks.build_id:
             problem = "was edited after it was checked" if side else "no longer compiles"
             raise WorkFailed(f"{checks.variant} {problem}", hint="run the session again")
-        probers.append(FailureProber(context, side, checks, context.budget_s / len(wrong)))
+        probers.append(FailureProber(context, side, time.monotonic() + number * share_s))
     return probers
 
 
@@ -199,53 +192,46 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
     The step passes whatever it finds."""
     answers, texts = list[Smallest](), list[str]()
     for prober in (yield from find_failures(context)):
-        with prober:
+        with closing(prober):
             answer = yield from _find_smallest(prober)
         answers.append(answer)
         ending = "no smaller one fails" if answer.minimal else "the budget ended the search"
         ending = f"{answer.probes} smaller tried, {ending}" if answer.probes else "no smaller one to try"
-        texts.append(f"{prober.variant} fails on {answer.check.workload.name} ({answer.note or ending})")
+        texts.append(f"{prober.side.name} fails on {answer.check.workload.name} ({answer.note or ending})")
     message = "; ".join(texts) or NOTHING_WRONG
     return Result(DebugOutput(ok=True, message=message, smallest=tuple(answers)), idle=not answers)
 
 
 def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
-    best: Entry = prober.entry
-    note, is_minimal = "it fails at times, or only after other calls", False
 
     def fails(entry: Entry) -> Generator[Tick, None, bool]:
-        """Whether the variant fails on this workload; if so, it is the smallest so far."""
-        nonlocal best, note
-        has_failed = (yield from prober.ask_gate(entry)) == "fails"
-        if has_failed and entry != prober.entry:
-            best, note = entry, "smaller ones fail at times, or only after other calls"
-        return has_failed
+        """Whether the variant fails on this workload; False without time."""
+        return not prober.is_spent and (yield from prober.ask_gate(entry)) == "fails"
 
-    with suppress(BudgetSpent):
-        yield from shrink(best, prober.signature, fails)
-        is_minimal = True
+    entry = yield from shrink(prober.entry, prober.signature, fails)
+    is_minimal, probes = not prober.is_spent, prober.probe_count
     prober.close()
-    probes = prober.probe_count
-    check = yield from prober.check(prober.build_workload(best))
-    is_confirmed = prober.classify(check) == "fails"
-    if not is_confirmed:
-        check = prober.start_check
+    workload, note = prober.build_workload(entry), ""
+    check = yield from prober.check(workload)
+    if prober.classify(check) != "fails":
+        is_smaller, check = workload.name != prober.start_check.workload.name, prober.start_check
+        note = f"{'smaller ones fail' if is_smaller else 'it fails'} at times, or only after other calls"
     return Smallest(
-        variant=prober.variant,
+        variant=prober.side.name,
         check=check,
-        words=format_entry(make_entry(prober.signature, check.workload)) if is_confirmed else "",
+        words="" if note else format_entry(make_entry(prober.signature, check.workload)),
         seed=prober.seed,
         probes=probes,
-        minimal=is_minimal and is_confirmed,
-        note="" if is_confirmed else note,
+        minimal=is_minimal and not note,
+        note=note,
     )
 
 
-def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, None, None]:
-    """Drop special values and attributes, then lower each dimension; repeat until nothing changes.
-    Dimensions that share a shorthand are first lowered together. Returns nothing: the result is the last workload
-    for which `fails` returned True; `entry` if there was none."""
+def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, None, Entry]:
+    """Drop special values and attributes, then lower each dimension; repeat until nothing changes. Dimensions that
+    share a shorthand are first lowered together. Returns the last workload for which `fails` returned True, else
+    `entry`; without shorthands."""
     current: Entry = {}
     for name, value in entry.items():  # Replace a shorthand by its dimensions.
         current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}
@@ -261,6 +247,7 @@ def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, 
                 current = yield from _lower(current, names, fails)
         for name in sorted(signature.dimensions, key=lambda name: -int(current[name])):
             current = yield from _lower(current, (name,), fails)
+    return current
 
 
 def _lower(entry: Entry, names: Iterable[str], fails: Fails) -> Generator[Tick, None, Entry]:
@@ -288,23 +275,29 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
         parts, reasons = yield from check_components(context, side)
         checked += parts
         unchecked_parts += reasons
-        wrong_parts = [part for part in parts if part.checks.first_failure]
-        texts += [f"{part.component} of {side.name} {part.outcome}" for part in wrong_parts]
-        if parts and not wrong_parts:  # If a component could not be verified, the fault may lie in it.
-            conclusion = "" if reasons else ", so the fault lies in how they are put together"
-            names = ", ".join(part.component for part in parts)
-            texts.append(f"{side.name}: right by itself: {names}{conclusion}")
-        texts += reasons
+        sentences = [*describe_components(parts, are_all=not reasons), *reasons]
+        texts.append(f"{side.name}: {'; '.join(sentences)}")
     return Result(
         DebugOutput(
             ok=True,
-            message="; ".join(texts) if failures else NOTHING_WRONG,
+            message="; ".join(texts) or NOTHING_WRONG,
             not_exercised=tuple(unchecked_parts),
             components=tuple(checked),
             wrong=tuple(part.component for part in checked if part.checks.first_failure),
         ),
         idle=not checked,
     )
+
+
+def describe_components(parts: Sequence[ComponentChecks], *, are_all: bool) -> Iterator[str]:
+    """Sentences on the components of one variant: each wrong one, then those that are right. `are_all`: whether
+    every component was verified; else the fault may lie in another one."""
+    wrong_parts = [part for part in parts if part.checks.first_failure]
+    yield from (f"{part.component} ({part.title}) {part.outcome}" for part in wrong_parts)
+    if names := ", ".join(part.component for part in parts if part not in wrong_parts):
+        is_between = are_all and not wrong_parts
+        conclusion = ", so the fault lies in how they are put together" if is_between else ""
+        yield f"right by itself: {names}{conclusion}"
 
 
 def check_components(
@@ -320,9 +313,10 @@ def check_components(
     for name, component in components.items():
         if component.signature is None and any(part.checks.first_failure for part in checked):
             continue
-        component_side = yield from _side_at_component(context, side, component)
-        if isinstance(component_side, str):
-            unchecked_parts.append(f"{name} of {side.name}: {component_side}")
+        try:
+            component_side = yield from _side_at_component(context, side, component)
+        except WorkFailed as error:
+            unchecked_parts.append(f"{name} of {side.name}: {error.message}")
             continue
         component_bench = bench.copy_for_component(component)
         workloads = expand_sets(component_bench.target, component_bench.target.workloads, dtype, seed)
@@ -332,16 +326,16 @@ def check_components(
     return checked, unchecked_parts
 
 
-def _side_at_component(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
+def _side_at_component(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side]:
     """A side that calls a component's entry in the variant's library, built again if the component has flags of
-    its own; or a sentence why it does not build."""
+    its own. Raises WorkFailed if it does not build."""
     if part.flags:
         bench, name = context.bench, side.name
         variant = (bench.emulated_variants if side.emulated else bench.compiled_variants)([name])[name]
         recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *part.flags)})
         built, failed = yield from compile_all(context, {name: variant.model_copy(update={"build": recipe})})
         if failed:
-            return f"no build with {' '.join(part.flags)}: {failed[0].message}"
+            raise WorkFailed(f"no build with {' '.join(part.flags)}: {failed[0].message}")
         side = bench.make_side(name, built[0], emulated=side.emulated)
     assert isinstance(side.terms, LibraryTerms)
     return side.copy_as(side.name, terms=side.terms.replace(entry=part.entry_in(side.name)))

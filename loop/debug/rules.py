@@ -76,13 +76,12 @@ class RuleSearch:
         self,
         tried_cases: Iterable[tuple[Case, bool]],
         sizes: Mapping[str, int],
-        choices: Mapping[str, Sequence[Scalar]],
         may_try: Callable[[Case], bool],
         random_source: random.Random,
     ) -> None:
-        """`tried_cases`: cases, and whether each fails; `sizes`: dimension to its largest size; `choices`: other
-        feature to its values; `may_try`: whether a case may be tried."""
-        self.sizes, self.choices, self.may_try, self.random = sizes, choices, may_try, random_source
+        """`tried_cases`: cases, and whether each fails; `sizes`: dimension to its largest size; `may_try`: whether
+        a case may be tried."""
+        self.sizes, self.may_try, self.random = sizes, may_try, random_source
         self.failing: list[Case] = []
         self.passing: list[Case] = []
         """Cases that passed; `failing` above has those that failed."""
@@ -164,7 +163,8 @@ class RuleSearch:
                     sizes |= {size - step, size + step}
                 sizes |= {int(case[other]) for other in self.sizes}
                 yield from ({**case, name: size} for size in sizes if 0 < size <= max_size)
-            for name, values in self.choices.items():
+            for name in (name for name in case if name not in self.sizes):
+                values = dict.fromkeys(tried[name] for tried in (*self.failing, *self.passing))
                 yield from ({**case, name: value} for value in values)
             for _ in range(DRAWN_CASES if self.sizes else 0):
                 names = self.random.sample(list(self.sizes), self.random.randint(1, len(self.sizes)))

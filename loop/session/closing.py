@@ -11,7 +11,6 @@ from loop.agents import proposing
 from loop.base.documents import folder_for_temporary, to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import shipped
-from loop.debug.explaining import make_diagnoses
 from loop.learning import learnings
 from loop.learning.failures import FailureHistory
 from loop.library.project import find_project
@@ -40,6 +39,7 @@ from loop.report.screen import Screen, table_lines, terminal_columns
 from loop.report.sections import print_sections, section_fields
 from loop.session import objective as judging
 from loop.session import page
+from loop.session.diagnosis import make_diagnoses
 from loop.session.drive import Ending
 from loop.session.next_session import proposal_text
 from loop.session.opening import SessionRequest

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from loop.actions import ACTIONS
 from loop.base.errors import UsageError
-from loop.debug.explaining import make_diagnoses
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.learning.prediction import prediction_table
 from loop.model.change import jobs_of, kept_gains
@@ -34,6 +33,7 @@ from loop.report.figures import Figure, draw_ratios
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
 from loop.report.sections import Line, Section, SizeLimit, sections_as_markdown
 from loop.report.templates import markdown_environment
+from loop.session.diagnosis import make_diagnoses
 from loop.session.objective import is_anything_judged, objective_text
 from loop.timing.against_baseline import call_lines, sensor_lines
 from loop.timing.against_known_good import CompareOutput

@@ -21,7 +21,7 @@ def search(wrong: Kernel, sizes: Sequence[tuple[int, int]] = TWO, seed: int = 0)
     ]
     tried = [(case, wrong(case)) for case in cases]
     most = {"N": 128, "D": 4096}
-    return RuleSearch(tried, most, {"causal": (False, True)}, lambda case: True, random.Random(seed))
+    return RuleSearch(tried, most, lambda case: True, random.Random(seed))
 
 
 def run_search(hunt: RuleSearch, wrong: Kernel, most: int = 60) -> int:
@@ -66,7 +66,7 @@ def test_one_size_is_told_from_a_remainder(seed: int) -> None:
     """N == 31 also fits N % 48 == 31: cases that separate the two are tried."""
     cases = [{"N": size, "D": 64} for size in (1, 7, 31, 33, 64, 127, 129)]
     tried = [(case, case["N"] == 31) for case in cases]
-    hunt = RuleSearch(tried, {"N": 256, "D": 256}, {}, lambda case: True, random.Random(seed))
+    hunt = RuleSearch(tried, {"N": 256, "D": 256}, lambda case: True, random.Random(seed))
     run_search(hunt, lambda case: case["N"] == 31)
     assert "N == 31" == (hunt.conclusion.text if hunt.conclusion else "")
 
