@@ -5,8 +5,9 @@ class of its output the names that a gate may read.
 """
 
 from loop.bisect import actions as bisecting
-from loop.debug import explaining, probing, turns
+from loop.debug import explaining, probing
 from loop.gate import environment, kernel, properties, sanitizing
+from loop.learning import turns
 from loop.money import decisions as deciding
 from loop.optimize import briefing, candidate, comparisons, tuning
 from loop.optimize.candidate import on_edited_target

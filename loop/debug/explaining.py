@@ -6,18 +6,16 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import cast
 
 from loop.base.processes import Tick
 from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber, find_failures
 from loop.debug.rules import Case, RuleSearch
 from loop.gate.verify import Job, WhichCalls, verify
 from loop.machine.machine import cores
-from loop.model.dtypes import Layout
-from loop.model.measurement import Check
 from loop.model.output import DebugOutput, Explanation
-from loop.model.target import Scalar, Signature
+from loop.model.target import Scalar
 from loop.model.workloads import count_operations, is_supported
+from loop.report.findings import describe_location
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 REPEATS = 4
@@ -64,8 +62,7 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
         with closing(prober):
             explanations.append((yield from _explain_failure(prober)))
     unknown = "it gives no output, so its own message is all there is"
-    texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
-    message = "; ".join(texts) or NOTHING_WRONG
+    message = "; ".join(f"{each.variant}: {each.text or unknown}" for each in explanations) or NOTHING_WRONG
     return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not explanations)
 
 
@@ -134,10 +131,9 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
     which count if they are at most `MAX_NAMED`. If an output of zeros explains it, other faults that give zeros do
     not."""
     by_size = sorted(prober.failures, key=lambda check: (check.wrong < ENOUGH_ERRORS, check.total))
-    usable = [
-        check for check in (prober.clearest_check, *by_size) if 0 < check.wrong and check.total <= MAX_ELEMENTS
-    ]
-    workload_by_name = {check.workload.name: check.workload for check in usable if check.inputs == "contiguous"}
+    contiguous = (check for check in (prober.clearest_check, *by_size) if check.inputs == "contiguous")
+    usable = [check for check in contiguous if check.wrong and check.total <= MAX_ELEMENTS]
+    workload_by_name = {check.workload.name: check.workload for check in usable}
     if time.monotonic() > prober.deadline or not workload_by_name:
         return ()
     side = replace(prober.side, threads=1) if prober.bench.device == "cpu" else prober.side
@@ -150,39 +146,31 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
         return ()
     common_faults = [fault for fault in fits[0] if all(fault in fit for fit in fits)]
     complete_faults = [fault for fault in common_faults if all(fit[fault] for fit in fits)]
+    faults = complete_faults or common_faults
+    faults = [ZEROS_FAULT] if ZEROS_FAULT in faults else faults
     if complete_faults:  # All of them give the same output: any of them tells where to look.
-        return (ZEROS_FAULT,) if ZEROS_FAULT in complete_faults else tuple(complete_faults[:MAX_NAMED])
-    if ZEROS_FAULT in common_faults:
-        common_faults = [ZEROS_FAULT]
-    if 0 < len(common_faults) <= MAX_NAMED:
-        return (*common_faults[:-1], f"{common_faults[-1]}, where it is wrong")
-    return ()
+        return tuple(faults[:MAX_NAMED])
+    return (*faults[:-1], f"{faults[-1]}, where it is wrong") if 0 < len(faults) <= MAX_NAMED else ()
 
 
 def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
     """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload that passes is
     tried again with other values, because it may be right by chance. The search starts from the session's checks.
     Sizes: up to twice the largest tried one. Work: up to four times that of the smallest failing check, or
-    `MIN_OPERATIONS` if this is more; at most twice that of the largest check."""
+    `MIN_OPERATIONS` if this is more."""
     target, side, is_quick = prober.bench.target, prober.side, not prober.side.emulated
-    start_work = count_operations(target, prober.start_check.workload)
-    most_checked = max(count_operations(target, check.workload) for check in prober.checks)
-    most_work = min(max(4 * start_work, MIN_OPERATIONS), 2 * most_checked)
+    most_work = max(4 * count_operations(target, prober.start_check.workload), MIN_OPERATIONS)
     cases = _list_cases(prober)
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
 
-    def entry_of(case: Case) -> dict[str, Scalar]:
-        """A case as a workload entry of target.yaml."""
-        return {name: value for name, value in case.items() if name != "inputs" and value != "none"}
-
     def may_try(case: Case) -> bool:
-        workload = prober.build_workload(entry_of(case))
+        workload = prober.build_workload(case)
         return count_operations(target, workload) <= most_work and is_supported(side, workload)
 
     def fails(case: Case, seed_shifts: Sequence[int]) -> Generator[Tick, None, bool | None]:
         """Whether a case fails with the values of any of these seeds; None: it fails otherwise."""
         for shift in seed_shifts:
-            outcome = yield from prober.ask_gate(entry_of(case), cast(Layout, case["inputs"]), shift)
+            outcome = yield from prober.ask_gate(case, shift)
             if outcome != "passes" or not is_quick or case["inputs"] != "contiguous":
                 break
         return None if outcome == "other" else outcome == "fails"
@@ -215,23 +203,3 @@ def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
             key = tuple({**workload.sizes, **attributes, **kinds}.items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
     return [(dict(key), fails) for key, fails in fails_by_case.items()]
-
-
-def describe_location(check: Check, signature: Signature) -> str:
-    """Where elements are wrong: `query rows 64 to 127 of 128, all heads`; empty without a map."""
-    if not check.spans:
-        return ""
-    partial, whole = list[str](), list[str]()
-    for name, span in check.spans.items():
-        label, indices = signature.words.get(name, name), signature.words.get(name, f"of {name}")
-        if span.size <= 1:
-            continue
-        if span.count == span.size:
-            whole.append(f"all {indices}")
-        elif span.count == 1:
-            partial.append(f"{label} {span.first} alone, of {span.size}")
-        elif span.count == span.last - span.first + 1:
-            partial.append(f"{label} {span.first} to {span.last} of {span.size}")
-        else:
-            partial.append(f"{span.count} of {span.size} {indices} between {span.first} and {span.last}")
-    return ", ".join([*partial, *whole]) or "its one element"

@@ -2,19 +2,21 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import replace
+from typing import cast
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import LibraryTerms
-from loop.gate.kernel import build_sides, compile_all
-from loop.gate.verify import Job, SideChecker, WhichCalls, verify, workload_key
+from loop.debug.rules import Case
+from loop.gate.kernel import build_sides, usual_dtype
+from loop.gate.verify import Job, SideChecker, WhichCalls, verify
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import ChecksOutput, ComponentChecks, DebugOutput, ProbeOutcome, Smallest, outputs_of
-from loop.model.target import Component, Scalar, Signature, Workload
+from loop.model.target import Scalar, Signature, Workload
 from loop.model.workloads import expand_sets, explain_unsupported, format_entry, make_entry, make_workload
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import KeptWorker, Side
@@ -26,9 +28,8 @@ MOST_PROBES = 200
 MIN_ERRORS = 8
 """Fewest wrong elements that show a pattern."""
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
-Entry = Mapping[str, Scalar]
-Fails = Callable[[Entry], Generator[Tick, None, bool]]
-"""Tries a workload, and returns whether the variant fails on it."""
+Fails = Callable[[Case], Generator[Tick, None, bool]]
+"""Tries a case, and returns whether the variant fails on it."""
 
 
 def failure_kind(check: Check) -> str:
@@ -79,13 +80,12 @@ class FailureProber:
         """The smallest check with this kind of failure, where a search begins."""
         self.clearest_check = min(self.failures, key=unevenness)
         """The check with the most even split of right and wrong elements: it shows their pattern best."""
-        start = self.start_check.workload
-        self.entry, self.seed = make_entry(self.signature, start), start.base_seed
-        """Base seed of all probes; `entry` is the workload where a search begins."""
-        self.outcomes: dict[tuple[str, int, Layout], ProbeOutcome] = {}
-        """Workload name, seed and layout to the gate's answer."""
+        self.seed = self.start_check.workload.base_seed
+        """Base seed of all probes."""
+        self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}
+        """Case and shift of its seed to the gate's answer."""
         self.probe_count = 0
-        self._checker = self._new_checker(None)
+        self._checker = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
     @property
     def is_spent(self) -> bool:
@@ -99,54 +99,45 @@ class FailureProber:
             return "passes"
         return "fails" if kind == self.kind else "other"
 
-    def _new_checker(self, threads: int | None) -> SideChecker:
-        """A checker with a worker process of its own, which starts with the first call."""
-        side = replace(self.side, threads=threads) if threads else self.side
-        return SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
-
     def begin_process(self, threads: int | None = None) -> None:
         """Make later calls in a new process with this many threads; None: as in verification."""
         self.close()
-        self._checker = self._new_checker(threads)
+        side = replace(self.side, threads=threads) if threads else self.side
+        self._checker = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
     def close(self) -> None:
         """End the worker process; the next probe starts a fresh one."""
         self._checker.worker.close()
 
-    def build_workload(self, entry: Entry, seed_shift: int = 0) -> Workload:
-        """The workload of an entry, with the failure's type, and its seed plus `seed_shift`."""
+    def build_workload(self, case: Case, seed_shift: int = 0) -> Workload:
+        """The workload of a case, with the failure's type, and its seed plus `seed_shift`."""
+        entry = {name: value for name, value in case.items() if name != "inputs" and value != "none"}
         return make_workload(self.bench.target, entry, self.start_check.workload.dtype, self.seed + seed_shift)
 
-    def ask_gate(
-        self, entry: Entry, inputs: Layout | None = None, seed_shift: int = 0
-    ) -> Generator[Tick, None, ProbeOutcome]:
-        """The gate's answer on a workload, cached. `inputs`: the layout; None: that of the failure.
-        Raises BudgetSpent if the budget is used up."""
-        workload, layout = self.build_workload(entry, seed_shift), inputs or self.start_check.inputs
-        key = (*workload_key(workload), layout)
+    def ask_gate(self, case: Case, seed_shift: int = 0) -> Generator[Tick, None, ProbeOutcome]:
+        """The gate's answer on a case, cached. Raises BudgetSpent if the budget is used up."""
+        key = frozenset({**case, "shift": seed_shift}.items())
         if key not in self.outcomes:
             if self.is_spent:
                 raise BudgetSpent
-            yield from self.check(workload, layout)
+            self.outcomes[key] = self.classify((yield from self.check(case, seed_shift)))
         return self.outcomes[key]
 
-    def check(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
-        """Check a workload now, without the cache or the budget, and keep the answer in the cache. `inputs`: the
-        layout; None: that of the failure. A size that the variant, the generator or the reference does not take
-        gives a check with status `refused`."""
-        inputs, why = inputs or self.start_check.inputs, explain_unsupported(self.side, workload)
+    def check(self, case: Case, seed_shift: int = 0) -> Generator[Tick, None, Check]:
+        """Check a case now, without the cache or the budget. A size that the variant, the generator or the
+        reference does not take gives a check with status `refused`."""
+        workload = self.build_workload(case, seed_shift)
+        layout, why = cast(Layout, case.get("inputs", "contiguous")), explain_unsupported(self.side, workload)
         self.probe_count += 1
-        check = Check(workload=workload, inputs=inputs, status="refused", message=why)
+        check = Check(workload=workload, inputs=layout, status="refused", message=why)
         if not why:
             try:
                 yield from self.bench.prepare_answer(workload)
-                check = yield from self._checker.make_check(workload, inputs)
+                check = yield from self._checker.make_check(workload, layout)
             except WorkFailed as failed:
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
-        outcome = self.classify(check)
-        self.failures += [check] if outcome == "fails" else []
-        self.outcomes[(*workload_key(workload), inputs)] = outcome
+        self.failures += [check] if self.classify(check) == "fails" else []
         return check
 
     def find_wrong_calls(self, check: Check, threads: int | None) -> Generator[Tick, None, WhichCalls]:
@@ -196,8 +187,8 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
             answer = yield from _find_smallest(prober)
         answers.append(answer)
         ending = "no smaller one fails" if answer.minimal else "the budget ended the search"
-        ending = f"{answer.probes} smaller tried, {ending}" if answer.probes else "no smaller one to try"
-        texts.append(f"{prober.side.name} fails on {answer.check.workload.name} ({answer.note or ending})")
+        note = answer.note or f"{answer.probes} smaller tried, {ending}"
+        texts.append(f"{prober.side.name} fails on {answer.check.workload.name} ({note})")
     message = "; ".join(texts) or NOTHING_WRONG
     return Result(DebugOutput(ok=True, message=message, smallest=tuple(answers)), idle=not answers)
 
@@ -205,17 +196,19 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
 def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
 
-    def fails(entry: Entry) -> Generator[Tick, None, bool]:
-        """Whether the variant fails on this workload; False without time."""
-        return not prober.is_spent and (yield from prober.ask_gate(entry)) == "fails"
+    def fails(case: Case) -> Generator[Tick, None, bool]:
+        """Whether the variant fails on this case; False without time."""
+        return not prober.is_spent and (yield from prober.ask_gate(case)) == "fails"
 
-    entry = yield from shrink(prober.entry, prober.signature, fails)
-    is_minimal, probes = not prober.is_spent, prober.probe_count
+    start = prober.start_check
+    layout = {} if start.inputs == "contiguous" else {"inputs": start.inputs}
+    case: Case = {**make_entry(prober.signature, start.workload), **layout}
+    case = yield from shrink(case, prober.signature, fails)
+    is_minimal, probes, note = not prober.is_spent, prober.probe_count, ""
     prober.close()
-    workload, note = prober.build_workload(entry), ""
-    check = yield from prober.check(workload)
+    check = yield from prober.check(case)
     if prober.classify(check) != "fails":
-        is_smaller, check = workload.name != prober.start_check.workload.name, prober.start_check
+        is_smaller, check = check.workload.name != start.workload.name, start
         note = f"{'smaller ones fail' if is_smaller else 'it fails'} at times, or only after other calls"
     return Smallest(
         variant=prober.side.name,
@@ -228,14 +221,14 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     )
 
 
-def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, None, Entry]:
-    """Drop special values and attributes, then lower each dimension; repeat until nothing changes. Dimensions that
-    share a shorthand are first lowered together. Returns the last workload for which `fails` returned True, else
-    `entry`; without shorthands."""
-    current: Entry = {}
-    for name, value in entry.items():  # Replace a shorthand by its dimensions.
+def shrink(case: Case, signature: Signature, fails: Fails) -> Generator[Tick, None, Case]:
+    """Drop special values, layout and attributes, then lower each dimension; repeat until nothing changes.
+    Dimensions that share a shorthand are first lowered together. Returns the last case for which `fails` returned
+    True, else `case`; without shorthands."""
+    current: Case = {}
+    for name, value in case.items():  # Replace a shorthand by its dimensions.
         current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}
-    previous: Entry = {}
+    previous: Case = {}
     while current != previous:
         previous = current
         for key in previous:
@@ -250,37 +243,35 @@ def shrink(entry: Entry, signature: Signature, fails: Fails) -> Generator[Tick, 
     return current
 
 
-def _lower(entry: Entry, names: Iterable[str], fails: Fails) -> Generator[Tick, None, Entry]:
-    """Lower dimensions to one common size, as far as the workload still fails; returns the smallest
-    that failed, or `entry`. Doubles the size from 1, because small sizes are quick. Then bisection
+def _lower(case: Case, names: Iterable[str], fails: Fails) -> Generator[Tick, None, Case]:
+    """Lower dimensions to one common size, as far as the case still fails; returns the smallest
+    that failed, or `case`. Doubles the size from 1, because small sizes are quick. Then bisection
     finds a failing size whose predecessor does not fail."""
-    low, high = 0, max(int(entry[name]) for name in names)
+    low, high = 0, max(int(case[name]) for name in names)
     size = 1
     while high - low > 1:
-        smaller = {**entry, **dict.fromkeys(names, size)}
+        smaller = {**case, **dict.fromkeys(names, size)}
         if (yield from fails(smaller)):
-            entry, high = smaller, size
+            case, high = smaller, size
         else:
             low = size
         size = 2 * low if 0 < 2 * low < high else (low + high) // 2
-    return entry
+    return case
 
 
 def components(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Verify each component of the wrong variants, to find the one with the fault.
     The step passes whatever it finds."""
-    failures = yield from find_failures(context)
-    checked, unchecked_parts, texts = list[ComponentChecks](), list[str](), list[str]()
-    for side in [prober.side for prober in failures]:
-        parts, reasons = yield from check_components(context, side)
+    checked, unchecked_parts = list[ComponentChecks](), list[str]()
+    for prober in (yield from find_failures(context)):
+        parts, reasons = yield from check_components(context, prober.side)
         checked += parts
         unchecked_parts += reasons
-        sentences = [*describe_components(parts, are_all=not reasons), *reasons]
-        texts.append(f"{side.name}: {'; '.join(sentences)}")
+    texts = [f"{part.component} of {part.variant} {part.outcome}" for part in checked]
     return Result(
         DebugOutput(
             ok=True,
-            message="; ".join(texts) or NOTHING_WRONG,
+            message="; ".join(texts + unchecked_parts) or NOTHING_WRONG,
             not_exercised=tuple(unchecked_parts),
             components=tuple(checked),
             wrong=tuple(part.component for part in checked if part.checks.first_failure),
@@ -289,53 +280,32 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
     )
 
 
-def describe_components(parts: Sequence[ComponentChecks], *, are_all: bool) -> Iterator[str]:
-    """Sentences on the components of one variant: each wrong one, then those that are right. `are_all`: whether
-    every component was verified; else the fault may lie in another one."""
-    wrong_parts = [part for part in parts if part.checks.first_failure]
-    yield from (f"{part.component} ({part.title}) {part.outcome}" for part in wrong_parts)
-    if names := ", ".join(part.component for part in parts if part not in wrong_parts):
-        is_between = are_all and not wrong_parts
-        conclusion = ", so the fault lies in how they are put together" if is_between else ""
-        yield f"right by itself: {names}{conclusion}"
-
-
 def check_components(
     context: Context, side: Side
 ) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
-    """The checks of a variant's components, and sentences on those that could not be verified. A component without
-    a signature of its own computes the whole result: it is left out after another one failed."""
-    bench, seed, checked = context.bench, context.task.seed, list[ComponentChecks]()
+    """The checks of a variant's components, and sentences on those that could not be verified. A component with
+    flags is a build of its own. One without a signature of its own computes the whole result: it is left out after
+    another one failed."""
+    bench, checked, dtype = context.bench, list[ComponentChecks](), usual_dtype(context.bench, side)
     components = {name: part for name, part in bench.target.components.items() if side.name in part.variants}
     unchecked_parts = [] if components else [f"target.yaml names no components of {side.name}"]
-    default_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]
-    dtype = default_dtype if default_dtype in side.dtypes else side.dtypes[0]
     for name, component in components.items():
         if component.signature is None and any(part.checks.first_failure for part in checked):
             continue
-        try:
-            component_side = yield from _side_at_component(context, side, component)
-        except WorkFailed as error:
-            unchecked_parts.append(f"{name} of {side.name}: {error.message}")
-            continue
+        component_side = side
+        if component.flags:
+            sides, failed = yield from build_sides(context, [side.name], component.flags)
+            if failed:
+                reason = f"no build with {' '.join(component.flags)}: {failed[0].message}"
+                unchecked_parts.append(f"{name} of {side.name}: {reason}")
+                continue
+            component_side = sides[side.name]
+        assert isinstance(component_side.terms, LibraryTerms)
+        terms = component_side.terms.replace(entry=component.entry_in(side.name))
         component_bench = bench.copy_for_component(component)
-        workloads = expand_sets(component_bench.target, component_bench.target.workloads, dtype, seed)
-        job = Job(component_side.copy_as(f"{side.name} {name}"), workloads, layouts=False)
-        (checks,) = yield from verify(component_bench, [job])
+        sets = component_bench.target.workloads
+        workloads = expand_sets(component_bench.target, sets, dtype, context.task.seed)
+        component_side = component_side.copy_as(f"{side.name} {name}", terms=terms)
+        (checks,) = yield from verify(component_bench, [Job(component_side, workloads, layouts=False)])
         checked.append(ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks))
     return checked, unchecked_parts
-
-
-def _side_at_component(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side]:
-    """A side that calls a component's entry in the variant's library, built again if the component has flags of
-    its own. Raises WorkFailed if it does not build."""
-    if part.flags:
-        bench, name = context.bench, side.name
-        variant = (bench.emulated_variants if side.emulated else bench.compiled_variants)([name])[name]
-        recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *part.flags)})
-        built, failed = yield from compile_all(context, {name: variant.model_copy(update={"build": recipe})})
-        if failed:
-            raise WorkFailed(f"no build with {' '.join(part.flags)}: {failed[0].message}")
-        side = bench.make_side(name, built[0], emulated=side.emulated)
-    assert isinstance(side.terms, LibraryTerms)
-    return side.copy_as(side.name, terms=side.terms.replace(entry=part.entry_in(side.name)))

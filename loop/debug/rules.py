@@ -87,7 +87,7 @@ class RuleSearch:
         """Cases that passed; `failing` above has those that failed."""
         for case, fails in tried_cases:
             (self.failing if fails else self.passing).append(case)
-        self.seen_keys = {_key(case) for case in (*self.failing, *self.passing)}
+        self.seen = {frozenset(case.items()) for case in (*self.failing, *self.passing)}
         self.untried: list[Case] = []
         """Cases that wait to be tried."""
         self._queue_cases(self._propose_cases([*self.failing[:3], *self.passing[-2:]]))
@@ -148,8 +148,8 @@ class RuleSearch:
     def _queue_cases(self, cases: Iterable[Case]) -> None:
         """Queue new cases that may be tried, small ones first, because they are quick."""
         for case in cases:
-            if _key(case) not in self.seen_keys and self.may_try(case):
-                self.seen_keys.add(_key(case))
+            if frozenset(case.items()) not in self.seen and self.may_try(case):
+                self.seen.add(frozenset(case.items()))
                 self.untried.append(case)
         self.untried.sort(key=lambda case: prod(int(case[name]) for name in self.sizes))
 
@@ -241,11 +241,6 @@ class RuleSearch:
                 verb = "are" if name in ("inputs", "values") else "is"
                 texts = (f"{name} {verb} {word}", f"{name} {verb} not {word}")
                 yield Rule(*texts, 1.0, lambda case, n=name, c=choice: case[n] == c)
-
-
-def _key(case: Case) -> tuple[tuple[str, Scalar], ...]:
-    """A case as a key of a set."""
-    return tuple(sorted(case.items()))
 
 
 def _pairs(rules: Iterable[Rule], cases: Sequence[Case]) -> Iterator[Rule]:

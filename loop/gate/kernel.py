@@ -29,7 +29,7 @@ from loop.library.targets import source_files
 from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.dtypes import Device
+from loop.model.dtypes import Device, Dtype
 from loop.model.measurement import BASELINE, Against, Build, Check, NoSpeedVerdict, VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import JobRun, KnownGood, SessionHead
@@ -157,17 +157,28 @@ def compile_all(
 
 
 def build_sides(
-    context: Context, names: Iterable[str]
+    context: Context, names: Iterable[str], flags: Sequence[str] = ()
 ) -> Generator[Tick, None, tuple[dict[str, Side], list[BuildFailed]]]:
     """Build variants of the session, some for the emulator if the session emulates them. Returns name to side
-    (variant with its build) of those that compile or need no build, and the failures of the others."""
+    (variant with its build) of those that compile or need no build, and the failures of the others. `flags`: of
+    the compiler, besides the variant's own."""
     bench, emulated = context.bench, context.bench.emulated_variants(set(names) & {*context.task.emulated})
     variants = {**variants_to_build(context, [name for name in names if name not in emulated]), **emulated}
+    for name, variant in variants.items():
+        if flags and isinstance(variant, CAbiVariant):
+            recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *flags)})
+            variants[name] = variant.model_copy(update={"build": recipe})
     builds, failures = yield from compile_all(context, variants)
     build_by_name = {build.variant: build for build in builds}
     usable = [name for name in names if name in build_by_name or name not in variants]
     sides = {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
     return sides, failures
+
+
+def usual_dtype(bench: Bench, side: Side) -> Dtype:
+    """Element type in which a side is checked: the one of its device, else the variant's first."""
+    device_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]
+    return device_dtype if device_dtype in side.dtypes else side.dtypes[0]
 
 
 def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.kernel import build_sides, unjudged_workload_names
+from loop.gate.kernel import build_sides, unjudged_workload_names, usual_dtype
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.model.base import Model
@@ -237,18 +237,12 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
             yield replace(control, expected=expected), control.applies(workload)
 
 
-def control_dtype(bench: Bench, honest: Side) -> Dtype:
-    """Element type of a variant's controls: the one measured on this device, else the variant's first."""
-    device_dtype = bench.target.dtypes[bench.device]
-    return device_dtype if device_dtype in honest.dtypes else honest.dtypes[0]
-
-
 def applicable_controls(
     bench: Bench, honest: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
     """One control of each kind (`make`), with a few workloads to try it on, each with two seeds. It is the first
     control of its kind whose mistake shows on a workload; if there is none, the list of workloads is empty."""
-    operations_of, dtype = partial(count_operations, bench.target), control_dtype(bench, honest)
+    operations_of, dtype = partial(count_operations, bench.target), usual_dtype(bench, honest)
     usable = [workload for workload in workloads if workload.dtype == dtype and is_supported(honest, workload)]
     usable = sorted(filter(operations_of, usable), key=operations_of)  # Without those of no operations.
     if bench.target.is_plain:
@@ -450,7 +444,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
             break
         tried_variants.append(variant)
         side = sides[variant]
-        all_workloads = expand_sets(target, target.workloads, control_dtype(bench, side), context.task.seed)
+        all_workloads = expand_sets(target, target.workloads, usual_dtype(bench, side), context.task.seed)
         workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):
             proof.inapplicable.append(f"every control of {variant}: {reason}")

@@ -10,6 +10,7 @@ from loop.model.measurement import Check, Measurement, SpeedVerdict, VariantChec
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.profile import Profile
 from loop.model.record import Finished
+from loop.model.target import Signature
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Line, Section
@@ -105,6 +106,26 @@ def _error_map_lines(check: Check) -> Iterator[str]:
                 texts.append(f"{span} {_number_or_nan(part.largest) if part.count else 'right'}")
             errors_text = ", ".join(texts)
         yield f"largest error along {name}: {errors_text}"
+
+
+def describe_location(check: Check, signature: Signature) -> str:
+    """Where elements are wrong: `query rows 64 to 127 of 128, all heads`; empty without a map."""
+    if not check.spans:
+        return ""
+    partial, whole = list[str](), list[str]()
+    for name, span in check.spans.items():
+        label, indices = signature.words.get(name, name), signature.words.get(name, f"of {name}")
+        if span.size <= 1:
+            continue
+        if span.count == span.size:
+            whole.append(f"all {indices}")
+        elif span.count == 1:
+            partial.append(f"{label} {span.first} alone, of {span.size}")
+        elif span.count == span.last - span.first + 1:
+            partial.append(f"{label} {span.first} to {span.last} of {span.size}")
+        else:
+            partial.append(f"{span.count} of {span.size} {indices} between {span.first} and {span.last}")
+    return ", ".join([*partial, *whole]) or "its one element"
 
 
 def _number_or_nan(value: float | None) -> str:

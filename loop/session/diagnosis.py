@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from loop.debug.probing import describe_components
 from loop.model.output import DebugOutput, Diagnosis, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.report.culprits import search_answers
@@ -28,8 +27,12 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
                 lines.append(("Commit", f"one of {', '.join(commit.name for commit in answer.range)}"))
         for output in debugged:
             parts = [part for part in output.components if part.variant == variant]
-            sentences = describe_components(parts, are_all=not output.not_exercised)
-            lines += [("Component", sentence) for sentence in sentences]
+            wrong_parts = [part for part in parts if part.checks.first_failure]
+            lines += [("Component", f"{part.component} ({part.title}) {part.outcome}") for part in wrong_parts]
+            if right_names := ", ".join(part.component for part in parts if part not in wrong_parts):
+                is_between = not wrong_parts and not output.not_exercised  # Every component was verified.
+                conclusion = ", so the fault lies in how they are put together" if is_between else ""
+                lines.append(("Component", f"right by itself: {right_names}{conclusion}"))
         if smallest is not None:
             note = f"; {smallest.note}" if smallest.note else ""
             lines.append(("Smallest workload", smallest.check.workload.name + note))

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from loop.debug.explaining import describe_location
 from loop.model.measurement import Check, Span, VariantChecks
 from loop.model.output import ComponentChecks, DebugOutput, Explanation, Smallest
 from loop.model.record import Finished
 from loop.model.target import Signature
+from loop.report.findings import describe_location
 from loop.session.diagnosis import make_diagnoses
 from tests.makers import make_check, make_finished, make_record, make_report, make_session_head, make_verify
 

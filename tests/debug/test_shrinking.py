@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import Tick, run_to_end
-from loop.debug.probing import Entry, shrink
+from loop.debug.probing import shrink
+from loop.debug.rules import Case
 from loop.model.target import Scalar, Signature
 from tests.projects import FUNCTIONS, KERNEL, TARGET, loop, make_project
 
@@ -28,14 +29,14 @@ START: dict[str, Scalar] = {
     "values": "sharp",
     "dtype": "float32",
 }
-Fails = Callable[[Entry], bool]
+Fails = Callable[[Case], bool]
 
 
-def shrunk(fails: Fails, start: Entry = START) -> tuple[Entry, list[Entry]]:
+def shrunk(fails: Fails, start: Case = START) -> tuple[Case, list[Case]]:
     """The result of a search, and all workloads that it tried."""
-    best, tried = start, list[Entry]()
+    best, tried = start, list[Case]()
 
-    def ask(entry: Entry) -> Generator[Tick, None, bool]:
+    def ask(entry: Case) -> Generator[Tick, None, bool]:
         nonlocal best
         tried.append(entry)
         best = entry if fails(entry) else best
@@ -70,7 +71,7 @@ def test_what_is_found_fails_and_is_minimal(seed: int) -> None:
     least = {name: draw.choice([1, 1, 2, 3, 17, 64]) for name in ("Sq", "Sk", "D")} | {"B": draw.choice([1, 2])}
     flags = draw.sample(["causal", "scale", "values"], draw.randrange(4))
 
-    def fails(entry: Entry) -> bool:
+    def fails(entry: Case) -> bool:
         return all(int(entry[n]) >= size for n, size in least.items()) and all(f in entry for f in flags)
 
     best, tried = shrunk(fails)
