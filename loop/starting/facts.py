@@ -337,15 +337,18 @@ def _dims_of(calls: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> 
 LEAST_TOLERANCE = {"float32": 0.0, "float16": 1e-2, "bfloat16": 1e-2}
 DOUBLE_TOLERANCE = 1e-9
 """Of a kernel that gets nothing but float64: a part of it that computes in float32 loses more."""
+DRAWN = ("normal", "negative", "far", "shifted", "ends", "zeros", "wide", "alike", "few")
+"""Kinds of values that a generator draws."""
 WHOLE = re.compile(r"u?int|bool")
-DISTRIBUTIONS = {kind: f"{{kind: normal, scale: {sd}, offset: {mean}}}" for kind, (sd, mean) in SHIFTS.items()}
-DISTRIBUTIONS["zeros"] = "{kind: zeros}"
+DISTRIBUTIONS: dict[str, dict[str, str | int]] = {"zeros": {"kind": "zeros"}}
+DISTRIBUTIONS |= {kind: {"kind": "normal", "scale": sd, "offset": mean} for kind, (sd, mean) in SHIFTS.items()}
+"""Kind of values to what `values` of target.yaml says of it."""
 TEXT = """\
 # A target of your own. `loop patterns check {path}` lists every mistake in this file with its line.
 {notes}format: 2
 name: {name}
 function: {function}
-signature:
+signature:                        # dimensions of each tensor by name; `updates`: inputs that change in place
 {signature}
 {generator}reference: {{python: "{reference}"}}   # what is right, in float64 and under torch.no_grad()
 baseline: {{python: "{reference}"}}    # what you would otherwise run
@@ -378,9 +381,7 @@ def manifest(folder: Path, trial: Trial, facts: Facts, variant: str, module_name
     if any(tensor.dtype == "float64" for tensor in (*trial.inputs, *facts.outputs)):
         floats = {tensor.dtype for tensor in trial.inputs if not WHOLE.match(tensor.dtype)}
         tolerances["float64"] = DOUBLE_TOLERANCE if floats == {"float64"} else facts.tolerance
-    tolerance_lines = []
-    for dtype, error in tolerances.items():
-        tolerance_lines.append(f"  {dtype}: {{atol: {_yaml_scalar(error)}, rtol: {_yaml_scalar(error)}}}")
+    tolerance_lines = [f"  {dtype}: {_yaml({'atol': most, 'rtol': most})}" for dtype, most in tolerances.items()]
     return TEXT.format(
         path=MANIFEST,
         notes="".join(f"# guessed: {note}\n" for note in trial.notes),
@@ -402,75 +403,60 @@ def _values_text(trial: Trial, edges: Sequence[Mapping[str, Any]]) -> str:
     drawn = {workload.get("drawn") for workload in edges}
     names = [tensor.name for tensor in trial.inputs if tensor.values == "positive"]
     positive = dict.fromkeys(names, DISTRIBUTIONS["positive"])
-    lines = [f"  positive: {_yaml_mapping(positive)}\n"] if positive else []
+    lines = [f"  positive: {_yaml(positive)}\n"] if positive else []
     for name in ("negative", "far", "shifted", "zeros"):
         if name in drawn:
             inputs = [trial.first_normal] if name == "shifted" else trial.inputs
             distributions = {tensor.name: DISTRIBUTIONS[name] for tensor in inputs if tensor} | positive
-            lines.append(f"  {name}: {_yaml_mapping(distributions)}\n")
+            lines.append(f"  {name}: {_yaml(distributions)}\n")
     return "".join(["values:\n", *lines]) if lines else ""
 
 
 def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     """The lines of `signature` in target.yaml."""
-    dims = {tensor.name: " ".join(tensor.dims) for tensor in (*trial.inputs, *facts.outputs)}
-    is_function = trial.subject.kind == "function"
-    if is_function:
-        inputs = _yaml_mapping({tensor.name: dims[tensor.name] for tensor in trial.inputs})
-        lines = [f"  inputs: {inputs}   # dimensions by name"]
-    else:  # A module or another object: `weights` are its tensors.
-        inputs = ", ".join(f"{tensor.name} ({dims[tensor.name]})" for tensor in trial.inputs)
-        lines = [f"  # inputs: `weights`, a dict of parameters and buffers by name; then {inputs}"]
-        lines.append(f"  sizes: [{', '.join(trial.dims)}]")
+    is_function, lines = trial.subject.kind == "function", list[str]()
+    inputs = {tensor.name: " ".join(tensor.dims) for tensor in trial.inputs}
+    if not is_function:  # A module or another object: `weights` are its tensors.
+        others = ", ".join(f"{name} ({dims})" for name, dims in inputs.items())
+        lines.append(f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}")
     # Without `outputs`, loop takes those of the reference. With `updates` they have to be there.
-    outputs = {tensor.name: dims[tensor.name] or "..." for tensor in facts.outputs}
-    is_declared = bool(outputs) and ("..." not in outputs.values() or bool(facts.updates))
-    if is_declared:
-        lines.append(f"  outputs: {_yaml_mapping(outputs)}")
-    else:
+    outputs = {tensor.name: " ".join(tensor.dims) or "..." for tensor in facts.outputs}
+    if not outputs or ("..." in outputs.values() and not facts.updates):
+        outputs = {}
         comment = "those of the reference; name their dimensions where these are sizes"
         lines.append(f"  # outputs: {{output: N M}}       # {comment}")
-    if facts.updates:  # Output to the input that it is.
-        lines.append(f"  updates: {_yaml_mapping(facts.updates)}   # changed in place")
-    tensors = (trial.inputs if is_function else []) + (facts.outputs if is_declared else [])
-    types = {tensor.name: tensor.dtype for tensor in tensors if tensor.dtype}
-    if types:
-        lines.append(f"  types: {_yaml_mapping(types)}")
-    attributes: dict[str, str] = {}
+    tensors = (trial.inputs if is_function else []) + (facts.outputs if outputs else [])
+    attributes, drawn = {}, {}
     for name, value in trial.attributes.items():
-        kind = "flag" if isinstance(value, bool) else "number"
-        attributes[name] = f"{{kind: {kind}, default: {_yaml_scalar(value)}}}"
-    if attributes:
-        lines.append(f"  attributes: {_yaml_mapping(attributes)}")
+        attributes[name] = {"kind": "flag" if isinstance(value, bool) else "number", "default": value}
     if trial.needs_generator:
-        choices = "{kind: choice, choices: [normal, negative, far, shifted, ends, zeros, wide, alike, few]}"
-        lines.append(f"  parameters: {{drawn: {choices}}}")
-    return lines
+        drawn = {"drawn": {"kind": "choice", "choices": DRAWN}}
+    fields = {
+        "inputs": inputs if is_function else {},
+        "sizes": [] if is_function else trial.dims,
+        "outputs": outputs,
+        "updates": facts.updates,
+        "types": {tensor.name: tensor.dtype for tensor in tensors if tensor.dtype},
+        "attributes": attributes,
+        "parameters": drawn,
+    }
+    return lines + [f"  {name}: {_yaml(value)}" for name, value in fields.items() if value]
 
 
 def _workload_lines(trial: Trial, workloads: Iterable[Mapping[str, Scalar | str]]) -> list[str]:
     """A line for each workload. `drawn` is a generator's parameter; without one it becomes one of `values`."""
-    usual = '"positive"' if any(tensor.values == "positive" for tensor in trial.inputs) else ""
+    usual = "positive" if any(tensor.values == "positive" for tensor in trial.inputs) else ""
     lines = []
-    for workload in workloads:
-        entry = {name: _yaml_scalar(value) for name, value in workload.items()}
+    for entry in map(dict, workloads):
         if not trial.needs_generator:
             drawn = entry.pop("drawn", usual)
-            if drawn == '"ends"':  # Every second seed of `values` draws these by default.
+            if drawn == "ends":  # Every second seed of `values` draws these by default.
                 continue
             entry |= {"values": drawn} if drawn else {}
-        lines.append(f"    - {_yaml_mapping(entry)}")
+        lines.append(f"    - {_yaml(entry)}")
     return lines
 
 
-def _yaml_scalar(value: Any) -> str:
-    """A value as YAML text that reads back: 1.0e-05, because YAML takes 1e-05 for a string."""
-    if isinstance(value, float):
-        text = repr(value)
-        return text if "." in text else text.replace("e", ".0e")
-    return json.dumps(value)
-
-
-def _yaml_mapping(values: Mapping[str, object]) -> str:
-    """A YAML mapping on one line; the values are YAML text."""
-    return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
+def _yaml(value: object) -> str:
+    """A value as YAML on one line: JSON, which YAML includes. But 1.0e-05, for YAML takes 1e-05 for a text."""
+    return re.sub(r"(?<![\w.])(\d+)e(?=[-+]\d)", r"\1.0e", json.dumps(value))
