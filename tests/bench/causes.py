@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def causes_of(edit: Edit) -> tuple[str, ...]:
-    """The causes (`as_if`) that debugging names for a kernel with this edit."""
+    """The known faults that debugging names for a kernel with this edit, from a cause `as if FAULT, or FAULT`."""
     with tempfile.TemporaryDirectory() as name:
         target = Path(name) / "attention"
         shutil.copytree(ROOT / "kernels" / "attention", target)
@@ -106,7 +106,8 @@ def causes_of(edit: Edit) -> tuple[str, ...]:
         rig.run("run", "pattern", "defensive-debugging", "--variant", edit.variant, "--target", str(target))
         finished = [record for folder in list_sessions(Path(name) / "sessions") for record in folder.finished()]
         causes = [cause for output in outputs_of(finished, DebugOutput) for cause in output.explanations]
-    return causes[0].as_if if causes else ()
+    _, known, faults = causes[0].cause.partition("as if ") if causes else ("", "", "")
+    return tuple(faults.split(", or ")) if known else ()
 
 
 if __name__ == "__main__":
