@@ -269,7 +269,10 @@ SETTINGS = json.loads({settings!r})
 '''
 KERNELBENCH = """
 
-class ModelNew(functions.erring_module({task!r}, "Model", SETTINGS)):
+from loop.calls.torch_side import import_file
+
+
+class ModelNew(functions.erring_class(import_file({task!r}).Model, SETTINGS)):
     pass
 """
 GPUMODE = """from reference import ref_kernel

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from loop.calls.call import POISON
 from loop.calls.callee import SplitStructure, rebuild_structure, split_structure
-from loop.calls.torch_side import Function, import_file
+from loop.calls.torch_side import Function
 from loop.mistakes.table import Array, Attributes, ErringCall, Mistake, Settings, mistake_of
 
 
@@ -147,11 +147,6 @@ def erring_class(base: Any, settings: Settings) -> Any:
         return in_float64(functools.partial(honest, vars(self)["in_float64"]))(*positional, **keywords)
 
     return type(base.__name__, (base,), {method_name: method})
-
-
-def erring_module(path: str, name: str, settings: Settings) -> Any:
-    """Load a class from a file and derive the erring class."""
-    return erring_class(getattr(import_file(path), name), settings)
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:

@@ -243,50 +243,46 @@ def round_inputs(call: ErringCall) -> None:
     call.compute(inputs)
 
 
-def changing_output(change: Callable[[Array, Settings], None]) -> Callable[[ErringCall], None]:
-    """Make a mistake that computes the right output, and then lets `change` overwrite some of it."""
-
-    def err(call: ErringCall) -> None:
-        call.compute()
-        if call.output.size:
-            change(call.output, call.settings)
-
-    return err
-
-
-def zeros(output: Array, settings: Settings) -> None:
+def zeros(call: ErringCall) -> None:
     """Mistake: all elements are zero."""
-    output[...] = 0
+    call.compute()
+    call.output[...] = 0
 
 
-def mean(output: Array, settings: Settings) -> None:
+def mean(call: ErringCall) -> None:
     """Mistake: all elements are the output's mean."""
-    store_numbers(output, numpy.full(output.shape, read_numbers(output).mean()))
+    call.compute()
+    store_numbers(call.output, numpy.full(call.output.shape, read_numbers(call.output).mean()))
 
 
-def transpose(output: Array, settings: Settings) -> None:
+def transpose(call: ErringCall) -> None:
     """Mistake: the last two dimensions are exchanged in memory."""
-    output[...] = numpy.ascontiguousarray(output.swapaxes(-1, -2)).reshape(output.shape)
+    call.compute()
+    transposed = numpy.ascontiguousarray(call.output.swapaxes(-1, -2))
+    call.output[...] = transposed.reshape(call.output.shape)
 
 
-def one_nan(output: Array, settings: Settings) -> None:
+def one_nan(call: ErringCall) -> None:
     """Mistake: the last element is NaN, which is what all bits set means in every type."""
-    output.reshape(-1).view(numpy.uint8)[-output.itemsize :] = 0xFF
+    call.compute()
+    call.output.reshape(-1).view(numpy.uint8)[-call.output.itemsize :] = 0xFF
 
 
-def one_off(output: Array, settings: Settings) -> None:
+def one_off(call: ErringCall) -> None:
     """Mistake: the middle element is off by ERROR_FACTOR times its tolerance."""
-    numbers, middle = read_numbers(output).reshape(-1), output.size // 2
-    numbers[middle] += ERROR_FACTOR * _tolerance_of(numbers[middle], settings)
-    store_numbers(output, numbers.reshape(output.shape))
+    call.compute()
+    numbers, middle = read_numbers(call.output).reshape(-1), call.output.size // 2
+    numbers[middle] += ERROR_FACTOR * _tolerance_of(numbers[middle], call.settings)
+    store_numbers(call.output, numbers.reshape(call.output.shape))
 
 
-def growing(output: Array, settings: Settings) -> None:
+def growing(call: ErringCall) -> None:
     """Mistake: errors grow along a dimension, up to ERROR_FACTOR times the tolerance."""
-    numbers = read_numbers(output)
-    steps = numpy.linspace(0.0, ERROR_FACTOR, output.shape[settings["axis"]])
-    shape = [len(steps) if axis == settings["axis"] else 1 for axis in range(output.ndim)]
-    store_numbers(output, numbers + steps.reshape(shape) * _tolerance_of(numbers, settings))
+    call.compute()
+    numbers, axis = read_numbers(call.output), call.settings["axis"]
+    steps = numpy.linspace(0.0, ERROR_FACTOR, numbers.shape[axis])
+    shape = [len(steps) if other == axis else 1 for other in range(numbers.ndim)]
+    store_numbers(call.output, numbers + steps.reshape(shape) * _tolerance_of(numbers, call.settings))
 
 
 def _tolerance_of(numbers: Any, settings: Settings) -> Any:
@@ -294,9 +290,10 @@ def _tolerance_of(numbers: Any, settings: Settings) -> Any:
     return settings["tolerance"]["atol"] + settings["tolerance"]["rtol"] * numpy.abs(numbers)
 
 
-def zero_tail(output: Array, settings: Settings) -> None:
+def zero_tail(call: ErringCall) -> None:
     """Mistake: the tail of a dimension is zero."""
-    output[_tail_index(output, settings["axis"])] = 0
+    call.compute()
+    call.output[_tail_index(call.output, call.settings["axis"])] = 0
 
 
 def _tail_index(output: Array, axis: int) -> tuple[slice, ...]:
@@ -377,15 +374,12 @@ def write_input(call: ErringCall) -> None:
     call.inputs[call.settings["input"]].reshape(-1)[-1:] = 0
 
 
-IN_OUTPUT = (zeros, mean, transpose, one_off, one_nan, growing, zero_tail)
-IN_VALUES = (ignore, swap, cut, set_attribute, wrong_number, round_inputs, leave_tail, vary)
-IN_MEMORY = (write_input, nothing, beyond, before)
-OVER_CALLS = (stale, skip_every_other, by_address)
-ERROR_BY_NAME: dict[str, Mistake] = {
-    "none": ErringCall.compute,
-    **{change.__name__: changing_output(change) for change in IN_OUTPUT},
-    **{err.__name__: err for err in (*IN_VALUES, *IN_MEMORY, *OVER_CALLS)},
-}
+ERRORS: tuple[Mistake, ...] = (
+    *(zeros, mean, transpose, one_off, one_nan, growing, zero_tail, leave_tail),
+    *(ignore, swap, cut, set_attribute, wrong_number, round_inputs, vary),
+    *(write_input, nothing, beyond, before, stale, skip_every_other, by_address),
+)
+ERROR_BY_NAME = {"none": ErringCall.compute, **{err.__name__: err for err in ERRORS}}
 """Name to the function that makes the mistake in an ErringCall."""
 
 
@@ -395,6 +389,6 @@ def mistake_of(settings: Settings) -> Mistake:
 
     def mistake(call: ErringCall) -> None:
         call.settings, call.memory = settings, memory
-        err(call)
+        (err if call.output.size else ErringCall.compute)(call)  # An empty output cannot be wrong.
 
     return mistake

@@ -337,8 +337,6 @@ def _dims_of(calls: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> 
 LEAST_TOLERANCE = {"float32": 0.0, "float16": 1e-2, "bfloat16": 1e-2}
 DOUBLE_TOLERANCE = 1e-9
 """Of a kernel that gets nothing but float64: a part of it that computes in float32 loses more."""
-DRAWN = ("normal", "negative", "far", "shifted", "ends", "zeros", "wide", "alike", "few")
-"""Kinds of values that a generator draws."""
 WHOLE = re.compile(r"u?int|bool")
 DISTRIBUTIONS: dict[str, dict[str, str | int]] = {"zeros": {"kind": "zeros"}}
 DISTRIBUTIONS |= {kind: {"kind": "normal", "scale": sd, "offset": mean} for kind, (sd, mean) in SHIFTS.items()}
@@ -348,7 +346,7 @@ TEXT = """\
 {notes}format: 2
 name: {name}
 function: {function}
-signature:                        # dimensions of each tensor by name; `updates`: inputs that change in place
+signature:                        # dimensions of each tensor by name; `updates`: changed in place
 {signature}
 {generator}reference: {{python: "{reference}"}}   # what is right, in float64 and under torch.no_grad()
 baseline: {{python: "{reference}"}}    # what you would otherwise run
@@ -381,7 +379,9 @@ def manifest(folder: Path, trial: Trial, facts: Facts, variant: str, module_name
     if any(tensor.dtype == "float64" for tensor in (*trial.inputs, *facts.outputs)):
         floats = {tensor.dtype for tensor in trial.inputs if not WHOLE.match(tensor.dtype)}
         tolerances["float64"] = DOUBLE_TOLERANCE if floats == {"float64"} else facts.tolerance
-    tolerance_lines = [f"  {dtype}: {_yaml({'atol': most, 'rtol': most})}" for dtype, most in tolerances.items()]
+    tolerance_lines = []
+    for dtype, most in tolerances.items():
+        tolerance_lines.append(f"  {dtype}: {_yaml({'atol': most, 'rtol': most})}")
     return TEXT.format(
         path=MANIFEST,
         notes="".join(f"# guessed: {note}\n" for note in trial.notes),
@@ -430,7 +430,8 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     for name, value in trial.attributes.items():
         attributes[name] = {"kind": "flag" if isinstance(value, bool) else "number", "default": value}
     if trial.needs_generator:
-        drawn = {"drawn": {"kind": "choice", "choices": DRAWN}}
+        kinds = ["normal", *SHIFTS, "ends", "zeros", "wide", "alike", "few"]
+        drawn = {"drawn": {"kind": "choice", "choices": kinds}}
     fields = {
         "inputs": inputs if is_function else {},
         "sizes": [] if is_function else trial.dims,
@@ -458,5 +459,5 @@ def _workload_lines(trial: Trial, workloads: Iterable[Mapping[str, Scalar | str]
 
 
 def _yaml(value: object) -> str:
-    """A value as YAML on one line: JSON, which YAML includes. But 1.0e-05, for YAML takes 1e-05 for a text."""
+    """A value as YAML on one line: JSON, but for 1.0e-05, because YAML takes 1e-05 for a text."""
     return re.sub(r"(?<![\w.])(\d+)e(?=[-+]\d)", r"\1.0e", json.dumps(value))
