@@ -83,13 +83,7 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
             faults = yield from _match_known_faults(prober)
         rule, predicted = yield from _find_rule(prober)
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    return Explanation(
-        variant=prober.side.name,
-        cause=cause,
-        rule=rule,
-        held=predicted,
-        where=where,
-    )
+    return Explanation(variant=prober.side.name, cause=cause, rule=rule, held=predicted, where=where)
 
 
 def _find_call_cause(prober: FailureProber, known_cause: str) -> Generator[Tick, None, str]:

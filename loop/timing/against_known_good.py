@@ -429,7 +429,6 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
     speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)
-        same_text = f"same (within {contest.same_within:.0%})"
-        words = verdicts.tally_words(speeds).replace("same", same_text)
+        words = verdicts.tally_words(speeds).replace("same", f"same (within {contest.same_within:.0%})")
         parts.append(f"against the known good {words}, mean {mean}")
     return f"{contest.candidate.name} {'; '.join(parts)}"

@@ -132,7 +132,6 @@ FUTILE_BLOCKS, FUTILE_EVIDENCE = 2 * MIN_BLOCKS, 100.0
 """Fewest blocks, and evidence, after which a candidate that is not faster is no longer timed."""
 TOO_NOISY_SD = 0.03  # Above this standard deviation of blocks, the machine is called too noisy.
 
-
 Word = Literal["faster", "slower", "same", "inconclusive"]
 
 
@@ -242,8 +241,7 @@ def by_evidence(
 ) -> Decision:
     """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide. `workloads`: how
     many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`: see `needed_evidence`.
-    `same_within`: greatest difference that is `same`. If it is above SAME_MARGIN, a difference that is likelier
-    than not beyond MARGIN stays undecided."""
+    `same_within`: greatest difference that is `same`; above SAME_MARGIN, none that is likely to exceed MARGIN is."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
     clipped = winsorise(log_ratios)
@@ -251,13 +249,12 @@ def by_evidence(
     if blocks >= MIN_BLOCKS:
         # `same`: the mean is above -same_within, and it is below same_within.
         same = min(_two_sided_evidence(clipped, extra_margin - math.log1p(same_within)))
-        is_suspect = same_within > SAME_MARGIN and max(faster, slower) > 1
         odds = f"to 1 after {blocks} blocks"
         if faster >= needed_for_faster:
             return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}")
         if slower >= needed_for_slower:
             return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}")
-        if same >= SAME_EVIDENCE and not is_suspect:
+        if same >= SAME_EVIDENCE and (same_within <= SAME_MARGIN or max(faster, slower) <= 1):
             return Decision("same", same, f"within {same_within:.0%} either way: evidence {same:,.0f} {odds}")
     evidence = max(faster, slower)
     spread = stdev(clipped.values) if blocks > 1 else 0.0
