@@ -218,7 +218,7 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
             kill_at_s = time.monotonic() + END_LIMIT_S
             while child.code is None and time.monotonic() < kill_at_s:
                 yield Tick("ending the proposer")
-                child.pump()
+                child.wait_for_output()
         child.kill()
         completed = child.completed(timed_out=stop_reason is not None)
     printed, answer = completed.output + completed.errors, task.read_answer()
@@ -244,12 +244,13 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
 
 
 def _wait_for_proposer(child: Child, task: ProposerTask) -> Generator[Tick, None, Ended | None]:
-    """Wait for the proposer. Returns why to stop it; None if it ended."""
+    """Wait for the proposer, with a tick at least every TICK_S. Returns why to stop it: `deadline` after the
+    task's limit, `stalled` after `quiet_minutes` without output; None if it ended by itself."""
     started_s = last_output_s = time.monotonic()
     known_bytes = 0
     while child.code is None:
         yield Tick(f"the proposer is at work ({say.seconds(time.monotonic() - started_s)})")
-        child.pump()
+        child.wait_for_output()
         now_s, printed_bytes = time.monotonic(), 0
         for stream in (child.output, child.errors):
             printed_bytes += len(stream.kept) + stream.dropped_bytes

@@ -39,14 +39,15 @@ def _store_signal(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def signals_as_flags() -> Iterator[None]:
-    """Store signals as flags in this block, for `raise_if_signalled`. At its end, raises Stopped for one that was
-    not reported. Inside another such block it changes nothing."""
+    """Store the first signal in this block as a flag, for `raise_if_signalled`; another kills this process and its
+    children. Raises Stopped at once for a signal that another handler stored, and at the end for one that was not
+    reported. Inside another such block it changes nothing."""
     if _signal_state.is_active:
         yield
         return
     raise_if_signalled()
+    _signal_state.is_active, _signal_state.is_reported = True, False
     previous_handlers = {name: signal.signal(name, _store_signal) for name in SIGNALS}
-    _signal_state.is_active, _signal_state.number, _signal_state.is_reported = True, 0, False
     try:
         yield
         if not _signal_state.is_reported:

@@ -176,10 +176,10 @@ class Child:
         self.close()
 
     def watch(self, fd: int) -> None:
-        """End the wait of `pump` also when `fd` has data to read; `pump` does not read it."""
+        """End `wait_for_output` also when `fd` has data to read, which is not read."""
         self._selector.register(fd, selectors.EVENT_READ, None)
 
-    def pump(self, seconds: float = TICK_S) -> None:
+    def wait_for_output(self, seconds: float = TICK_S) -> None:
         """Add what the child has written to `output` and `errors`; wait at most `seconds` for it."""
         if not self._selector.get_map():  # Both pipes are closed: there is nothing to wait for.
             time.sleep(min(seconds, 0.01))
@@ -215,11 +215,11 @@ class Child:
                 hint="it hangs inside the kernel or a driver; a reboot frees the device",
             ) from None
         deadline = time.monotonic() + READ_REST_S
-        open_streams = self._selector.get_map()  # Shrinks when `pump` has read a pipe to its end.
+        open_streams = self._selector.get_map()  # Shrinks when a wait has read a pipe to its end.
         while time.monotonic() < deadline:
             if all(key.data is None for key in open_streams.values()):  # Only those of `watch`.
                 break
-            self.pump(0.02)
+            self.wait_for_output(0.02)
 
     def close(self) -> None:
         """Kill remaining processes and close the pipes."""
@@ -251,7 +251,7 @@ def run(
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])
-            child.pump()
+            child.wait_for_output()
         timed_out = child.code is None
         child.kill()
         return child.completed(timed_out=timed_out)

@@ -93,8 +93,9 @@ def first_error(log: str) -> str | None:
             parts = match.groupdict()
             column = f":{parts['column']}" if parts.get("column") else ""
             return f"{parts['file']}:{parts['line']}{column}: {parts['text']}"
-        is_linker_error = line.startswith(("/usr/bin/ld:", "ld:", "collect2:")) and ": in function" not in line
-        if is_linker_error or line.startswith("nvcc fatal") or "undefined reference" in line:
+        is_linker_line = line.startswith(("/usr/bin/ld:", "ld:", "collect2:"))
+        is_note = any(note in line for note in (": in function", ": warning:", ": NOTE:"))
+        if (is_linker_line and not is_note) or line.startswith("nvcc fatal") or "undefined reference" in line:
             return line.strip()
     return next((line.strip() for line in log.splitlines() if "error:" in line), None)
 

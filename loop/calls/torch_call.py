@@ -176,7 +176,9 @@ def require_device() -> None:
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:
-        raise Refused(f"torch {torch.__version__} finds no GPU: {str(error).strip().splitlines()[0]}") from error
+        raise Refused(
+            f"torch {torch.__version__} finds no GPU: {str(error).strip().partition(chr(10))[0]}"
+        ) from error
 
 
 class TensorCall(Prepared):

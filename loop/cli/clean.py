@@ -115,8 +115,8 @@ def clean(
 ) -> int:
     """List worktrees (or caches), ask, and remove the left-over ones. `yes`: do not ask; `as_json`: neither, and
     without `yes` nothing is removed. `names`: remove only these, with their edits; empty: all left over without
-    edits. Returns 1 if it removes, and some
-    stay for edits. Raises UsageError for an unknown or needed name."""
+    edits. Returns 1 if removal was agreed to and some stay for their edits. Raises UsageError for an unknown or
+    needed name."""
     removables = list(removable_caches() if cache else removable_worktrees())
     items = {item.name: item for item, _ in removables}
     for name in names:

@@ -430,7 +430,7 @@ class JobList(Printed):
             state = f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
             place = job.host if job.device == "cpu" else f"{job.device}, {job.host}"
             rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}"))
-        screen.table(("job", "state", "work", "where", "s"), rows, wrap=2)
+        screen.table(("job", "state", "work", "where", "s"), rows, folded_column=2)
 
 
 def run_job(folder: Path) -> tuple[JobList, int]:

@@ -133,7 +133,7 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
         cost = UNKNOWN if session.usd is None else say.billed_usd(session.usd)
         rows.append((letter, session.id, ending, session.target, session.device, took, cost))
     heads = ("", "Session", "Ended", "Target", "Device", ">Took", ">Cost")
-    yield Section("Sessions", table=drop_empty_columns(heads, rows), wrap=-1)
+    yield Section("Sessions", table=drop_empty_columns(heads, rows), folded_column=-1)
     yield Section("Not compared", comparison.refused)
     sources_text = "the files of the target are the same"
     if unrecorded := [letter for letter, session in zip(letters, sessions, strict=True) if not session.files]:

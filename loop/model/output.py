@@ -20,7 +20,7 @@ class Output(Model):
     message: str
     hint: str | None = None
     identity: str | None = None
-    """Key of the step's inputs. A resumed session repeats the step if this has changed."""
+    """Key of the step's inputs. A resumed session runs the step again; if this changed, later steps, too."""
     verdicts: tuple[Verdict, ...] = ()
     not_exercised: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()

@@ -120,7 +120,9 @@ class Prices(Printed):
             age_text = f"{rate.age_days} d, old" if rate.old else f"{rate.age_days} d"
             source_number = str(sources.index(rate.source) + 1)
             rows.append((name, f"{rate.usd_per_hour:.5g}", str(rate.as_of), age_text, source_number))
-        screen.table(("rate (* sessions are charged at it)", "$/h", "as of", "age", "source"), rows, wrap=0)
+        screen.table(
+            ("rate (* sessions are charged at it)", "$/h", "as of", "age", "source"), rows, folded_column=0
+        )
         screen.data("")
         for number, source in enumerate(sources, start=1):
             screen.data(f"{number:2d}  {source}")

@@ -269,7 +269,9 @@ class ProfileTerms(Model):
 
 
 def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileOutput]:
-    """Profile each timed variant on the workload where it is worst, and name its bottleneck."""
+    """Profile each timed variant on the workload where it is worst, and name its bottleneck: main variants only,
+    if one was timed. `arguments`: rules of which the first that matches names the bottleneck (`tree`) or says
+    how urgent it is (`severity`). Fails if nothing was timed."""
     state = yield from ready_variants(context)
     output = context.latest_output("kernel.measure", MeasureOutput)
     chosen: list[Measurement] = []

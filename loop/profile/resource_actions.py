@@ -487,7 +487,8 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
 
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
     """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels with problems, then of
-    others in timed calls. A kernel in several libraries has one row; launches without a report come last."""
+    others in timed calls. A kernel in several libraries has one row; in each group launches without a report
+    come last."""
     unmatched = list(output.placements)
     launches_by_kernel: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:

@@ -48,7 +48,7 @@ def correctness_sections(
     if table and without_output:
         tally = VariantChecks(variant="", build_id=None, checks=without_output).tally
         note += f"{len(without_output)} of {say.count(len(all_checks), 'check')} gave no output: {tally}."
-    yield Section("Correctness", note=note, table=table, wrap=2)
+    yield Section("Correctness", note=note, table=table, folded_column=2)
     if failures := tuple(failure for checks in checked_variants for failure in _failure_lines(checks)):
         yield Section(note="Where it is wrong:", lines=failures)
 

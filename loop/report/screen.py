@@ -146,9 +146,9 @@ class Screen:
         hint = f"\n  next: {error.hint}" if error.hint else ""
         self._print_message(f"error: {error.message}{hint}", "error", COLOURS["bad"]["terminal"])
 
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
-        """Print a table to stdout. Column `wrap` (default: the last) is folded to fit the terminal."""
-        self.data("\n".join(table_lines(heads, rows, terminal_columns(self.out), wrap=wrap)))
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, folded_column: int = -1) -> None:
+        """Print a table to stdout. Column `folded_column` (default: the last) is folded to fit the terminal."""
+        self.data("\n".join(table_lines(heads, rows, terminal_columns(self.out), folded_column=folded_column)))
 
     def confirm(self, question: str) -> bool:
         """Ask a yes/no question on stderr; no is the default, and the answer without a terminal."""
@@ -173,22 +173,24 @@ def fold(text: str, columns: int) -> str:
     return "\n".join(folded).replace(_NO_BREAK, " ")
 
 
-def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:
-    """A table as lines of at most `columns` characters, if its words allow. Column `wrap` gets narrower first and
-    may break words, then the widest columns, down to their longest word; none gets below 12. A cell of several
-    lines makes a row of several lines."""
+def table_lines(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, folded_column: int = -1
+) -> list[str]:
+    """A table as lines of at most `columns` characters, if its words allow. Column `folded_column` gets narrower
+    first and may break words, then the widest columns, down to their longest word; none gets below 12. A cell of
+    several lines makes a row of several lines."""
     import textwrap
 
-    wrap %= len(heads)
+    folded_column %= len(heads)
     table = [[remove_escapes(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
     widths, min_widths = list[int](), list[int]()
     for number, cells in enumerate(zip(*table, strict=True)):
         longest_word = max((len(word) for cell in cells for word in cell.split()), default=0)
         widths.append(max(map(len, cells)))
-        min_widths.append(12 if number == wrap else max(12, longest_word))
+        min_widths.append(12 if number == folded_column else max(12, longest_word))
     excess = sum(widths) + 2 * (len(widths) - 1) - columns  # Two spaces between columns.
     widest_first = sorted(range(len(heads)), key=lambda number: -widths[number])
-    for number in (wrap, *widest_first):
+    for number in (folded_column, *widest_first):
         reduction = max(0, min(excess, widths[number] - min_widths[number]))
         widths[number] -= reduction
         excess -= reduction

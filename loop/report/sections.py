@@ -37,7 +37,7 @@ class Section:
     table: Table | None = None
     after: tuple[Line, ...] = ()
     """Sentences below the table."""
-    wrap: int = 0
+    folded_column: int = 0
     """Index of the column that is wrapped on a narrow terminal."""
     note: str = ""
     """A paragraph that says what is shown and how to read it."""
@@ -107,7 +107,7 @@ def print_sections(sections: Iterable[Section], screen: Screen) -> None:
         _print_lines(section.lines, screen, columns)
         if section.table is not None:
             rows = [[shortened(cell, 200) for cell in row] for row in section.table.rows]
-            screen.table(section.table.titles, rows, wrap=section.wrap)
+            screen.table(section.table.titles, rows, folded_column=section.folded_column)
         _print_lines(section.after, screen, columns)
         for text in section.code:
             screen.data(f"  {text}")

@@ -198,7 +198,7 @@ def print_outcome(
     for section in summary.further_sections:
         lines += filter(None, [section.note])
         if section.table is not None:
-            lines += table_lines(section.table.titles, section.table.rows, width, wrap=1)
+            lines += table_lines(section.table.titles, section.table.rows, width, folded_column=1)
         indent = "  " if section.note else ""
         lines += [f"{indent}{line}" for line in (*section.after, *section.lines)]
     lines += filter(None, [pending_user_task(finished)])

@@ -47,23 +47,23 @@ class ShownRecorded(Printed):
     """The session's rows, as they were recorded."""
 
     def show(self, screen: Screen) -> None:
-        """Print its facts, steps and measurements."""
+        """Print its facts (without `environment`, which is a mapping), steps and measurements."""
         session = self.recorded
         row, when = session.row, f", {session.when}" if session.when else ""
         screen.prose(f"{session.id}: {row.outcome}")
         screen.prose(f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}")
         if session.gpu:
             screen.prose(f"on {', '.join(map(str, session.gpu.values()))}")
-        shown_above = {"id", "outcome", "environment"}
-        for name, value in row.model_dump(exclude=shown_above, exclude_none=True).items():
+        left_out = {"id", "outcome", "environment"}
+        for name, value in row.model_dump(exclude=left_out, exclude_none=True).items():
             if value not in ("", (), []):
-                text = ", ".join(value) if isinstance(value, tuple) else value
+                text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
                 screen.prose(f"{name.replace('_', ' ')}: {text}")
         for rows in (session.steps, session.measurements):
             if rows:
                 heads = list(dict.fromkeys(key for fields in rows for key in fields))
                 screen.data("")
-                screen.table(heads, [[fields.get(key, "-") for key in heads] for fields in rows], wrap=0)
+                screen.table(heads, [[fields.get(key, "-") for key in heads] for fields in rows], folded_column=0)
 
 
 class ShownSession(Printed):

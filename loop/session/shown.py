@@ -125,6 +125,6 @@ def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:
 def _resource_lines(output: ResourcesOutput, screen: Screen) -> Iterator[str]:
     """Print registers, spills, shared memory, occupancy per kernel; yield a summary."""
     if rows := kernel_rows(output):
-        screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
+        screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, folded_column=0)
     yield from summary_lines(output)
     yield from (f"not exercised: {text}" for text in output.not_exercised)

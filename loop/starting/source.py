@@ -273,8 +273,8 @@ class EntryWriter:
         fixed_sizes: Mapping[str, int],
     ) -> tuple[str, list[str]]:
         """C source of the entry, and a note on each guess. `outputs`: without inputs that are changed in place;
-        `attributes`: of the reference; `fixed_sizes`: letter that loop gave a size to that size. In C the letter
-        may mean another one. Raises UsageError if a parameter is unclear."""
+        `attributes`: of the reference; `fixed_sizes`: sizes that the user gave as numbers, by the letter that loop
+        chose for each. A parameter of that name may be another size. Raises UsageError if one is unclear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
         if self.function.problem:
             raise self._unclear(self.function.problem)

@@ -38,10 +38,10 @@ Guards = tuple[Guard, ...]
 class CheckedOutput:
     """One distinct output, the numbers of its first and last call, and the guard bytes of the first."""
 
-    def __init__(self, block: bytes, call_number: int, guards: Guards, *, is_enclosed: bool) -> None:
-        """`block`: its bytes. `is_enclosed`: only calls with inaccessible guard zones gave it. It may differ from
-        others in the last bits, because the tensors lay at other addresses."""
-        self.block, self.guards, self.is_enclosed = block, guards, is_enclosed
+    def __init__(self, block: bytes, call_number: int, guards: Guards, *, only_in_enclosures: bool) -> None:
+        """`block`: its bytes. `only_in_enclosures`: only calls with inaccessible guard zones gave it. It may
+        differ from others in the last bits, because the tensors lay at other addresses."""
+        self.block, self.guards, self.only_in_enclosures = block, guards, only_in_enclosures
         self.first_call = self.last_call = call_number
 
 
@@ -135,13 +135,13 @@ class CallCheck:
         guards = tuple(memory.draw_guard(kind) for _ in self.prepared.memories)
         self._record_output(self._call_once(guards), guards)
 
-    def _record_output(self, block: bytes, guards: Guards = (), *, is_enclosed: bool = False) -> None:
+    def _record_output(self, block: bytes, guards: Guards = (), *, only_in_enclosures: bool = False) -> None:
         """Record the output of the latest call, as an occurrence of an earlier one if it is equal."""
         for output in self.outputs:
             if output.block == block:  # Quicker than a digest.
                 output.last_call = self.call_count
                 return
-        self.outputs.append(CheckedOutput(block, self.call_count, guards, is_enclosed=is_enclosed))
+        self.outputs.append(CheckedOutput(block, self.call_count, guards, only_in_enclosures=only_in_enclosures))
 
     def _call_in_enclosures(self) -> None:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
@@ -154,7 +154,7 @@ class CallCheck:
                 self.prepared.poison_outputs()
                 self.prepared.bind()()
                 self.call_count += 1
-                self._record_output(self.prepared.read_output(), is_enclosed=True)
+                self._record_output(self.prepared.read_output(), only_in_enclosures=True)
                 self.prepared.unprotect_zones()
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:

@@ -201,8 +201,9 @@ class Judge:
     def _run_in_float64(
         self, call: Call, tensors: list[Tensor], own_type_outputs: dict[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-        """Compute the outputs in float64, with notes on where float64 was impossible: there the
-        outputs are `own_type_outputs` (None: not computed yet)."""
+        """Compute the outputs in float64, with notes on where float64 was impossible or rounds: there the
+        outputs are `own_type_outputs` (None: not computed yet). Raises Refused if the reference fails in every
+        type."""
         run_reference = partial(self.functions.compute_outputs, "reference", tensors, call)
         try:
             outputs, _ = run_reference(exact=True)
@@ -398,7 +399,8 @@ class Judge:
         return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
 
     def _compute_own_type_output(self, inputs: Inputs, right: Truth, index: int) -> Tensor | None:
-        """Output `index` of the reference in the inputs' own types; None if it fails or is reshaped."""
+        """Output `index` of the reference, computed in the inputs' own types; itself float64, in canonical form.
+        None if the reference refuses, or if the shape is another than in float64."""
         try:
             output = self._compute_output(inputs.call, index, inputs.tensors, exact=False)
         except Refused:

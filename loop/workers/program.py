@@ -157,7 +157,7 @@ class Program:
         while b"\n" not in self._pending:
             if self.child.seconds - start_s > limit_s:
                 raise self.kill_as_lost("hung", f"no answer for {limit_s:g} s: killed")
-            self.child.pump()
+            self.child.wait_for_output()
             if not self._read_available() and self.child.code is not None:
                 prefix = "ended by itself, " if self.child.code >= 0 else ""
                 raise self.kill_as_lost("crashed", f"{prefix}{describe_exit(self.child.code)}")
@@ -224,7 +224,7 @@ class Program:
         while self.child.code is None:
             if self.child.seconds - start_s > limit_s:
                 raise self.kill_as_lost("hung", f"it did not end within {limit_s:g} s: killed")
-            self.child.pump()
+            self.child.wait_for_output()
             yield Tick(note)
         return self.child.code
 

@@ -121,12 +121,12 @@ NASTY = {
 KEEPS = """
 child = Child(["sh", "-c", {shell!r}, "sh", os.path.join(folder, "pid")])
 while not os.path.exists(os.path.join(folder, "pid")) or not open(os.path.join(folder, "pid")).read().strip():
-    child.pump()
+    child.wait_for_output()
 try:
     with signals_as_flags():
         done("worker")
         while True:
-            child.pump()
+            child.wait_for_output()
             raise_if_signalled()
 except Stopped:
     child.close()
