@@ -27,7 +27,7 @@ from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
 from loop.jobs import executor, ssh
 from loop.jobs import folder as job_files
 from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
-from loop.jobs.ssh import Connection, PollResult, SentJob, Unreachable, retry_unreachable
+from loop.jobs.ssh import Connection, SentJob, Unreachable, retry_unreachable
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
 from loop.library.project import Project, find_project
@@ -91,62 +91,63 @@ def follow(
         if folder.exit_code is not None:
             raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         try:
-            last_state = _print_output(folder, sent, connection, screen)
+            state, code = _print_output(folder, sent, connection, screen)
         except Stopped:
             cost = f", and {machine.name} costs {machine.cost_text}" if machine.cost_text else ""
             screen.say(f"job {folder.id} still runs on {machine.name}{cost}")
             screen.say(f"  follow it: loop jobs follow {folder.id}")
             screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
             raise
-        return _bring_back(folder, sent, connection, last_state, screen)
+        return _bring_back(folder, sent, connection, screen, state, code)
 
 
-def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> PollResult:
+def _print_output(
+    folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen
+) -> tuple[str, int | None]:
     """Print a job's output line by line until it ends, and append it to its local `stdout` and `stderr`, whose
-    sizes say what was printed before. Returns its last state. Raises Unreachable after `GIVE_UP_S`."""
+    sizes say what was printed before. Returns the last answer of `poll`. Raises Unreachable after `GIVE_UP_S`."""
 
     def report_lost(reason: str) -> None:
         """Say that the machine does not answer: each reason once, for an outage can take hours."""
         screen.status(reason)
         remark_once(f"{reason}; the job goes on there, and so does this command")
 
-    def poll() -> PollResult:
-        """The job's state. Also fetches what it printed until then."""
-        state = connection.poll(folder.id)
-        if not state.is_gone:
+    def poll() -> tuple[str, int | None]:
+        """The answer of `poll`. Also fetches what the job printed until then."""
+        state, code = connection.poll(folder.id)
+        if state != "gone":
             connection.fetch_output(folder)
-        return state
+        return state, code
 
     with (folder.path / STDERR).open("a+b") as errors, (folder.path / STDOUT).open("a+b") as output:
         while True:
-            state = retry_unreachable(poll, GIVE_UP_S, report_lost)
+            state, code = retry_unreachable(poll, GIVE_UP_S, report_lost)
             for file, show in ((errors, screen.say), (output, screen.data)):
                 while line := file.readline():
-                    if state.state == "running" and not line.endswith(b"\n"):
+                    if state == "running" and not line.endswith(b"\n"):
                         file.seek(-len(line), os.SEEK_CUR)  # It has not ended yet.
                         break
                     show(sent.make_local(line.decode(errors="replace").removesuffix("\n"), folder.id))
-            if state.state != "running":
-                return state
+            if state != "running":
+                return state, code
             time.sleep(POLL_S)
 
 
 def _bring_back(
-    folder: JobFolder, sent: SentJob, connection: Connection, last_state: PollResult, screen: Screen
+    folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen, state: str, code: int | None
 ) -> int:
     """Fetch an ended job's results, remove it there, keep or stop the machine, and return the exit code; 1 also if
-    `stop:` failed. Raises MachineFailure for a job without exit code (it was lost), and for one that a signal
-    killed."""
+    `stop:` failed. `state`, `code`: as of `Connection.poll`. Raises MachineFailure for a job without exit code (it
+    was lost), and for one that a signal killed."""
     session_folders: list[Path] = []
     try:
-        if not last_state.is_gone:
-            session_folders = _fetch_results(folder, sent, connection, last_state, screen)
+        if state != "gone":
+            session_folders = _fetch_results(folder, sent, connection, screen, has_ended=code is not None)
     except LoopError:  # Do not stop the machine: its disk may hold the only copy.
         retry = f"its results are not here; try again: loop jobs follow {folder.id}"
         screen.say(f"{sent.host} STILL RUNS AND COSTS: {retry}")
         screen.say(f"  give them up: loop hosts stop {sent.host}")
         raise
-    code = last_state.exit_code
     write_atomic(folder.path / job_files.EXIT_CODE, str(ExitCode.PAUSED if code is None else code))
     connection.remove(folder.id)
     has_stop_failed = False
@@ -160,22 +161,22 @@ def _bring_back(
         heads = [SessionFolder(session).head() for session in session_folders if (session / HEAD).is_file()]
         hint = heads[0].resume_command if heads else "run the same command again"
         start_error = job_files.last_line(folder.path / ssh.START_LOG)
-        reason = "its folder is not there any more" if last_state.is_gone else start_error
+        reason = "its folder is not there any more" if state == "gone" else start_error
         reason = reason or "it was killed, as for lack of memory, or the machine was started again"
         raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {reason}", hint=hint)
     return code or (ExitCode.GATE_FAILED if has_stop_failed else ExitCode.OK)
 
 
 def _fetch_results(
-    folder: JobFolder, sent: SentJob, connection: Connection, last_state: PollResult, screen: Screen
+    folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen, *, has_ended: bool
 ) -> list[Path]:
-    """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders. A job
-    that was lost has no manifest to compare its files with."""
+    """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders.
+    `has_ended`: False for a job that was lost: it has no manifest to compare its files with."""
     if sent.root:
         retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
     past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
     retry_unreachable(lambda: connection.fetch_results(folder, past=past), GIVE_UP_S)
-    if last_state.state in job_files.ENDED_STATES:
+    if has_ended:
         folder.verify_results(past)
     session_folders = ssh.import_job_sessions(folder, sent)
     for session in session_folders:

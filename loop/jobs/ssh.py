@@ -19,7 +19,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -37,7 +36,7 @@ from loop.library.project import Project
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE_VARIABLE
 from loop.model.base import Model
-from loop.model.record import State, Where
+from loop.model.record import Where
 from loop.store.sessions import import_session
 
 OPTIONS = (
@@ -170,17 +169,6 @@ POLL_ANSWER = re.compile(r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?")  # 
 
 class Unreachable(MachineFailure):
     """The machine does not answer, or no longer; a retry may help."""
-
-
-@dataclass(frozen=True)
-class PollResult:
-    """State of a job, from one poll."""
-
-    state: State
-    exit_code: int | None = None
-    """Exit code of its command; None while it has not ended."""
-    is_gone: bool = False
-    """True if the job's folder no longer exists, as on a reinstalled machine."""
 
 
 def tree_in_use_error(host: str, job: str) -> LockHeld:
@@ -373,16 +361,14 @@ class Connection:
         python = f'"$HOME/{PYTHON}"'
         self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, LOG=START_LOG)
 
-    def poll(self, job: str) -> PollResult:
-        """State of a job: `running`, `done`, `failed` or `lost`. The machine is not trusted: raises Unreachable if
-        the answer does not match `POLL_ANSWER`, because a damaged answer is worth another try."""
+    def poll(self, job: str) -> tuple[str, int | None]:
+        """State of a job, and its exit code: None while it has not ended. States: `running`; `ended`; `lost`, if
+        its process died; `gone`, if its folder no longer exists, as on a reinstalled machine. The machine is not
+        trusted: raises Unreachable for an answer unlike `POLL_ANSWER`, because a damaged one is worth a retry."""
         match = POLL_ANSWER.fullmatch(self.run_script(POLL_SCRIPT, ID=job)[0])
         if match is None:
             raise Unreachable(f"the answer of {self.name} is damaged", self._check_hint)
-        if match["rc"]:
-            code = int(match["rc"])
-            return PollResult("done" if code in job_files.ANSWER_EXIT_CODES else "failed", code)
-        return PollResult("running" if match["state"] == "running" else "lost", is_gone=match["state"] == "gone")
+        return ("ended", int(match["rc"])) if match["rc"] else (match["state"], None)
 
     def fetch_output(self, folder: JobFolder) -> None:
         """Append what a job has printed since the last call to its `stdout` and `stderr` here."""
@@ -666,11 +652,11 @@ class SshSlot(Slot):
             self._remove_stale_jobs(AWAY_LIMIT_S)
             self.stale_jobs.add(job.id)
             retry_unreachable(lambda: connection.submit(job, trusted_hashes(job), self.gpus), AWAY_LIMIT_S)
-            while (state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S).state) == "running":
+            while (state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)[0]) == "running":
                 if job.is_cancelled:
                     retry_unreachable(lambda: connection.cancel(job.id), AWAY_LIMIT_S)
                 time.sleep(POLL_S)
-            if state == "lost":
+            if state != "ended":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
             files = (job_files.STDOUT, job_files.STDERR, job_files.EXIT_CODE, job_files.TRIES)
             retry_unreachable(lambda: connection.fetch_results(job, *files), AWAY_LIMIT_S)

@@ -15,7 +15,7 @@ from loop.cli.hosts import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.cloud.hosts import Host
 from loop.jobs import ssh as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
-from loop.jobs.ssh import Connection, PollResult, SentJob, Unreachable, tree_in_use_error
+from loop.jobs.ssh import Connection, SentJob, Unreachable, tree_in_use_error
 from loop.library.project import Project
 from loop.model import change
 from loop.model.campaign import Campaign
@@ -43,11 +43,11 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
         for name, new in zip(("stdout", "stderr"), printed[len(shown) - 1], strict=True):
             (job.path / name).write_bytes((job.path / name).read_bytes() + new)
 
-    def poll(job: str) -> PollResult:
-        return PollResult("done", 0) if shown else PollResult("running")
+    def poll(job: str) -> tuple[str, int | None]:
+        return ("ended", 0) if shown else ("running", None)
 
     there = cast(Connection, SimpleNamespace(poll=poll, fetch_output=fetch_output))
-    assert 0 == hosts._print_output(folder, make_sent(tmp_path), there, Screen(out, err)).exit_code
+    assert ("ended", 0) == hosts._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
     assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
 
@@ -58,14 +58,14 @@ def test_a_lost_machine_is_named_where_no_terminal_shows_it(
     """Each reason is printed once, because an outage can last hours; then the job's output continues."""
     folder, polls = create_job(Job(id="a", words=("status",))), [0, 0]
 
-    def poll(job: str) -> PollResult:
+    def poll(job: str) -> tuple[str, int | None]:
         if polls:
             polls.pop()
             raise Unreachable("l4 does not answer", hint="look at it")
-        return PollResult("done", 0)
+        return "ended", 0
 
     there = cast(Connection, SimpleNamespace(poll=poll, fetch_output=lambda job: None))
-    assert "done" == hosts._print_output(folder, make_sent(tmp_path), there, Screen()).state
+    assert ("ended", 0) == hosts._print_output(folder, make_sent(tmp_path), there, Screen())
     assert 1 == capsys.readouterr().err.count("l4 does not answer; the job goes on there")
 
 
@@ -183,9 +183,8 @@ def test_a_machine_is_kept_for_jobs_that_run_or_are_being_sent(tmp_path: Path) -
 def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     """If the job's folder is gone, nothing is brought back, and the machine is stopped."""
     job, remote = make(tmp_path, "gone"), cast(Connection, Idle(make_host(tmp_path)))
-    poll = PollResult("lost", is_gone=True)
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
-        _bring_back(job, make_sent(tmp_path), remote, poll, Screen(is_quiet=True))
+        _bring_back(job, make_sent(tmp_path), remote, Screen(is_quiet=True), "gone", None)
     assert (75, True) == (job.exit_code, (tmp_path / "stopped").exists())
     assert [] == [*noted.list_sent_jobs()]
 
@@ -203,10 +202,9 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
 
 def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The message and exit code say it; the job's results are brought back all the same."""
-    job, poll = make(tmp_path, "back"), PollResult("done", 0, is_gone=True)
-    host = make_host(tmp_path)
+    job, host = make(tmp_path, "back"), make_host(tmp_path)
     broken = host.model_copy(update={"stop": "false"})
-    assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), poll, Screen())
+    assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), Screen(), "gone", 0)
     assert ([], True) == (
         [*noted.list_sent_jobs()],
         "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err,
@@ -220,8 +218,7 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
         def bundle_branches(self, job: str, tree: str) -> None:
             raise WorkFailed("too much", hint="look there")
 
-    job, poll = make(tmp_path, "much"), PollResult("done", 0)
-    remote = cast(Connection, Full(make_host(tmp_path)))
+    job, remote = make(tmp_path, "much"), cast(Connection, Full(make_host(tmp_path)))
     with pytest.raises(WorkFailed, match="too much"):
-        _bring_back(job, make_sent(tmp_path), remote, poll, Screen(is_quiet=True))
+        _bring_back(job, make_sent(tmp_path), remote, Screen(is_quiet=True), "ended", 0)
     assert (None, False) == (job.exit_code, (tmp_path / "stopped").exists())

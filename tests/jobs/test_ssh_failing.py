@@ -13,7 +13,7 @@ from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
-from loop.jobs.ssh import Connection, PollResult, SshSlot, Unreachable
+from loop.jobs.ssh import Connection, SshSlot, Unreachable
 from loop.library.project import find_project
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
@@ -38,7 +38,7 @@ class Fails:
                 raise self.wrong[word]
             if word == "fetch_results":
                 (arguments[0].path / "rc").write_text("0")
-            return PollResult("done", 0) if word == "poll" else None
+            return ("ended", 0) if word == "poll" else None
 
         return asked
 
@@ -131,4 +131,4 @@ def test_a_damaged_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, answer
     answers = [[answer, ""], ["lost 1", ""]]
     monkeypatch.setattr(Connection, "run_script", lambda *_, **__: answers.pop(0))
     monkeypatch.setattr(ssh, "RETRY_S", 0.0)
-    assert PollResult("done", 1) == ssh.retry_unreachable(lambda: Connection(HOST).poll("a"))
+    assert ("ended", 1) == ssh.retry_unreachable(lambda: Connection(HOST).poll("a"))
