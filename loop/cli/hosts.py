@@ -27,7 +27,7 @@ from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
 from loop.jobs import executor, ssh
 from loop.jobs import folder as job_files
 from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_text
-from loop.jobs.ssh import Connection, SentJob, Unreachable, retry_unreachable
+from loop.jobs.ssh import Connection, JobState, SentJob, Unreachable, retry_unreachable
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
 from loop.library.project import Project, find_project
@@ -101,9 +101,7 @@ def follow(
         return _bring_back(folder, sent, connection, screen, state, code)
 
 
-def _print_output(
-    folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen
-) -> tuple[str, int | None]:
+def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> JobState:
     """Print a job's output line by line until it ends, and append it to its local `stdout` and `stderr`, whose
     sizes say what was printed before. Returns the last answer of `poll`. Raises Unreachable after `GIVE_UP_S`."""
 
@@ -112,7 +110,7 @@ def _print_output(
         screen.status(reason)
         remark_once(f"{reason}; the job goes on there, and so does this command")
 
-    def poll() -> tuple[str, int | None]:
+    def poll() -> JobState:
         """The answer of `poll`. Also fetches what the job printed until then."""
         state, code = connection.poll(folder.id)
         if state != "gone":

@@ -167,6 +167,10 @@ rm -rf @JOBS@
 POLL_ANSWER = re.compile(r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?")  # Of `POLL_SCRIPT`; rc: exit code.
 
 
+JobState = tuple[str, int | None]
+"""State of a job there, and its exit code: see `Connection.poll`."""
+
+
 class Unreachable(MachineFailure):
     """The machine does not answer, or no longer; a retry may help."""
 
@@ -361,7 +365,7 @@ class Connection:
         python = f'"$HOME/{PYTHON}"'
         self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, LOG=START_LOG)
 
-    def poll(self, job: str) -> tuple[str, int | None]:
+    def poll(self, job: str) -> JobState:
         """State of a job, and its exit code: None while it has not ended. States: `running`; `ended`; `lost`, if
         its process died; `gone`, if its folder no longer exists, as on a reinstalled machine. The machine is not
         trusted: raises Unreachable for an answer unlike `POLL_ANSWER`, because a damaged one is worth a retry."""
