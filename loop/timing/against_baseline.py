@@ -76,8 +76,7 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
     return tuple(lines)
 
 
-DEFAULT_ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
-"""Default rounds by device. On a GPU, starting a process takes longer than several rounds."""
+DEFAULT_ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}  # A GPU's processes start slowly.
 
 
 class MeasureTerms(Model):

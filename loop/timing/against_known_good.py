@@ -54,8 +54,7 @@ class CompareOutput(Output):
     """What disturbed the timing, such as other programs on the same GPU."""
 
 
-HOPEFUL_LOG_RATIO = math.log1p(verdicts.MARGIN) / 2
-"""Mean log ratio above which an undecided candidate may still beat the margin."""
+HOPEFUL_LOG_RATIO = math.log1p(verdicts.MARGIN) / 2  # Above it, a candidate may still win.
 SLOWDOWN = 0.05  # Share by which the positive control is slower than the variant.
 
 

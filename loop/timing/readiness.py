@@ -64,9 +64,8 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     gpu = detect_gpus().first if bench.device == "cuda" else None
     lock_name = gpu.uuid if gpu else bench.device
     warning_texts = []
-    for folder in (project_locks, shared_locks()):  # The same order everywhere: no deadlock.
-        if folder:
-            warning_texts.append((yield from _wait_for_lock(folder / lock_name, stack)))
+    for folder in filter(None, (project_locks, shared_locks())):  # In one order: no deadlock.
+        warning_texts.append((yield from _wait_for_lock(folder / lock_name, stack)))
     warning_texts.append((yield from wait_for_idle_gpu(bench)))
     return "; ".join(filter(None, warning_texts))
 

@@ -39,10 +39,8 @@ MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 SLOW_CALL_S = 0.25  # A slower call is timed once a segment, and not tested for cached results: no values repeat.
 WARM_UP_PREPARING_S = 0.2  # A warm-up on a CPU ends after this much time for preparing calls.
 MOST_PREPARING = 100  # A segment ends when preparing calls took this many times its length.
-MOST_DISTURBED = 10
-"""On a busy machine, a segment may take this many times its length to get enough clean samples."""
-SECRET = random.SystemRandom()
-"""Draws which samples and segments are judged: a variant could predict a known seed."""
+MOST_DISTURBED = 10  # A segment may take this many times its length to get enough clean samples.
+SECRET = random.SystemRandom()  # Draws what is judged: a variant could predict a known seed.
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample has as many calls as fill this: an order costs 1 us, or some 50 if the judge sleeps."""
 PROBES, PROBE_SAMPLES = 3, 3
