@@ -765,7 +765,7 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     not_exercised += describe_blind_spots(blind_spots, bench.target, [*bench.workloads_passing_zeros])
     unverified = describe_unverified_sets(context, [*sides], [w for w in optional if w not in tried], "cuda")
     not_exercised += [f"under the emulator, {text}" for text in unverified]
-    not_exercised += [text for checks in emulated_checks for text in explain_early_end(checks)]
+    not_exercised += (*(text for checks in emulated_checks for text in explain_early_end(checks)), *bench.notes)
     output = verification_output(
         context,
         [checks.model_copy(update={"emulated": True}) for checks in emulated_checks],
