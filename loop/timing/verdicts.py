@@ -191,6 +191,54 @@ def invalid_verdict(variant: str, workload: str, against: Against, cause: Cause,
 
 @dataclass(frozen=True)
 class Decision:
+    """The verdict that the blocks so far support."""
+
+    verdict: Word
+    """`faster` or `slower`: beyond the margin. `same`: within twice the margin."""
+    e_value: float
+    """Evidence for the verdict; for `inconclusive`, the higher of those for faster and slower."""
+    reason: str
+
+
+def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
+    """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session. For
+    candidate number k of a campaign, `faster` needs 20 k (k + 1) a workload. The shares 1 / (20 k (k + 1))
+    of all k add up to 1/20. So at most one campaign in 20 keeps anything false. Number 0: no campaign."""
+    return max(1000.0, 100.0 * workloads, 20.0 * candidate_number * (candidate_number + 1) * workloads)
+
+
+def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float = 1.0) -> float:
+    """Evidence that the mean of `log_ratios` (finite) is above `threshold`: a Bayes factor. 1 is none, below 1 is
+    against it. The module's docstring has the formulas, with their sources; `prior_variance` is g there."""
+    count = len(log_ratios)
+    values = [value - threshold for value in log_ratios]
+    scale = max(map(abs, values), default=0.0)
+    share, sign = 0.0, 1.0  # r of the formulas, and the sign of the mean.
+    if scale:
+        scaled = [value / scale for value in values]  # Squares of tiny values would underflow.
+        total = math.fsum(scaled)
+        squares = math.fsum(value * value for value in scaled)
+        share, sign = min(total * total / (count * squares), 1.0), total
+    spread = count * prior_variance  # n g
+    shrinkage = spread / (1 + spread)  # w
+    log_two_sided = -0.5 * math.log1p(spread) - count / 2 * math.log1p(-shrinkage * share)  # log B
+    argument = count * math.sqrt(prior_variance * share / (1 + spread * (1 - share)))
+    probability_above = t_cdf(math.copysign(argument, sign), count) if count else 0.5
+    return 2 * math.exp(min(log_two_sided, 700.0)) * probability_above  # exp overflows above 709.
+
+
+def margin_for_offset(variance: float) -> float:
+    """How far to widen the margin for the variance that blocks share: misses 1 in 1,000 cases."""
+    return 3 * math.sqrt(variance)  # Three standard deviations.
+
+
+def by_evidence(
+    log_ratios: Sequence[float],
+    workloads: int = 1,
+    extra_margin: float = 0.0,
+    candidate_number: int = 0,
+    same_within: float = SAME_MARGIN,
+) -> Decision:
     """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide. `workloads`:
     how many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`: see `needed_evidence`;
     `same_within`: greatest difference that is `same` (beyond SAME_MARGIN only if it is unlikely to exceed
