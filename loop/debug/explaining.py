@@ -72,18 +72,19 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     gate_cause = next((text for cause, text in TEXT_BY_GATE_CAUSE.items() if cause in causes), "")
     cause = next((text for cause, text in TEXT_BY_CALL_CAUSE.items() if cause in causes), "")
     layouts = dict.fromkeys(check.inputs for check in prober.failures)
-    clearest, where, rule, predicted = prober.clearest_check, "", "", 0
+    clearest, where, faults, rule, predicted = prober.clearest_check, "", tuple[str, ...](), "", 0
     if not cause and "contiguous" not in layouts:
         cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
     if "changed input" not in causes:
         cause = yield from _find_call_cause(prober, cause)
     if not cause:  # Else other elements are wrong in other calls or layouts.
-        where, faults = describe_location(clearest, prober.signature), tuple[str, ...]()
+        where = describe_location(clearest, prober.signature)
         if gate_cause in ("", TEXT_BY_GATE_CAUSE["NaN"]):  # Quick; a rule uses the time left.
             faults = yield from _match_known_faults(prober)
         rule, predicted = yield from _find_rule(prober)
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    return Explanation(variant=prober.side.name, cause=cause, rule=rule, held=predicted, where=where)
+    place = {"where": where, "workload": clearest.workload.name}
+    return Explanation(variant=prober.side.name, cause=cause, as_if=faults, rule=rule, held=predicted, **place)
 
 
 def _find_call_cause(prober: FailureProber, known_cause: str) -> Generator[Tick, None, str]:

@@ -2,6 +2,5 @@
 
 Begin with `plan` and `target`, which users write. Then `measurement` (results of the bench),
 `record` (what a session stores), `output` (results of actions) and `index` (rows of all sessions). The
-docstring below a field becomes its description in schema and reference. Unions tagged by `kind` or
-`status` enforce rules by type: a failed step has no latency.
+docstring below a field becomes its description in schema and reference.
 """

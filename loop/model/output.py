@@ -226,12 +226,15 @@ class Explanation(Model):
     variant: str
     cause: str
     """The defect: a data race, state kept between calls, a known fault; empty if unknown."""
+    as_if: tuple[str, ...]
+    """Known faults that each explain the wrong outputs."""
     rule: str
     """Condition for wrong workloads; empty if no rule predicted new workloads correctly."""
     held: int
     """Number of new workloads in a row that the rule predicted correctly."""
     where: str
     """Which elements are wrong, in words; empty if there is no output."""
+    workload: str
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:

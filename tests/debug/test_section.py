@@ -53,7 +53,7 @@ def small(note: str = "") -> Finished:
 
 def explain(**fields: Any) -> Finished:
     """The end of the step that explains `cpu`."""
-    terms = {"cause": "", "rule": "", "held": 0, "where": "", **fields}
+    terms = {"cause": "", "as_if": (), "workload": "w", "rule": "", "held": 0, "where": "", **fields}
     explanation = Explanation(variant="cpu", **terms)
     return step("explain", DebugOutput(ok=True, message="found", explanations=(explanation,)))
 
