@@ -150,12 +150,14 @@ def create_session(root: Path, plan: str, now: datetime.datetime) -> SessionFold
 
 def import_session(session: Path, root: Path) -> Path:
     """Copy a session's folder, which may come from elsewhere, into the folder `root` of all sessions. Returns its
-    folder there. One of that name is replaced only if the new journal begins with all lines of its journal. Else
-    raises WorkFailed."""
+    folder there. One of that name stays if its journal begins with the new one; it is replaced if the new journal
+    begins with all its lines. Else raises WorkFailed."""
     destination = root / session.name
     if destination.exists():
         texts = (folder / journal.NAME for folder in (destination, session))
         local, brought = (path.read_text(errors="replace") if path.is_file() else "" for path in texts)
+        if brought and local.startswith(brought):  # An earlier call copied it; it may have gone on here since.
+            return destination
         whole_lines = local[: local.rfind("\n") + 1]
         if not whole_lines or not brought.startswith(whole_lines):
             raise WorkFailed(f"{destination} is there already, and went on here meanwhile", hint="move it aside")

@@ -90,17 +90,17 @@ def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_taking_in_that_was_interrupted_goes_on(tmp_path: Path) -> None:
-    """A repeated import succeeds; a session that continued here meanwhile is never replaced."""
+    """A repeated import succeeds, also of a session that went on here since; it is never replaced by another."""
     folder, sent = create_job(Job(id="a", words=("status",))), make_sent(tmp_path)
     brought = folder.path / "out" / "sessions" / "2026-11-23-120000-quick"
     for _ in range(2):
         brought.mkdir(parents=True)
         (brought / "journal.jsonl").write_text("one\ntwo\n")
         assert [brought.name] == [place.name for place in noted.import_job_sessions(folder, sent)]
-    for lines in ("one\ntwo\nthree\n", "one\nelse\n"):
+    for lines in ("one\ntwo\nthree\n", "one\ntwo\n", "one\nelse\n"):
         brought.mkdir(parents=True, exist_ok=True)
         (brought / "journal.jsonl").write_text(lines)
-        if "three" in lines:
+        if "two" in lines:
             noted.import_job_sessions(folder, sent)
         else:
             with pytest.raises(WorkFailed, match="went on here meanwhile"):
