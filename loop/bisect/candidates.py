@@ -23,8 +23,7 @@ from loop.repository.worktree import MissingSubmodule, Worktree, require_reposit
 from loop.workers.bench import Bench
 
 BUILD_LIMIT_S = 600.0
-MOST_NAMED_FILES = 4
-"""Most files with uncommitted changes that a message names; it counts the others."""
+MOST_NAMED_FILES = 4  # Most files with uncommitted changes that a message names; it counts the others.
 
 
 class Untestable(Exception):
@@ -113,20 +112,23 @@ class Builder:
     build_by_tree: dict[str, Build | str] = field(default_factory=dict)
     """Tree hash of a candidate to its build, or to the reason for its failure."""
 
-    def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """The build of a candidate; each tree is tried once. Raises Untestable if it does not build."""
+    def build(self, candidate: Candidate, *, compiles: bool = True) -> Generator[Tick, None, Build]:
+        """The build of a candidate; each tree is tried once. Raises Untestable if it does not build. Without
+        `compiles` only from the cache: raises Untestable if it is not there."""
         if candidate.tree not in self.build_by_tree:
             try:
-                self.build_by_tree[candidate.tree] = yield from self._compile(candidate)
+                self.build_by_tree[candidate.tree] = yield from self._compile(candidate, compiles)
             except Untestable as untestable:
+                if not compiles:
+                    raise
                 self.build_by_tree[candidate.tree] = str(untestable)
         build_or_reason = self.build_by_tree[candidate.tree]
         if isinstance(build_or_reason, str):
             raise Untestable(build_or_reason)
         return build_or_reason
 
-    def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """Build a candidate. Raises Untestable; WorkFailed without today's compiler."""
+    def _compile(self, candidate: Candidate, compiles: bool) -> Generator[Tick, None, Build]:
+        """Build a candidate as `build`. Raises Untestable; WorkFailed without today's compiler."""
         bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:
             check_out(self.worktree, candidate)
@@ -134,6 +136,9 @@ class Builder:
             warning = warning or self.worktree.describe_ignored_sources()
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
+        needs_compiler = None if compiles or isinstance(variant, PythonVariant) else variant
+        if needs_compiler and not build.find_build(self.variant, needs_compiler, folder, **places):
+            raise Untestable("it was not built yet")
         try:
             return (yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places))
         except BuildFailed as failure:

@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -89,15 +89,20 @@ class Bisection:
                 elif unbuilt := self._list_unbuilt(move):
                     yield from self._build(unbuilt[len(unbuilt) // 2])
                 else:
-                    return (yield from self._search_merges(self._build_answer(move)))
+                    positions = self.problem.positions
+                    if move.confirmed:  # A blamed program, or the one before it, may have been taken back.
+                        yield from self._build(*line.commits, compiles=False)
+                    if positions == self.problem.positions:
+                        return (yield from self._search_merges(self._build_answer(move)))
 
-    def _build(self, *candidates: Candidate) -> Generator[Tick, None, None]:
+    def _build(self, *candidates: Candidate, compiles: bool = True) -> Generator[Tick, None, None]:
         """Build these candidates, to know which are one program; a command needs none. One that does not build
-        counts as a program of its own."""
+        counts as a program of its own. `compiles`: as `Builder.build`."""
         for candidate in candidates:
+            yield Tick(f"building {candidate.short_commit}")
             with contextlib.suppress(Untestable):  # The first probe of it reports why.
                 if self.prober.builder:
-                    yield from self.prober.builder.build(candidate)
+                    yield from self.prober.builder.build(candidate, compiles=compiles)
 
     @property
     def problem(self) -> SearchProblem:
@@ -187,12 +192,9 @@ class Bisection:
         """Turn the result of `search.next_move` (indices and positions) into an answer (commits)."""
         commits, prober = self.line.commits, self.prober
         culprits = tuple(commits[index] for index in end.culprits)
-        run, ratio = tuple[Candidate, ...](), None
-        if end.range:
-            first, last = end.range
-            run = commits[first : last + 1]
-        if end.confirmed and prober.metric == "latency":
-            ratio = math.exp(-end.confirmed[0].step)
+        run = commits[end.range[0] : end.range[1] + 1] if end.range else ()
+        ratio = math.exp(-end.confirmed[0].step) if end.confirmed and prober.metric == "latency" else None
+        changes = [("HEAD",) if c.commit == UNCOMMITTED else (f"{c.commit}^", c.commit) for c in culprits]
         observations = Observations(self.problem, self.probes)
         return BisectAnswer(
             outcome=end.outcome,
@@ -208,14 +210,8 @@ class Bisection:
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in prober.workloads)),
             checks=prober.checks_made,
-            difference=self._read_diffs(culprits),
+            difference="\n".join(reading.read_patch(self.line.folder, *ends) for ends in changes),
         )
-
-    def _read_diffs(self, culprits: Sequence[Candidate]) -> str:
-        """Diffs of the culprits, in the target's folder."""
-        commits = [culprit.commit for culprit in culprits]
-        ends = [("HEAD",) if commit == UNCOMMITTED else (f"{commit}^", commit) for commit in commits]
-        return "\n".join(reading.read_patch(self.line.folder, *pair) for pair in ends)
 
 
 @contextlib.contextmanager

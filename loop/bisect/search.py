@@ -53,15 +53,14 @@ class SearchProblem:
 
     @functools.cached_property
     def positions(self) -> tuple[int, ...]:
-        """Position of each commit: 0 for the good end, one more at each commit with a new program.
-        Commits between two of the same program share its position."""
+        """Position of each commit: 0 for the good end, one more at each commit with a new program. Commits up to
+        the last one of that program share its position: another program between was taken back."""
         last_index_of = {program: index for index, program in enumerate(self.programs)}
         positions, position, shared_until = list[int](), 0, last_index_of[self.programs[0]]
         for index, program in enumerate(self.programs):
             if index > shared_until:
-                position += 1
+                position, shared_until = position + 1, last_index_of[program]
             positions.append(position)
-            shared_until = max(shared_until, last_index_of[program])
         return tuple(positions)
 
     @functools.cached_property
@@ -147,9 +146,9 @@ class Observations:
     range of positions by its ends, `low` and `high`, which differ."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        """Sort the probes' values by position: commits that build the same program share one, the good end is 0. A
-        measured probe without a finite value counts as lost. Ratios to another commit than the good end count in a
-        confirmation only."""
+        """Sort the probes' values by position: commits that build the same program share one, the good end is 0.
+        Programs that were taken back do not count. A measured probe without a finite value counts as lost. Ratios
+        to another commit than the good end count in a confirmation only."""
         self.problem = problem
         self.values_at: dict[int, list[float]] = {}
         """Position to log(time of the commit / time of the good end); for correctness to 1 for
@@ -162,15 +161,18 @@ class Observations:
         self.lost_reasons: list[str] = []
         """Reasons of the latest consecutive probes without a result."""
         self.total_count = 0  # Of observed values, those of confirmations included.
-        index_of = {commit: index for index, commit in enumerate(problem.commits)}
+        program_of = dict(zip(problem.commits, problem.programs, strict=True))
+        position_of = {problem.programs[index]: place for place, index in enumerate(problem.first_commits)}
         for probe in probes:
             values = [value for value in probe.values if math.isfinite(value)]
             if probe.status == "lost" or (probe.status == "measured" and not values):
                 self.lost_reasons.append(probe.reason or "no value came")
                 continue
             self.lost_reasons = []
-            position = problem.positions[index_of[probe.commit]]
-            reference = problem.positions[index_of[probe.against]]
+            position = position_of.get(program_of[probe.commit])
+            reference = position_of.get(program_of[probe.against])
+            if position is None or reference is None:
+                continue
             if probe.status == "broken":
                 self.untestable_reasons[position] = probe.reason
                 continue
@@ -598,14 +600,11 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
     return evidence
 
 
-SUSPECTS_MOST = 3
-"""Rejected suspects after which the search gives up."""
+SUSPECTS_MOST = 3  # Rejected suspects after which the search gives up.
 WIDEST_RANGE = 16
 """A range of more commits, or of more than a quarter of all, is no answer; five always are."""
-LOST_MOST = 3
-"""Consecutive probes without a result, after which the search gives up."""
-OBSERVED_MOST = 3000
-"""Observations after which the search gives up."""
+LOST_MOST = 3  # Consecutive probes without a result, after which the search gives up.
+OBSERVED_MOST = 3000  # Observations after which the search gives up.
 
 Evidence = Pairs | Runs
 

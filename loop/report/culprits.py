@@ -10,10 +10,8 @@ from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section
 
-MOST_NAMED_WORKLOADS = 4
-"""Most workloads that are named; more are only counted."""
-MOST_LINES = 60
-"""Lines of the culprit's diff in the report; git has the rest."""
+MOST_NAMED_WORKLOADS = 4  # Most workloads that are named; more are only counted.
+MOST_LINES = 60  # Lines of the culprit's diff in the report; git has the rest.
 
 
 def search_answers(finished: Sequence[Finished]) -> list[tuple[str, BisectAnswer]]:
