@@ -103,7 +103,7 @@ def follow(
 
 def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> JobState:
     """Print a job's output line by line until it ends, and append it to its local `stdout` and `stderr`, whose
-    sizes say what was printed before. Returns the last answer of `poll`. Raises Unreachable after `GIVE_UP_S`."""
+    whole lines were printed before. Returns the last answer of `poll`. Raises Unreachable after `GIVE_UP_S`."""
 
     def report_lost(reason: str) -> None:
         """Say that the machine does not answer: each reason once, for an outage can take hours."""
@@ -118,6 +118,9 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, scre
         return state, code
 
     with (folder.path / STDERR).open("a+b") as errors, (folder.path / STDOUT).open("a+b") as output:
+        for file in (errors, output):
+            file.seek(0)
+            file.seek(file.read().rfind(b"\n") + 1)
         while True:
             state, code = retry_unreachable(poll, GIVE_UP_S, report_lost)
             for file, show in ((errors, screen.say), (output, screen.data)):
@@ -228,8 +231,7 @@ def keep_or_stop_machine(
 
 def stop_machine(machine: Host, screen: Screen) -> None:
     """Run the machine's `stop:` command; without one, only say so. Raises WorkFailed if it fails."""
-    stop = machine.stop
-    if stop is None:
+    if (stop := machine.stop) is None:
         screen.say(f"{machine.name} goes on costing money: hosts.yaml has no `stop:` for it; stop it yourself")
         return
     screen.say(f"stopping {machine.name}: {stop}")
@@ -263,8 +265,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     setting = trusted_setting(values.get("target"), screen)
     project, resumed = setting.project, None
     if trust.read_origin(project.target):
-        hint = "loop targets inspect TASK"
-        raise UsageError("--on: a task of another format is judged here only", hint)
+        raise UsageError("--on: a task of another format is judged here only", "loop targets inspect TASK")
     machine = find_host(str(values["on"]))
     if values.get("resume"):  # The other machine trusts what is allowed here.
         resumed = sessions.find_session(project.sessions, values["resume"])
@@ -473,8 +474,7 @@ class HostList(Printed):
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
         if not self.hosts:
-            example = "format: 1, hosts: {gpu: {ssh: me@ADDRESS}}"
-            screen.say(f"no hosts; write {hosts_path()}: {example}")
+            screen.say(f"no hosts; write {hosts_path()}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
             return
         rows = []
         for host in self.hosts:
