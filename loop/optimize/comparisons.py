@@ -288,7 +288,7 @@ def compare_beforehand(
         jobs = yield from _run_jobs(context, [*parts.values()])
     gain_by_number, not_faster = dict[int, float](), set[int]()
     for number, job in zip(parts, jobs, strict=True):
-        with suppress(WorkFailed, ValidationError):
+        with suppress(WorkFailed, ValidationError, RuntimeError):
             output = output_of_job(job, CompareOutput)
             outcome, _, gain = decide_on_change(None, output.verdicts, least_gain)
             if gain is not None:

@@ -134,13 +134,16 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
 
 
 def output_of_job(job: JobFolder, kind: type[OutputType]) -> OutputType:
-    """The output of a job's step, as class `kind`. Raises WorkFailed if there is none."""
+    """The output of a job's step, as class `kind`. Raises WorkFailed if there is none, RuntimeError with the job's
+    traceback if `loop` has a bug there."""
     answer = job.read_answer()
     if "error" in answer:
         raise WorkFailed(f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"])
     step = answer["steps"][0]
     if not step["output"]:
         raise WorkFailed(f"job {job.id} ({job.task.title}): {step['message']}", hint=step["hint"])
+    if "traceback" in step["output"]:
+        raise RuntimeError(f"job {job.id} ({job.task.title}): {step['message']}\n{step['output']['traceback']}")
     return kind.model_validate(step["output"], strict=False)
 
 

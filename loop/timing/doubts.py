@@ -252,7 +252,8 @@ def explain_wrong_clock(
     our_ms = median([our_s for our_s, _ in clock_pairs]) * 1e3
     device_ms = median([device_s for _, device_s in clock_pairs]) * 1e3
     clocks = f"samples took {our_ms:.2f} ms, and {device_ms:.2f} ms by the events of the stream"
-    return f"its clock was changed, or it works on another stream: {clocks}"
+    others = "other programs keep the GPU from it, " if is_shared else ""
+    return f"{others}its clock was changed, or it works on another stream: {clocks}"
 
 
 def explain_deferred_work(segments: Sequence[Segment]) -> str:

@@ -417,7 +417,9 @@ class Schedule:
             for process_set in sets:
                 yield from process_set.wait_until_loaded()
             for process_set in sets:
-                pending = pending_sides()
+                # A side that became pending since the set started, such as a null control, has no process in it.
+                rows = pending_sides().items()
+                pending = {workload: waiting for workload, waiting in rows if {*waiting} <= {*process_set.sides}}
                 fits = self._elapsed_s + self.last_round_s <= self.limits.limit_s
                 if any(pending.values()) and (fits or self._is_round_required()):
                     yield from self._time_set(process_set, pending)

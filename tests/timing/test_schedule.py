@@ -153,6 +153,22 @@ def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+def test_a_side_that_becomes_pending_later_begins_with_the_next_processes(bench: Bench) -> None:
+    """Sets of processes that have started lack it, as a null control is lacking until its candidate is faster."""
+    small = workloads(bench)[0].name
+
+    def pending(timings: Timings) -> dict[str, list[str]]:
+        return {small: ["right", "strides"] if timings.rounds else ["right"]} if timings.rounds < 2 else {}
+
+    sides = make_sides(bench, "right", "strides")
+    timings = time_sides(bench, sides, workloads(bench)[:1], rounds=9, pending=pending)
+    names_by_round: dict[int, set[str]] = {}
+    for segment in timings.segments:
+        names_by_round.setdefault(segment.round, set()).add(segment.side)
+    assert [{"right"}, {"right", "strides"}] == [*names_by_round.values()]
+
+
+@pytest.mark.slow
 def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer processes start; each round has fresh values; its segments name the processes."""
     opened: list[str] = []
