@@ -13,8 +13,8 @@ from loop.steps.spread import output_of_job
 @pytest.mark.parametrize(
     ("output", "error", "text"),
     [
-        (None, WorkFailed, "compare: it failed"),
-        ({"traceback": "KeyError: 'ours again'"}, RuntimeError, "compare: it failed\nKeyError: 'ours again'"),
+        (None, WorkFailed, "(compare): it failed"),
+        ({"traceback": "KeyError: 'ours again'"}, RuntimeError, "(compare): it failed\nKeyError: 'ours again'"),
     ],
 )
 def test_a_job_without_an_output_says_why(output: Any, error: type[Exception], text: str) -> None:
