@@ -325,7 +325,8 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
     planned_time = say.seconds(60 * head.plan.plan.budget.minutes)
     yield f"Time: {say.seconds(record.seconds)} of {planned_time} planned."
     yield say.cost_and_return(record.bill, record.seconds)
-    if sentences := not_exercised_sentences(record, finished):
+    # A wrong kernel that would pass comes before what was left out: `sorted` keeps the order otherwise.
+    if sentences := sorted(not_exercised_sentences(record, finished), key=lambda text: "would pass" not in text):
         texts = [shortened(text, LONGEST_LISTED).replace("`", "") for text in sentences[:MOST_LISTED]]
         if len(sentences) > MOST_LISTED:
             texts.append(f"and {len(sentences) - MOST_LISTED} more, which the report lists")
