@@ -172,7 +172,7 @@ def entry(source: str, *likes: str, **constants: Any) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "workload"),
-    [({}, ""), ({"INDEX": "short"}, "N2 M65541"), ({"ONE_PASS": "1"}, "shifted"), ({"LEAST": "0"}, "zeros")],
+    [({}, ""), ({"INDEX": "short"}, "N5 M65541"), ({"ONE_PASS": "1"}, "shifted"), ({"LEAST": "0"}, "zeros")],
 )
 def test_proposed_workloads_show_common_mistakes(change: dict[str, str], workload: str) -> None:
     """An index of 16 bits, a variance in one pass, a division by zero; a right kernel passes all of them."""
