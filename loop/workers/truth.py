@@ -38,8 +38,8 @@ a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
 SUMMATION_ROUNDINGS = 4
 """Roundings of the largest value by which two runs of one reference may differ."""
 IMPLAUSIBLE_SHARE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
-"""Largest share of the largest value that rounding can explain. A larger difference means that
-plain implementation or reference is wrong. Half-precision softmax of wide logits stays below 0.06."""
+"""Largest share of the largest value that rounding can explain; three times as much in bfloat16. Softmax of wide
+logits, 3,000 seeds: below 0.02 in float16, above 0.1 for 1 seed in 600 in bfloat16, at most 0.16."""
 ZEROS_DIVISOR, NOISE_FACTOR = 16.0, 16.0
 """If zeros would pass the stated tolerance, `atol` becomes 1/16 of the RMS of the nonzero values. It stays as
 stated if 1/16 of that is below the reference's mean rounding error: the output is noise."""
@@ -212,7 +212,8 @@ def explain_unjudged(truth: Truth, function_name: str) -> str:
 def explain_doubt(truth: Truth) -> str:
     """Why reference or plain implementation must be wrong; empty if rounding explains it."""
     largest = largest_finite_magnitude(truth.reference)
-    if truth.plain_max <= IMPLAUSIBLE_SHARE * largest + IMPLAUSIBLE_FLOOR:
+    share = IMPLAUSIBLE_SHARE * (3 if truth.file.dtype == "bfloat16" else 1)
+    if truth.plain_max <= share * largest + IMPLAUSIBLE_FLOOR:
         return ""
     return (
         f"reference and plain implementation differ by {truth.plain_max:.2g} where values reach {largest:.2g}: "
