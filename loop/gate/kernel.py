@@ -492,20 +492,22 @@ def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Seq
         yield f"the right output is zero within what is allowed on {names}: a kernel that writes zeros would pass"
     if weaknesses.get("finite"):
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
-    if untried := ", or ".join(_untried_sizes(all_workloads)):
+    if untried := ", or ".join(_untried_sizes(target, all_workloads)):
         yield f"no workload has {untried}: a kernel that is wrong there would pass"
 
 
-def _untried_sizes(workloads: Sequence[Workload]) -> Iterator[str]:
-    """What no size or whole attribute of these workloads is: 0, beyond 16 bits, 31 bits of elements."""
+def _untried_sizes(target: Target, workloads: Sequence[Workload]) -> Iterator[str]:
+    """What no size or whole attribute of these workloads is: 0, beyond 16 bits; 2^31 elements of a tensor."""
     numbers: list[dict[str, Any]] = [{**workload.sizes, **workload.attributes} for workload in workloads]
     counts = {name: [each[name] for each in numbers] for name, value in numbers[0].items() if type(value) is int}
     if without_zero := [name for name, values in counts.items() if 0 not in values]:
         yield f"0 of {', '.join(without_zero)}"
     if short := [name for name in counts if name in workloads[0].sizes and max(counts[name]) < 1 << 16]:
         yield f"more than {(1 << 16) - 1:,} of {', '.join(short)}"
-    if all(math.prod(workload.sizes.values()) < 1 << 31 for workload in workloads):
-        yield "2^31 elements"
+    tensors = [dims.split() for dims in {**target.signature.inputs, **target.signature.outputs}.values()]
+    elements = (math.prod(each.sizes.get(dim, 1) for dim in dims) for each in workloads for dims in tensors)
+    if max(elements, default=0) < 1 << 31:
+        yield "2^31 elements in a tensor"
 
 
 def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:

@@ -92,7 +92,7 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
         "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == texts[4]
     )
     assert "every workload has eps=1e-06: a kernel that ignores it would pass" == texts[5]
-    untried = "no workload has 0 of N, D, or more than 65,535 of N, D, or 2^31 elements"
+    untried = "no workload has 0 of N, D, or more than 65,535 of N, D, or 2^31 elements in a tensor"
     assert f"{untried}: a kernel that is wrong there would pass" == texts[-1]
     weaknesses = {"from_zero": ("ends",), "untied": ("x",), "whole_outputs": ("index",)}
     texts = list(kernel.describe_blind_spots(weaknesses, target, ()))
