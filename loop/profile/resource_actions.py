@@ -131,16 +131,27 @@ def build_for_gpu(
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """Build each chosen variant for the GPU of `findings`; returns the builds. Notes failures in `findings`, and
     variants that are made for another GPU."""
-    variants: dict[str, CAbiVariant] = {}
+    bench, variants = context.bench, dict[str, CAbiVariant]()
     for name in chosen:
-        variant = context.bench.target.compiled_variant(name, findings.architecture)
+        variant = bench.target.compiled_variant(name, findings.architecture)
         if variant.architecture in (None, findings.architecture):
             variants[name] = variant
         else:
             why = f"it is made for {variant.architecture}"
             findings.missing.append(f"{name} on {findings.architecture}: {why}")
     purpose = f"compiler's report for {findings.architecture}"
-    return (yield from _build_variants(context, variants, purpose, findings))
+    # A report needs machine code alone; host code and linking took a quarter of the compiler's time. nvcc makes no
+    # such file for several GPUs or sources: they get a library, as does what runs here or is built already.
+    cubins, places = dict[str, CAbiVariant](), {"cache": bench.cache, "include": bench.include}
+    will_run = bench.device == "cuda" and bench.architecture == findings.architecture
+    for name, variant in variants.items():
+        if not will_run and build.find_build(name, variant, context.task.folder, **places) is None:
+            recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, "-cubin")})
+            cubins[name] = variant.model_copy(update={"build": recipe})
+    built, _ = yield from compile_all(context, cubins, will_run=False)
+    done = {library.variant for library in built}
+    others = {name: variant for name, variant in variants.items() if name not in done}
+    return (*built, *(yield from _build_variants(context, others, purpose, findings)))
 
 
 def _build_variants(

@@ -23,6 +23,7 @@ VARIANTS: dict[str, Any] = {
     "tight": cuda("plain", "-DTIGHT", budgets=[{"kernel": "rows", "registers": 4}, {"kernel": "gone"}]),
     "wide": cuda("plain", "-DSHARED=101000"),
     "mute": {**cuda(), "emulation": None},
+    "two_gpus": cuda(build=nvcc("-gencode=arch=compute_80,code=sm_80")),
     "no_nvcc": cuda(build=nvcc(compiler="/nowhere/nvcc")),
 }
 
@@ -62,6 +63,14 @@ def test_kernels_are_compiled_for_a_gpu_that_is_not_here(bench: Bench) -> None:
     assert output.message.startswith("compiled for sm_89: 3 kernels, at most ")
     assert output.message.endswith("; 12 to 24 blocks a multiprocessor of NVIDIA L4")
     assert ["launches of floats on N2 M300 float64, and 2 more: error 3: no such type"] == missing(output)
+
+
+@pytest.mark.slow
+@pytest.mark.nvcc
+def test_code_for_several_gpus_has_a_report(bench: Bench) -> None:
+    """nvcc makes no file of machine code alone for two GPUs: such a variant gets a whole library."""
+    (library,) = report(bench, "two_gpus").libraries
+    assert {"sm_89"} == {kernel.architecture for kernel in library.kernels}
 
 
 @pytest.mark.nvcc
