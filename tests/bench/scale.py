@@ -70,6 +70,7 @@ pair on which the steps outside the jobs took 1.4 times as long, width 2 took 24
 
 On 2026-11-30, on another pair: 245.6 s at width 1 and 179.2 s at width 2 (1.37), with the same outcomes.
 Verification there: 42.5 s at width 1, 28.5 s at width 2 (1.49).
+Later that day, campaigns on another pair: 261.6 s and 179.5 s (1.46).
 
 Never measured: 4 and 8 GPUs.
 """
