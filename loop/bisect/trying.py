@@ -59,28 +59,37 @@ def map_ticks(
         working.close()
 
 
+END = b"end"  # Last line of saved probes: without it, the file was cut.
+
+
 @dataclass(frozen=True)
 class ProbeMemory:
-    """Saved probes of one search, in a file of its own: a line of JSON with a checksum for each."""
+    """Saved probes of one search, in a file of its own: a line of JSON with a checksum for each, then `END`."""
 
     path: Path
 
     def probes(self) -> tuple[Probe, ...]:
-        """The saved probes, in order. A remark names a damaged line: the search makes that probe anew."""
-        content, probes = sums.read_regular(self.path) if self.path.exists() else b"", list[Probe]()
-        for number, line in enumerate(content.splitlines(), 1):
+        """The saved probes, in order. A remark names a damaged line, or a file that was cut: the search makes
+        those probes anew."""
+        probes = list[Probe]()
+        lines = sums.read_regular(self.path).splitlines() if self.path.exists() else [END]
+        if lines[-1:] != [END]:
+            remark_once(f"{self.path}: damaged: its end is missing")
+        for number, line in enumerate(lines, 1):
             body, _, is_intact = sums.split_checksum(line)
             if is_intact:
                 probes.append(Probe.model_validate_json(body, strict=False, extra="ignore"))
-            else:
+            elif line != END:
                 remark_once(f"{self.path}:{number}: damaged: its checksum does not match")
         return tuple(probes)
 
     def append(self, probe: Probe) -> None:
         """Save one more probe at once. Raises LoopError if the file cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = sums.with_checksum(to_json({"format": 1, **dict(probe)}, indent=None)).encode()
-        write_atomic(self.path, (self.path.read_bytes() if self.path.exists() else b"") + line)
+        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        new_line = sums.with_checksum(to_json({"format": 1, **dict(probe)}, indent=None)).strip().encode()
+        lines = [*(line for line in lines if line != END), new_line, END]
+        write_atomic(self.path, b"".join(line + b"\n" for line in lines))
 
 
 class Prober:

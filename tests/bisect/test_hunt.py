@@ -142,6 +142,21 @@ def test_a_damaged_probe_is_named_and_costs_no_other(tmp_path: Path, capsys: pyt
     assert (*probes[1:],) == memory.probes()
 
 
+def test_saved_probes_that_were_cut_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wherever the cut is: also between two lines, and where nothing is left."""
+    memory = ProbeMemory(tmp_path / "m")
+    probe = Probe(commit="a" * 40, against="b" * 40, why="try", status="measured", values=(0.5,))
+    memory.append(probe)
+    line = memory.path.read_bytes().splitlines(keepends=True)[0]
+    for number, content in enumerate((b"", line[:20], line[:-1], line)):
+        cut = ProbeMemory(tmp_path / f"cut{number}")
+        cut.path.write_bytes(content)
+        assert (probe,) * (number > 1) == cut.probes()
+        assert f"{cut.path}: damaged" in capsys.readouterr().err
+        cut.append(probe)
+        assert (probe,) * (1 + (number > 1)) == cut.probes()
+
+
 def test_runs_of_a_commit_use_values_that_none_of_its_saved_runs_used(tmp_path: Path) -> None:
     """A kernel that is wrong on few values is not called right because two of them were tried over and over."""
 
