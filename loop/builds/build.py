@@ -35,10 +35,12 @@ GCC_ERROR = re.compile(
 """Format in which g++, clang and nvcc's host pass report an error."""
 NVCC_ERROR = re.compile(r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)")
 ONLY_DEVICE_HEADER = "only kernels written against loop_device.cuh can be emulated; others need nvcc"
+EMULATOR_RULES = "the emulator has three rules, at the top of loop_device.cuh, beside `loop kernels header`"
 HINT_BY_MESSAGE = {
     "cuda_runtime.h: No such file": ONLY_DEVICE_HEADER,  # g++; clang's message follows.
     "'cuda_runtime.h' file not found": ONLY_DEVICE_HEADER,
     "'__global__' does not name a type": ONLY_DEVICE_HEADER,
+    "'__shared__' was not declared": EMULATOR_RULES,
     "Failed to preprocess host compiler": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
     "Cannot find compiler 'g++'": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
     "unsupported GNU version": "nvcc refuses this g++: install an older one, and name it: `-ccbin g++-12`",
