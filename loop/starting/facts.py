@@ -150,7 +150,7 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is
     if other_attributes and trial.try_sizes(quick[-1], other_attributes):
         edges.append({**quick[-1], **other_attributes})
     outputs, updates = _outputs(trial, base)
-    long: list[dict[str, Any]] = [*_long_sizes(trial, base, sizes, is_cuda=is_cuda)]
+    long: list[dict[str, Any]] = [*_long_sizes(trial, base, quick[0], sizes, is_cuda=is_cuda)]
     long += [{**workload, "drawn": kind} for workload in long[:1] for kind in ("wide", "alike") if kind in drawn]
     return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0]))
 
@@ -250,17 +250,21 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
                 yield {**sizes, "drawn": drawn}
 
 
-def _long_sizes(trial: Trial, base: Dims, sizes: Sizes, *, is_cuda: bool) -> list[Dims]:
+def _long_sizes(trial: Trial, base: Dims, timed: Dims, sizes: Sizes, *, is_cuda: bool) -> list[Dims]:
     """Workloads with one size beyond 16 bits, where an index of type `short` overflows; if possible the other free
-    sizes are of SMALL_SIZES. Of a CUDA kernel only the first size is long, for a block may hold a row. A size that
-    takes time or memory, or does not run, is only beyond 8 bits, or is left out; a note says so."""
+    sizes are of SMALL_SIZES. Of a CUDA kernel only the first size is that long, for a block may hold a row: others
+    are odd, and a little below the `timed` ones, where a wrong end of a row shows. A size that takes time or
+    memory, or does not run, is only beyond 8 bits, or is left out; a note says so."""
     dims, long_size = (sizes.free_dims[:1], LONG_CUDA_SIZE) if is_cuda else (sizes.free_dims, LONG_SIZE)
     candidates = [{**base, **dict.fromkeys(sizes.free_dims, size)} for size in SMALL_SIZES]
     small, workloads = next(filter(trial.try_sizes, candidates), base), list[Dims]()
     limit_memory(LONG_BYTES)
-    for name in dims:
+    for name in sizes.free_dims:
         # The second if groups have to divide it; the last if the others are too slow: it is beyond 8 bits.
-        for size in (long_size, (long_size // 64 + 1) * 64, 320):
+        choices = (long_size, (long_size // 64 + 1) * 64, 320)
+        if name not in dims:
+            choices = (timed[name] - 11,) if timed[name] > 320 else ()
+        for size in choices:
             began = time.process_time()
             runs = trial.try_sizes({**small, name: -(-size // 1024) * 64})
             if runs and time.process_time() - began < LONG_TRIAL_S and trial.try_sizes({**small, name: size}):

@@ -186,7 +186,8 @@ def test_proposed_workloads_show_common_mistakes(change: dict[str, str], workloa
 
 
 def test_long_sizes_stay_small_in_time_and_memory() -> None:
-    """A size whose square is computed is only beyond 8 bits. Of a CUDA kernel only the rows are long."""
+    """A size whose square is computed is only beyond 8 bits. Of a CUDA kernel only the rows are long; ends of
+    odd columns show."""
     assert [{"N": 65_541, "M": 5}, {"N": 5, "M": 65_541}] == list(
         init_target("--from", "ops:scale", "--like", "x=N,M").workloads["long"]
     )
@@ -194,7 +195,9 @@ def test_long_sizes_stay_small_in_time_and_memory() -> None:
     assert [{"N": 320}] == list(square["long"])
     Path("scale.cu").write_text(SCALE)
     words = ("--from", "scale.cu", *SOURCE[2:])
-    assert [{"N": 32_773, "M": 5}] == list(init_target(*words, folder="cuda").workloads["long"])
+    assert [{"N": 32_773, "M": 5}, {"N": 5, "M": 1013}] == list(
+        init_target(*words, folder="cuda").workloads["long"]
+    )
 
 
 def test_whole_numbers_are_also_drawn_from_the_whole_type() -> None:
