@@ -5,7 +5,6 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -63,29 +62,25 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     project_locks.mkdir(parents=True, exist_ok=True)
     gpu = detect_gpus().first if bench.device == "cuda" else None
     lock_name = gpu.uuid if gpu else bench.device
-    warning_texts = []
+    warning_texts = list[str]()
+    # The process that started this command may hold the lock: it counts as ours.
+    own_pids = (os.getpid(), *(parent.pid for parent in psutil.Process().parents()))
     for folder in filter(None, (project_locks, shared_locks())):  # In one order: no deadlock.
-        warning_texts.append((yield from _wait_for_lock(folder / lock_name, stack)))
+        start_time, first_holder, is_ours = time.monotonic(), "", False
+        while not is_ours:
+            try:
+                stack.enter_context(locked(folder / lock_name))
+                is_ours = True
+            except LockHeld as error:
+                is_ours = error.pid in own_pids
+                if not is_ours:
+                    yield Tick(f"waiting for {error.holder}, which measures", is_urgent=not first_holder)
+                    first_holder = first_holder or error.holder
+                    time.sleep(0.1)
+        waited = f"waited {time.monotonic() - start_time:.0f} s for {first_holder}, which measured"
+        warning_texts += [waited] if first_holder else []
     warning_texts.append((yield from wait_for_idle_gpu(bench)))
     return "; ".join(filter(None, warning_texts))
-
-
-def _wait_for_lock(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Hold a lock until `stack` closes; says who held it before, or nothing. A lock of this process or of a
-    parent counts as ours: that command has started this one."""
-    start_time, first_holder = time.monotonic(), ""
-    while True:
-        try:
-            stack.enter_context(locked(lock))
-        except LockHeld as error:
-            if error.pid in (os.getpid(), *(parent.pid for parent in psutil.Process().parents())):
-                return ""
-            yield Tick(f"waiting for {error.holder}, which measures", is_urgent=not first_holder)
-            first_holder = first_holder or error.holder
-            time.sleep(0.1)
-            continue
-        waited = f"waited {time.monotonic() - start_time:.0f} s for {first_holder}"
-        return f"{waited}, which measured" if first_holder else ""
 
 
 def disturbance_warnings(bench: Bench, lock_warning: str, timings: Timings) -> tuple[str, ...]:

@@ -98,8 +98,6 @@ class ProcessSet:
     """Sides whose process has made its first call."""
     evidence: list[SegmentEvidence] = field(init=False, default_factory=list)
     latest_reading: DeviceReading | None = field(init=False, default=None)
-    probed_calls: set[tuple[str, str]] = field(init=False, default_factory=set)
-    """Sides and workloads tested for cached results: once a process."""
 
     def __post_init__(self) -> None:
         start = self.bench.start_worker
@@ -109,13 +107,6 @@ class ProcessSet:
         """End all processes at the same time, because each takes a while."""
         kill_trees([worker.child.process.pid for worker in self.workers.values()])
         self.stack.close()
-
-    def wait_until_loaded(self) -> Generator[Tick, None, None]:
-        """Wait until every side has loaded, and stop each until its turn."""
-        for name, worker in self.workers.items():
-            with blame_side(name, "loading"):
-                yield from worker.receive(max(START_LIMIT_S, self.bench.first_call_s), f"starting {name}")
-            worker.pause()
 
     def time_workloads(
         self, workloads: Sequence[Workload], sides_by_workload: Mapping[str, Sequence[str]], timings: Timings
@@ -147,65 +138,48 @@ class ProcessSet:
     ) -> Generator[Tick, None, None]:
         """Time empty calls, once a session; then have each side map its call's memory, make the call once, and
         test it for cached results: on a CPU one side after the other, on a GPU all at once, for its driver makes
-        each wait."""
+        each wait. A CPU is tested in the first rounds only; on a GPU every set is, else its first round is 5 %
+        slower."""
         self.round_number = self.round_numbers[0]
-        timings.floors = yield from self.bench.measure_floors()
+        floors = timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"
         tensors = self.bench.make_call(workload, "", with_windows=True).inputs
         doubled_values = [2 * Path(tensor.path).read_bytes() for tensor in tensors]
+        timed = [segment.calls for segment in timings.segments_of(workload.name)]
         order = self.shuffle.sample(names, len(names))
         for group in [[name] for name in order] if is_cpu else [order]:
             for name in group:
                 self.workers[name].resume()
-                self._begin_staging(name, workload, doubled_values, timings)
+                self.calls[name] = TimedCall(
+                    self.workers[name],
+                    self.bench.make_call(workload, name, with_windows=True),
+                    doubled_values,
+                    self.sides[name],
+                    self.bench.device,
+                    empty_order_s=floors.order_s,
+                    most_calls=8 + 4 * max(timed) if timed else MOST_CALLS,
+                )
+                self.calls[name].begin_staging()
             for name in group:
+                call, start_time = self.calls[name], time.monotonic()
                 with self._running_alone(name, workload):
-                    yield from self._finish_staging(name, workload, timings)
-            for name in group:
+                    yield from call.finish_staging(LONGEST_S, self._progress_note(workload), is_alone=is_cpu)
+                call.orders.limit_s = call_limit_s(self.bench, workload)  # Only the first call may compile.
+                if name not in self.started_sides:
+                    self.started_sides.add(name)
+                    self.bench.first_calls_s += time.monotonic() - start_time
+            for name in group if not is_cpu or self.round_number < PROBED_ROUNDS else ():
                 with self._running_alone(name, workload):
-                    yield from self._probe_memory(name, workload, timings)
-
-    def _begin_staging(self, name: str, workload: Workload, doubled_values: list[bytes], timings: Timings) -> None:
-        """Have a side map the call's memory, with room for several times the calls timed so far."""
-        timed = [segment.calls for segment in timings.segments_of(workload.name)]
-        self.calls[name] = TimedCall(
-            self.workers[name],
-            self.bench.make_call(workload, name, with_windows=True),
-            doubled_values,
-            self.sides[name],
-            self.bench.device,
-            empty_order_s=timings.floors.order_s if timings.floors else 0.0,
-            most_calls=8 + 4 * max(timed) if timed else MOST_CALLS,
-        )
-        self.calls[name].begin_staging()
-
-    def _finish_staging(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        """Wait until a side has mapped the memory and made its first call."""
-        call, start_time = self.calls[name], time.monotonic()
-        is_alone = self.bench.device == "cpu"
-        yield from call.finish_staging(LONGEST_S, self._progress_note(workload), is_alone=is_alone)
-        call.orders.limit_s = call_limit_s(self.bench, workload)  # Only the first call may compile.
-        if name not in self.started_sides:
-            self.started_sides.add(name)
-            self.bench.first_calls_s += time.monotonic() - start_time
-
-    def _probe_memory(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        """Test once a set of processes whether a side caches results for values it has seen. A CPU is
-        tested in the first rounds only. On a GPU every set is, else its first round is 5 % slower."""
-        key = (name, workload.name)
-        is_late = self.round_number >= PROBED_ROUNDS and self.bench.device == "cpu"
-        if is_late or key in self.probed_calls:
-            return
-        self.probed_calls.add(key)
-        if probe := (yield from self.calls[name].probe_memory()):
-            timings.memory_probes.setdefault(key, []).append(probe)
+                    if probe := (yield from self.calls[name].probe_memory()):
+                        timings.memory_probes.setdefault((name, workload.name), []).append(probe)
 
     def _time_rounds(
         self, workload: Workload, names: Sequence[str], timings: Timings, workloads_left: int
     ) -> Generator[Tick, None, int]:
-        """Time one workload in all rounds that its share of the time allows; returns how many. Each
-        side is judged in one random round. In two, the repeated values would tell the worker which
-        these are. `workloads_left`: workloads that share the time, this one included."""
+        """Time one workload in all rounds that its share of the time allows; returns how many. A round is in the
+        order A B C C B A on a CPU; on a GPU, whose clock hardly drifts, each side has one turn. Each side is
+        judged in a random turn of one random round. In two rounds, the repeated values would tell the worker
+        which these are. `workloads_left`: workloads that share the time, this one included."""
         most_rounds = rounds = len(self.round_numbers)
         start_time, self.latest_reading = time.monotonic(), self.bench.read_sensors()
         judged_rounds = {name: SECRET.randrange(most_rounds) for name in names}
@@ -221,24 +195,16 @@ class ProcessSet:
                         judged_rounds[name] = 1 + SECRET.randrange(rounds - 1)
             if index == rounds:
                 break
-            judged_names = [name for name in names if judged_rounds[name] == index]
-            yield from self._time_round(workload, names, judged_names, timings)
+            order = self.shuffle.sample(names, len(names))
+            turns = (order,) if self.bench.device == "cuda" else (order, order[::-1])
+            judged_turns = {name: SECRET.randrange(len(turns)) for name in names if judged_rounds[name] == index}
+            segments = list[Segment]()
+            for turn, names_in_turn in enumerate(turns):
+                for name in names_in_turn:
+                    is_judged = judged_turns.get(name) == turn
+                    segments.append((yield from self._time_segment(name, workload, timings, is_judged=is_judged)))
+            timings.segments += charge_deferred_work(segments, timings.return_times_s, number)
         return rounds
-
-    def _time_round(
-        self, workload: Workload, names: Sequence[str], judged_names: Sequence[str], timings: Timings
-    ) -> Generator[Tick, None, None]:
-        """Time one round: on a CPU in the order A B C C B A; on a GPU, whose clock hardly drifts,
-        once each. One random segment of each of `judged_names` is judged."""
-        order = self.shuffle.sample(names, len(names))
-        passes = (order,) if self.bench.device == "cuda" else (order, order[::-1])
-        judged_passes = {name: SECRET.randrange(len(passes)) for name in judged_names}
-        segments = list[Segment]()
-        for pass_number, names_in_turn in enumerate(passes):
-            for name in names_in_turn:
-                is_judged = judged_passes.get(name) == pass_number
-                segments.append((yield from self._time_segment(name, workload, timings, is_judged=is_judged)))
-        timings.segments += charge_deferred_work(segments, timings.return_times_s, self.round_number)
 
     @contextmanager
     def _running_alone(self, name: str, workload: Workload) -> Iterator[None]:
@@ -406,7 +372,7 @@ class Schedule:
         `pending_sides`: the sides to time, by workload. Processes end with their last round, because each
         holds hundreds of megabytes of a GPU from its first call on."""
         names = {name for some_names in pending_sides().values() for name in some_names}
-        chosen = [side for side in self.sides if side.name in names]
+        chosen, timings = [side for side in self.sides if side.name in names], self.timings
         with ExitStack() as stack:
             sets: list[ProcessSet] = []
             for round_numbers in batch:
@@ -415,27 +381,26 @@ class Schedule:
                 own_stack = stack.enter_context(ExitStack())
                 sets.append(ProcessSet(self.bench, by_name, round_numbers, own_stack, self.limits, self.shuffle))
             for process_set in sets:
-                yield from process_set.wait_until_loaded()
+                for name, worker in process_set.workers.items():
+                    with blame_side(name, "loading"):
+                        yield from worker.receive(max(START_LIMIT_S, self.bench.first_call_s), f"starting {name}")
+                    worker.pause()  # Until its turn.
             for process_set in sets:
                 # A side that became pending since the set started, such as a null control, has no process in it.
                 rows = pending_sides().items()
                 pending = {workload: waiting for workload, waiting in rows if {*waiting} <= {*process_set.sides}}
                 fits = self._elapsed_s + self.last_round_s <= self.limits.limit_s
                 if any(pending.values()) and (fits or self._is_round_required()):
-                    yield from self._time_set(process_set, pending)
+                    least = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
+                    time_share = (
+                        1.0 if timings.rounds else FIRST_SET_SHARE
+                    )  # The first set leaves time for another.
+                    start_time, left_s = time.monotonic(), max(0.0, self.limits.limit_s - self._elapsed_s)
+                    process_set.deadline = start_time + time_share * left_s
+                    process_set.least_rounds = least if timings.rounds else math.ceil(least / 2)
+                    workloads = [w for w in self.workloads if pending.get(w.name)]
+                    rounds = yield from process_set.time_workloads(workloads, pending, timings)
+                    took_s = time.monotonic() - start_time
+                    self.last_round_s = took_s * min(2, rounds) / rounds
+                    timings.rounds, timings.rounds_s = timings.rounds + rounds, timings.rounds_s + took_s
                 process_set.close()
-
-    def _time_set(
-        self, process_set: ProcessSet, sides_by_workload: Mapping[str, Sequence[str]]
-    ) -> Generator[Tick, None, None]:
-        """Time the rounds of one set, and count them in `timings`; the first set leaves time for another."""
-        timings, start_time = self.timings, time.monotonic()
-        missing_rounds = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
-        time_share = 1.0 if timings.rounds else FIRST_SET_SHARE
-        process_set.deadline = start_time + time_share * max(0.0, self.limits.limit_s - self._elapsed_s)
-        process_set.least_rounds = missing_rounds if timings.rounds else math.ceil(missing_rounds / 2)
-        workloads = [w for w in self.workloads if sides_by_workload.get(w.name)]
-        rounds = yield from process_set.time_workloads(workloads, sides_by_workload, timings)
-        took_s = time.monotonic() - start_time
-        self.last_round_s = took_s * min(2, rounds) / rounds
-        timings.rounds, timings.rounds_s = timings.rounds + rounds, timings.rounds_s + took_s

@@ -219,7 +219,7 @@ class TimedCall:
     def take_segment(self, *, is_judged: bool) -> Generator[Tick, None, SegmentSamples]:
         """The samples of one segment: three at least, one at least of a slow call. If `is_judged`, one random
         sample holds the call whose answer is known. So a variant cannot rely on early or late calls, and a process
-        never meets the same values twice. A program is judged in every segment."""
+        never meets the same values twice. Of a program the last output is judged, in every segment."""
         samples, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
         seconds, warm_up_s = SEGMENT_S, WARM_UP_S
         if self.is_on_gpu:
@@ -227,8 +227,15 @@ class TimedCall:
         self.orders.enter()
         try:
             with self.orders.keep_off_worker_cores():  # This process keeps off the worker's cores.
-                if self.is_program:
-                    yield from self._time_program(samples, waits)
+                if self.is_program:  # Timed by its own clock if it has one, else by its whole run.
+                    self.arena.poison_outputs(calls=1)
+                    for _ in range(MIN_SAMPLES):
+                        run_s, _ = yield from self._time_calls(waits, 1)
+                        own_s = self.arena.control_words[arena.WORKER_NS] / 1e9
+                        samples.seconds.append(own_s or run_s)
+                        samples.is_self_timed |= own_s > 0
+                    yield from self.orders.give_order(arena.COPY_RESULTS)  # To shared memory, by the worker.
+                    samples.output = self.arena.read_output(0)
                 else:
                     call_s = yield from self._warm_up(waits, warm_up_s)
                     yield from self._detect_shared_buffer(waits, self._calls_in_sample(call_s))
@@ -260,9 +267,18 @@ class TimedCall:
             judged_call = SECRET.randrange(samples.calls) if lacks_judged and is_drawn else None
             preparing_s += yield from self._prepare_sample(samples.calls, judged_call)
             sample_s, waited_s = yield from self._time_calls(waits, samples.calls)
-            self._record_sample(samples, sample_s, waited_s)
             spent_s += sample_s
             undisturbed_s += 0.0 if is_disturbed(sample_s, waited_s) else sample_s
+            calls, counted_s = samples.calls * self._passes(), sample_s
+            if self.is_on_gpu:  # By the device's clock, if that is shorter.
+                device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
+                if not is_disturbed(
+                    sample_s, waited_s
+                ):  # Our clock without the launch, to check the device's later.
+                    samples.clock_pairs.append((max(sample_s - LAUNCH_S * self._passes(), device_s), device_s))
+                counted_s = min(device_s, sample_s) or sample_s  # The device's clock may give 0: no time.
+            samples.seconds.append(counted_s / calls)
+            samples.waited_s += [] if waited_s is None else [waited_s / calls]
             # Without a copy by the worker, a GPU's results are brought for the judged call only.
             is_returned = not is_late and (self.copies_results or not self.is_on_gpu)
             if judged_call is not None or is_returned:
@@ -316,18 +332,6 @@ class TimedCall:
     def _passes(self) -> int:
         """How often one order makes the calls. On a CPU once: a repeat would see known values."""
         return self._replays if self.arena.control_words[arena.IS_CAPTURED] else 1
-
-    def _record_sample(self, samples: SegmentSamples, sample_s: float, waited_s: float | None) -> None:
-        """Add a sample's seconds and waits a call; on a GPU by the device's clock, if that is shorter."""
-        calls = samples.calls * self._passes()
-        if self.is_on_gpu:
-            device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
-            if not is_disturbed(sample_s, waited_s):  # Our clock without the launch, to check the device's later.
-                samples.clock_pairs.append((max(sample_s - LAUNCH_S * self._passes(), device_s), device_s))
-            sample_s = min(device_s, sample_s) or sample_s  # The device's clock may give 0: no time.
-        samples.seconds.append(sample_s / calls)
-        if waited_s is not None:
-            samples.waited_s.append(waited_s / calls)
 
     def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Generator[Tick, None, float]:
         """Have the worker finish (order FINISH, on a GPU) and copy results to shared memory (COPY_RESULTS), if
@@ -408,18 +412,6 @@ class TimedCall:
         sample_s = SLEPT_SAMPLE_S if self.worker.bells else SAMPLE_S
         return max(1, min(math.ceil(sample_s / call_s), most_calls))
 
-    def _time_program(self, samples: SegmentSamples, waits: DelayReader) -> Generator[Tick, None, None]:
-        """A program's samples: by its own clock if it has one, else by its whole run. Its last output is
-        judged."""
-        self.arena.poison_outputs(calls=1)
-        for _ in range(MIN_SAMPLES):
-            run_s, _ = yield from self._time_calls(waits, 1)
-            own_s = self.arena.control_words[arena.WORKER_NS] / 1e9
-            samples.seconds.append(own_s or run_s)
-            samples.is_self_timed |= own_s > 0
-        yield from self.orders.give_order(arena.COPY_RESULTS)  # The worker copies the result to shared memory.
-        samples.output = self.arena.read_output(0)
-
     def probe_memory(self) -> Generator[Tick, None, MemoryProbe | None]:
         """Fastest call on new values, and on repeated ones; None for a program or a slow call. A variant that
         caches results is faster on values that it has seen. Only the values differ: both find inputs just written,
@@ -436,32 +428,29 @@ class TimedCall:
                 is_single = self.input_windows.has_few_draws
                 calls = self._calls_in_sample(call_s, is_single=is_single, gpu_sample_s=GPU_PROBED_S)
                 self._replays = 1  # A second pass would see known values.
+                # A draw's values are new in the first sample and repeated in the second. A CPU that learned the
+                # branches is faster on the old values, and on the third sample's, which differ in the last bit: no
+                # cache of results has seen these.
+                can_alter = not self.is_on_gpu and any(is_floating(tensor.dtype) for tensor in self.call.inputs)
                 for number in range(0 if call_s > SLOW_CALL_S else 1 + PROBES):
                     with self.input_windows.fix_draw(number):
-                        probes.append((yield from self._probe_draw(waits, calls)))
+                        windows, rotations = self._windows(calls), self.input_windows.rotations(None)
+                    times_s, is_undisturbed = list[float](), not self.crowding_threads
+                    for sample in range(PROBE_SAMPLES):
+                        alters = can_alter and sample == 2
+                        yield from self._prepare_calls(windows, rotations, alters=alters)
+                        sample_s, waited_s = yield from self._time_calls(waits, calls)
+                        if not self.is_on_gpu and is_disturbed(sample_s, waited_s):
+                            is_undisturbed = False
+                        without_wait_s = sample_s - min(waited_s or 0.0, 0.99 * sample_s)
+                        times_s.append(self._device_s(without_wait_s) / calls)  # A GPU has its own clock.
+                    new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
+                    probes.append(MemoryProbe(new_values_s, times_s[1], is_undisturbed))
         finally:
             waits.close()
         yield from self.orders.leave()
         probes = [probe for probe in probes[1:] if probe.is_undisturbed] or probes[1:]
         return MemoryProbe(*map(min, zip(*probes, strict=True))) if probes else None
-
-    def _probe_draw(self, waits: DelayReader, calls: int) -> Generator[Tick, None, MemoryProbe]:
-        """Time one draw of values when they are new, and when they are repeated (the first two
-        samples). A CPU that learned the branches is faster on the old values, and on the third
-        sample's, which differ in the last bit: no cache of results has seen these."""
-        windows, rotations = self._windows(calls), self.input_windows.rotations(None)
-        times_s, is_undisturbed = list[float](), not self.crowding_threads
-        has_floats = any(is_floating(tensor.dtype) for tensor in self.call.inputs)
-        can_alter = has_floats and not self.is_on_gpu
-        for number in range(PROBE_SAMPLES):
-            yield from self._prepare_calls(windows, rotations, alters=can_alter and number == 2)
-            sample_s, waited_s = yield from self._time_calls(waits, calls)
-            if not self.is_on_gpu and is_disturbed(sample_s, waited_s):
-                is_undisturbed = False
-            without_wait_s = sample_s - min(waited_s or 0.0, 0.99 * sample_s)
-            times_s.append(self._device_s(without_wait_s) / calls)  # A GPU has its own clock.
-        new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
-        return MemoryProbe(new_values_s, times_s[1], is_undisturbed)
 
     def _device_s(self, sample_s: float) -> float:
         """Seconds of the latest sample by the device's clock; `sample_s` if there is none."""
