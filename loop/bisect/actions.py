@@ -92,10 +92,13 @@ def lines_from_good_sessions(
         require_repository(folder)
     except LoopError as error:
         return [], f"{error.message}; {error.hint}"
-    wrong_build_keys, commits = wrong_builds(rows), [first]
+    wrong_build_keys, commits, variant = wrong_builds(rows), [first], regression.variant
     for row in reversed(rows):
-        is_mistaken = row.has_judged_build(regression.variant, wrong_build_keys)  # By another session.
-        if is_good_session(row, regression) and not is_mistaken:
+        was_judged = variant in (row.emulated if regression.emulated else row.variants)
+        was_right = variant in row.right and variant not in row.incorrect
+        was_fast = row.status == "passed" and variant not in row.regressed
+        is_good = was_judged and was_right and (was_fast or regression.metric == "correctness")
+        if is_good and not row.has_judged_build(variant, wrong_build_keys):  # By another session.
             commits.append(row.commit or row.base)
     lines, problems = list[CommitLine](), list[str]()
     for commit in filter(None, dict.fromkeys(commits)):
@@ -108,16 +111,6 @@ def lines_from_good_sessions(
     if len(commits) > 1 and not any(commits):
         problems.append("the sources of the sessions that found it good were not committed")
     return lines, next(iter(problems), "no earlier session found it good")
-
-
-def is_good_session(row: SessionRow, regression: Regression) -> bool:
-    """Whether a session found the variant right (of an emulated one, under the emulator). For a latency
-    regression the session also has to have passed, and not have found the variant slower."""
-    variant = regression.variant
-    was_judged = variant in (row.emulated if regression.emulated else row.variants)
-    was_right = variant in row.right and variant not in row.incorrect
-    was_fast = row.status == "passed" and variant not in row.regressed
-    return was_judged and was_right and (was_fast or regression.metric == "correctness")
 
 
 def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:

@@ -20,7 +20,6 @@ from loop.library.hosted import read_sender
 from loop.library.project import require_named_target
 from loop.model.base import Printed
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Metric
-from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
@@ -154,8 +153,15 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(metrics)}")
     setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
     target, metric = setting.target, cast(Metric, request.metric)
-    device = choose_device(request.device, target, [request.variant] if request.variant else ())
-    name = choose_variant(request, setting, device)
+    requested = [request.variant] if request.variant else ()
+    device = choose_device(request.device, target, requested)
+    names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
+    compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
+    built_names = compiled or [name for name in names if isinstance(target.variants[name], PythonVariant)]
+    if len(built_names) != 1:
+        number = f"several ({', '.join(built_names)})" if built_names else "none"
+        raise UsageError(f"one variant that is built is searched, there are {number}", hint="--variant NAME")
+    (name,) = built_names
     variant, emulated = target.variants[name], name not in target.variants_on(device)
     if emulated:
         metric = "correctness"
@@ -188,18 +194,6 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
         why = f"no good revision to begin from, and no session found {variant} good at another commit"
         raise UsageError(why, hint=f"loop bisect --variant {variant} --metric {regression.metric} --good REV")
     return lines[0]
-
-
-def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
-    """The only variant that is built, compiled before Python. Raises LoopError if there are several or none."""
-    requested, target = [request.variant] if request.variant else (), setting.target
-    names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
-    compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
-    built_names = compiled or [name for name in names if isinstance(target.variants[name], PythonVariant)]
-    if len(built_names) != 1:
-        number = f"several ({', '.join(built_names)})" if built_names else "none"
-        raise UsageError(f"one variant that is built is searched, there are {number}", hint="--variant NAME")
-    return built_names[0]
 
 
 def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisection:

@@ -86,10 +86,18 @@ class Bisection:
                 move = next_move(self.problem, self.probes)
                 if isinstance(move, ProbeRequest):
                     yield from self._make_probe(move)
-                elif unbuilt := self._list_unbuilt(move):
+                    continue
+                # A blamed commit that was not built, as after saved probes, may turn out to be a program that is
+                # known, and then it is not to blame. One commit for each program stands for the others.
+                problem, positions = self.problem, self.problem.positions
+                blamed = {
+                    positions[i] for culprit in move.confirmed for i in range(culprit.first, culprit.last + 1)
+                }
+                commits = [line.commits[problem.commit_at(position)] for position in sorted(blamed)]
+                unbuilt = [commit for commit in commits if builder and commit.tree not in builder.build_by_tree]
+                if unbuilt:
                     yield from self._build(unbuilt[len(unbuilt) // 2])
                 else:
-                    positions = self.problem.positions
                     if move.confirmed:  # A blamed program, or the one before it, may have been taken back.
                         yield from self._build(*line.commits, compiles=False)
                     if positions == self.problem.positions:
@@ -109,15 +117,6 @@ class Bisection:
         """The input of `search.next_move`. Not cached: a build may turn out to be a program that is known."""
         commits = tuple(candidate.commit for candidate in self.line.commits)
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
-
-    def _list_unbuilt(self, end: SearchEnd) -> list[Candidate]:
-        """One commit for each program of blamed runs that was not built, as after saved probes: it may turn out to
-        be a program that is known, and then it is not to blame."""
-        problem, runs = self.problem, [range(culprit.first, culprit.last + 1) for culprit in end.confirmed]
-        positions = sorted({problem.positions[index] for run in runs for index in run})
-        commits = [self.line.commits[problem.commit_at(position)] for position in positions]
-        builder = self.prober.builder
-        return [commit for commit in commits if builder and commit.tree not in builder.build_by_tree]
 
     def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
         """Observe a commit and save the result, with ticks that show the reason. Does nothing if the commit builds

@@ -16,7 +16,7 @@ A *position* counts the different builds along the history: 0 is the good end.
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import fmean, median, stdev
@@ -203,15 +203,6 @@ def best_gap(votes: Sequence[float]) -> tuple[int, list[float]]:
     order, that it is bad. Place n is after build n: all votes up to it are for good."""
     scores = list(accumulate(-vote for vote in votes))[:-1]
     return max(range(len(scores)), key=scores.__getitem__), scores
-
-
-def find_window(votes: Mapping[int, float], decisive: float) -> tuple[int, int]:
-    """The latest position that is surely good, and the earliest that is surely bad; the ends of a range count as
-    such. `votes`: position to log odds that it is bad; `decisive`: by which a score rules out another."""
-    positions = sorted(votes)
-    best, scores = best_gap([votes[position] for position in positions])
-    in_question = [gap for gap, score in enumerate(scores) if score > scores[best] - decisive]
-    return positions[in_question[0]], positions[in_question[-1] + 1]
 
 
 TYPICAL_NOISE, MOST_NOISE = 0.005, 0.025
@@ -670,7 +661,10 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
     in this range; each asks for more evidence."""
     problem, votes = evidence.problem, evidence.votes(low, high)
     testable = [p for p in range(low, high + 1) if p not in evidence.untestable_reasons]
-    good, bad = find_window(votes, DECISIVE * (1 + rejected))
+    # The latest position that is surely good, and the earliest that is surely bad; ends of a range count as such.
+    best, scores = best_gap([votes[position] for position in sorted(votes)])
+    in_question = [gap for gap, score in enumerate(scores) if score > scores[best] - DECISIVE * (1 + rejected)]
+    good, bad = sorted(votes)[in_question[0]], sorted(votes)[in_question[-1] + 1]
     # Only times have noise between builds: code layout does not make builds fail.
     fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
     if fit is None or len(votes) < ENOUGH_BUILDS or fit.step >= LEAST_STEP * fit.noise:

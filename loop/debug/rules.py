@@ -62,12 +62,6 @@ class Rule:
         """The opposite rule, which counts as slightly less simple."""
         return Rule(self.opposite, self.text, self.cost + 0.1, lambda case: not self.holds(case), self.limits)
 
-    def joined_with(self, other: "Rule") -> "Rule":
-        """The rule that holds where both do. Its negation holds where one of their negations does."""
-        texts = f"{self.text} and {other.text}", f"{self.opposite} or {other.opposite}"
-        cost, limits = self.cost + other.cost + JOINING_COST, (*self.limits, *other.limits)
-        return Rule(*texts, cost, lambda case: self.holds(case) and other.holds(case), limits)
-
 
 class RuleSearch:
     """Searches a rule. The caller runs each case of `next_case` and tells `learn` whether it fails."""
@@ -251,7 +245,9 @@ def _pairs(rules: Iterable[Rule], cases: Sequence[Case]) -> Iterator[Rule]:
         rule_by_mask.setdefault(sum(1 << n for n, case in enumerate(cases) if rule.holds(case)), rule)
     for (mask, first), (other_mask, second) in combinations([*rule_by_mask.items()][: 4 * MAX_RULES], 2):
         if not mask & other_mask:
-            yield first.joined_with(second)
+            texts = f"{first.text} and {second.text}", f"{first.opposite} or {second.opposite}"
+            cost, limits = first.cost + second.cost + JOINING_COST, (*first.limits, *second.limits)
+            yield Rule(*texts, cost, lambda case, a=first, b=second: a.holds(case) and b.holds(case), limits)
 
 
 def _limits_between(sizes: set[int]) -> list[int]:

@@ -293,7 +293,23 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
                 roofs[dtype] = yield from _peak_rates(context, chosen, dtype)
             notes = yield from _collect_facts(context, measured, build, len(chosen), roofs[dtype])
             profiles.append(make_profile(measured, notes, arguments.tree, arguments.severity))
-    return Result(_profile_output(profiles))
+    missing, parts, learned = list[str](), list[str](), list[str]()
+    for profile in profiles:
+        if profile.facts.get("device") == "cuda":
+            missing += [profile.unknown[name] for name in COUNTER_FACTS if name in profile.unknown]
+        severity = profile.severity or "stop"  # No rule of severity matched: it is fast enough.
+        parts.append(f"{profile.variant} {severity}, {profile.bottleneck or 'undecided'} on {profile.workload}")
+        if profile.severity and profile.bottleneck:
+            cause = f"{profile.variant} is held back by {profile.bottleneck}"
+            learned.append(f"{cause} on {profile.workload}, where it does worst: {profile.fix}.")
+    profile_output = ProfileOutput(
+        ok=True,
+        message="; ".join(parts),
+        not_exercised=tuple(f"hardware counters: {reason}" for reason in dict.fromkeys(missing)),
+        learned=tuple(learned),
+        profiles=tuple(profiles),
+    )
+    return Result(profile_output)
 
 
 def _collect_facts(
@@ -302,7 +318,18 @@ def _collect_facts(
     """Collect all facts about one variant on one workload. `variant_count`: variants that share the time limit."""
     notes, bench = Notes(), context.bench
     notes.add({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
-    _add_roof_facts(context, measured, roof, notes)
+    target, workload = bench.target, measured.workload
+    flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
+    facts, exceeded = roof.facts(flops, moved_bytes, measured.candidate_us * 1e-6)
+    notes.add(facts)
+    notes.sources |= {name: roof.source for name in ROOF_FACTS if facts[name] is not None}
+    why = roof.source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
+    if exceeded:
+        why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
+    notes.explain_unknown(why, *ROOF_FACTS)
+    for name in ("flops", "bytes"):
+        notes.explain_unknown(f"the manifest declares no `{name}`", name)
+    notes.explain_unknown("it needs `flops` and `bytes`", "intensity")
     occupancy = find_occupancy(context, measured.variant, measured.workload)
     if occupancy is None:
         notes.add({"units": bench.threads if bench.device == "cpu" else None})
@@ -326,27 +353,14 @@ def _collect_facts(
         device_profile, why = yield from profiler.profile_call(context, side, measured.workload, variant_count)
         notes.device_profile = device_profile
         if device_profile is not None:
-            notes.add(profiler.longest_kernel_facts(device_profile), profiler.describe_source(device_profile))
+            longest = device_profile.kernels[0]
+            counters: dict[str, Fact] = {fact: getattr(longest, fact) for fact in profiler.SHARES}
+            counters["stall"] = next(iter(longest.stalls), None)
+            notes.add(counters, profiler.describe_source(device_profile))
         notes.explain_unknown(why or "ncu gave no such counter", *COUNTER_FACTS)
     else:
         notes.explain_unknown("there is no GPU", *COUNTER_FACTS)
     return notes
-
-
-def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, notes: Notes) -> None:
-    """Note operations, bytes, and the shares of the device's roofs that the call reaches."""
-    target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
-    flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
-    facts, exceeded = roof.facts(flops, moved_bytes, seconds)
-    notes.add(facts)
-    notes.sources |= {name: roof.source for name in ROOF_FACTS if facts[name] is not None}
-    why = roof.source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
-    if exceeded:
-        why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
-    notes.explain_unknown(why, *ROOF_FACTS)
-    for name in ("flops", "bytes"):
-        notes.explain_unknown(f"the manifest declares no `{name}`", name)
-    notes.explain_unknown("it needs `flops` and `bytes`", "intensity")
 
 
 def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, PeakRates]:
@@ -364,23 +378,3 @@ def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -
         return (yield from measure_roof(bench.scratch, dtype, bench.threads, largest))
     except LoopError as error:
         return PeakRates(source=error.message)
-
-
-def _profile_output(profiles: Sequence[Profile]) -> ProfileOutput:
-    """Result of `kernel.profile` from the profile of each variant."""
-    missing, parts, learned = list[str](), list[str](), list[str]()
-    for profile in profiles:
-        if profile.facts.get("device") == "cuda":
-            missing += [profile.unknown[name] for name in COUNTER_FACTS if name in profile.unknown]
-        severity = profile.severity or "stop"  # No rule of severity matched: it is fast enough.
-        parts.append(f"{profile.variant} {severity}, {profile.bottleneck or 'undecided'} on {profile.workload}")
-        if profile.severity and profile.bottleneck:
-            cause = f"{profile.variant} is held back by {profile.bottleneck}"
-            learned.append(f"{cause} on {profile.workload}, where it does worst: {profile.fix}.")
-    return ProfileOutput(
-        ok=True,
-        message="; ".join(parts),
-        not_exercised=tuple(f"hardware counters: {reason}" for reason in dict.fromkeys(missing)),
-        learned=tuple(learned),
-        profiles=tuple(profiles),
-    )

@@ -152,20 +152,15 @@ def count_resident_blocks(
     if 1 <= threads <= THREADS_PER_BLOCK:
         limits["threads"] = device.threads_per_sm // (warps * WARP)
         if registers is not None:
-            registers_per_warp = _round_up(max(registers, 1) * WARP, REGISTER_UNIT)
+            registers_per_warp = math.ceil(max(registers, 1) * WARP / REGISTER_UNIT) * REGISTER_UNIT
             resident_warps = device.registers_per_sm // registers_per_warp // WARP_UNIT * WARP_UNIT
             limits["registers"] = resident_warps // warps
     if shared_bytes is not None:
-        allocated_bytes = _round_up(shared_bytes + SHARED_RESERVED, SHARED_UNIT)
+        allocated_bytes = math.ceil((shared_bytes + SHARED_RESERVED) / SHARED_UNIT) * SHARED_UNIT
         fits = shared_bytes <= device.shared_per_block
         limits["shared memory"] = device.shared_per_sm // allocated_bytes if fits else 0
     limited_by = min(limits, key=lambda name: limits[name])
     return limits[limited_by], limited_by
-
-
-def _round_up(value: int, unit: int) -> int:
-    """The next multiple of `unit`."""
-    return -(-value // unit) * unit
 
 
 def launch_residency(
@@ -241,7 +236,8 @@ def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_
 
 
 def parallelism(context: Context, arguments: NoArguments) -> RunningAction[ParallelismOutput]:
-    """Compute how each reported or declared launch fills its device; works without a GPU."""
+    """Compute how each reported or declared launch fills its device; works without a GPU. Fails if some launch
+    does not fit its GPU."""
     yield from ()
     target = context.bench.target
     with_reports = {occupancy.variant for occupancy in _reported_occupancies(context)}
@@ -257,7 +253,38 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
         for workload in expand_sets(target, context.task.plan.workloads, dtype):
             if is_supported(variant, workload) and (occupancy := find_occupancy(context, name, workload)):
                 occupancies.append(occupancy)
-    return Result(_parallelism_output(occupancies, missing), idle=not occupancies)
+    parts, learned = list[str](), list[str]()
+    for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
+        of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
+        least = min(of_variant, key=lambda occupancy: occupancy.share)
+        not_filled = sum(occupancy.share < 1 for occupancy in of_variant)
+        where = f"{name} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
+        if not not_filled:
+            parts.append(f"{where}: filled on all of {len(of_variant)} workloads")
+            continue
+        least_on = f"least on {least.workload} ({least.share:.0%})"
+        parts.append(f"{where}: not filled on {not_filled} of {len(of_variant)} workloads, {least_on}")
+        pieces, places = say.count(least.items, "piece"), least.units * least.resident
+        learned.append(
+            f"{name} has {pieces} of work for {places} places of {least.on} on {least.workload}: "
+            "split the work further before anything smaller is optimised."
+        )
+    message, hint = "; ".join(parts or missing[:1]) or "no variant declares its launch", None
+    impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
+    if impossible:
+        name = impossible.kernel or impossible.variant
+        on = f"{impossible.on} for {impossible.workload}"
+        message = f"{name} cannot be launched on {on}: {impossible.limited_by}"
+        hint = "fewer threads, registers or less shared memory a block"
+    output = ParallelismOutput(
+        ok=not impossible,
+        message=message,
+        hint=hint,
+        not_exercised=tuple(missing),
+        learned=tuple(learned),
+        fillings=tuple(occupancies),
+    )
+    return Result(output, idle=not occupancies)
 
 
 def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy | None:
@@ -293,38 +320,3 @@ def _gpu_for(context: Context, variant: Variant) -> DeviceFacts | None:
 def gpu_at_hand(context: Context) -> DeviceFacts | None:
     """Facts of the session's GPU; None on a processor, and for a GPU without any."""
     return context.bench.gpu if context.bench.device == "cuda" else None
-
-
-def _parallelism_output(occupancies: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
-    """Result of `kernel.parallelism`; not ok if some launch does not fit its GPU."""
-    parts, learned = [], []
-    for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
-        of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
-        least = min(of_variant, key=lambda occupancy: occupancy.share)
-        not_filled = sum(occupancy.share < 1 for occupancy in of_variant)
-        where = f"{name} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
-        if not not_filled:
-            parts.append(f"{where}: filled on all of {len(of_variant)} workloads")
-            continue
-        least_on = f"least on {least.workload} ({least.share:.0%})"
-        parts.append(f"{where}: not filled on {not_filled} of {len(of_variant)} workloads, {least_on}")
-        pieces, places = say.count(least.items, "piece"), least.units * least.resident
-        learned.append(
-            f"{name} has {pieces} of work for {places} places of {least.on} on {least.workload}: "
-            "split the work further before anything smaller is optimised."
-        )
-    message, hint = "; ".join(parts or missing[:1]) or "no variant declares its launch", None
-    impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
-    if impossible:
-        name = impossible.kernel or impossible.variant
-        on = f"{impossible.on} for {impossible.workload}"
-        message = f"{name} cannot be launched on {on}: {impossible.limited_by}"
-        hint = "fewer threads, registers or less shared memory a block"
-    return ParallelismOutput(
-        ok=not impossible,
-        message=message,
-        hint=hint,
-        not_exercised=tuple(missing),
-        learned=tuple(learned),
-        fillings=tuple(occupancies),
-    )

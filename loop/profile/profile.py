@@ -175,8 +175,9 @@ def read_counters(
 
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
-    """Launches in a log of `ncu --csv`, in order. The CSV has a row for each launch and counter; times are turned
-    into nanoseconds, and a counter without a number is left out."""
+    """Launches in a log of `ncu --csv`, in order. The CSV has a row for each launch and counter. A fact without
+    its counter, or whose counter has no number, is None. The stalls, as shares of the warps' time, are empty if a
+    counter is missing that every GPU has."""
     counters_by_launch, name_by_launch = dict[str, dict[str, float]](), dict[str, str]()
     table = [line for line in text.splitlines() if line.startswith('"')]
     for row in csv.DictReader(table):
@@ -188,26 +189,23 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
         time_unit = re.fullmatch("([num]?)s(?:econd)?", row.get("Metric Unit") or "")
         with suppress(ValueError):  # Skips `n/a`.
             number = float((row.get("Metric Value") or "").replace(",", ""))
-            counters[counter] = number * UNIT_NS[time_unit[1]] if time_unit else number
-    return tuple(_kernel_run(name_by_launch[launch], counters) for launch, counters in counters_by_launch.items())
-
-
-def _kernel_run(name: str, counters: dict[str, float]) -> KernelRun:
-    """A launch from its counters (times in nanoseconds, shares in per cent). A fact without its counter is None.
-    The stalls, as shares of the warps' time, are empty if a counter is missing that every GPU has."""
-    facts: dict[str, Any] = {fact: counters[c] / 100 for fact, c in PERCENT_COUNTERS.items() if c in counters}
-    if TIME_COUNTER in counters:
-        facts["us"] = counters[TIME_COUNTER] / 1e3
-    if REGISTER_COUNTER in counters:
-        facts["registers"] = int(counters[REGISTER_COUNTER])
-    if CONFLICT_COUNTER in counters and WAVEFRONT_COUNTER in counters:
-        facts["bank_conflicts"] = counters[CONFLICT_COUNTER] / (counters[WAVEFRONT_COUNTER] or 1.0)
-    warps = {reason: counters[name] for reason, name in STALL_COUNTERS.items() if name in counters}
-    total, stalls = sum(warps.values()), {}
-    if total and not STALL_COUNTERS.keys() - warps.keys() - NOT_EVERYWHERE:
-        stalled = [reason for reason, count in warps.items() if count and reason in WAITS]
-        stalls = {WAITS[reason]: warps[reason] / total for reason in stalled}
-    return KernelRun(kernel=short_name(name), stalls=stalls, **facts)
+            counters[counter] = number * UNIT_NS[time_unit[1]] if time_unit else number  # Times in nanoseconds.
+    runs = []
+    for launch, counters in counters_by_launch.items():
+        facts: dict[str, Any] = {fact: counters[c] / 100 for fact, c in PERCENT_COUNTERS.items() if c in counters}
+        if TIME_COUNTER in counters:
+            facts["us"] = counters[TIME_COUNTER] / 1e3
+        if REGISTER_COUNTER in counters:
+            facts["registers"] = int(counters[REGISTER_COUNTER])
+        if CONFLICT_COUNTER in counters and WAVEFRONT_COUNTER in counters:
+            facts["bank_conflicts"] = counters[CONFLICT_COUNTER] / (counters[WAVEFRONT_COUNTER] or 1.0)
+        warps = {reason: counters[name] for reason, name in STALL_COUNTERS.items() if name in counters}
+        total, stalls = sum(warps.values()), {}
+        if total and not STALL_COUNTERS.keys() - warps.keys() - NOT_EVERYWHERE:
+            stalled = [reason for reason, count in warps.items() if count and reason in WAITS]
+            stalls = {WAITS[reason]: warps[reason] / total for reason in stalled}
+        runs.append(KernelRun(kernel=short_name(name_by_launch[launch]), stalls=stalls, **facts))
+    return tuple(runs)
 
 
 SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
@@ -277,14 +275,8 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     return fmean(known, weights if any(weights) else None)
 
 
-def longest_kernel_facts(profile: DeviceProfile) -> dict[str, float | str | None]:
-    """Facts about the longest kernel of a call, for the decision tree."""
-    longest = profile.kernels[0]
-    return {**{fact: getattr(longest, fact) for fact in SHARES}, "stall": next(iter(longest.stalls), None)}
-
-
 def describe_source(profile: DeviceProfile) -> str:
-    """Where `longest_kernel_facts` come from: `ncu, of add, 78% of the time of 2 kernels`."""
+    """Where facts about a call's longest kernel come from: `ncu, of add, 78% of the time of 2 kernels`."""
     longest, count = profile.kernels[0], len(profile.kernels)
     text = f"{profile.by}, of {longest.kernel}"
     if count == 1:
