@@ -284,41 +284,17 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
     """Verify the selected variants, and the baseline as a control, on all workloads against float64.
     With an executor, its jobs check one share of the workloads each."""
     side_by_name, failures = yield from build_sides(context, context.task.variants)
-    bench, job_runs = context.bench, tuple[JobRun, ...]()
+    sides, job_runs = [*side_by_name.values()], tuple[JobRun, ...]()
     required, optional = choose_workloads(context, arguments.seeds)
     all_workloads = (*required, *optional)
-    names, sides = [*side_by_name], [*side_by_name.values()]
-    if context.task.campaign.executor and names:
+    if context.task.campaign.executor and sides:
         parts = _split_into_jobs(context, sides, all_workloads, arguments)
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
         shares, job_runs = [output_of_job(job, ShareOutput) for job in jobs], tuple(job.run_record for job in jobs)
     else:
         shares = [(yield from _verify_share(context, sides, ShareTerms.model_validate(dict(arguments))))]
-    checks, control = merge_shares(shares, all_workloads)
-    left_out = tuple(workload for share in shares for workload in share.left_out)
-    tried = distinct_workloads(all_workloads, beyond=left_out)
-    not_exercised = [f"{name}: it has no build" for name in context.task.variants if name not in names]
-    not_exercised += describe_unverified_sets(context, names, left_out)
-    if bench.device == "cpu" and arguments.threads is not None:
-        not_exercised.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
-    elif bench.device == "cpu" and cores() == 1:
-        not_exercised.append("several threads: this machine has one core")
-    no_room = tuple(dict.fromkeys(text for share in shares for text in share.no_room))
-    notes = dict.fromkeys(text for share in shares for text in share.notes)
-    blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
-    zeros_pass = [name for share in shares for name in share.zeros_pass]
-    weaknesses = describe_blind_spots(blind_spots, bench.target, zeros_pass)
-    output = verification_output(
-        context,
-        checks,
-        control,
-        context.task.variants,
-        failures=failures,
-        not_exercised=(*not_exercised, *no_room, *notes, *weaknesses),
-        untaken={side.name: describe_untaken_workloads(side, tried) for side in sides},
-    )
-    message = Fitting((), no_room).extend_message(output.message)
-    return Result(output.model_copy(update={"jobs": job_runs, "message": message}))
+    output = conclude_verification(context, shares, sides, all_workloads, failures)
+    return Result(output.model_copy(update={"jobs": job_runs}))
 
 
 def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
@@ -367,23 +343,40 @@ def _verify_share(
         rerun_sides = [replace(side, threads=fewer_threads) for side in sides]
         jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
-    *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
-    blind_spots = yield from find_blind_spots(bench, fitting.workloads)
+    share = yield from _make_checks(bench, [*jobs, control_job], allowance)
     files_now = hash_task_files(context.task.folder)
     if edited := [path for path, digest in task_files.items() if files_now.get(path) != digest]:
         raise WorkFailed(
             f"an answer edited {', '.join(map(str, edited))} while it was judged: no verdict counts",
             hint="put the file back, then verify the answers one by one: that tells which of them edits it",
         )
+    notes = list(share.notes)
+    if bench.device == "cpu" and arguments.threads is not None:
+        notes.insert(0, f"other numbers of threads than {arguments.threads}: leave out `--threads`")
+    elif bench.device == "cpu" and not fewer_threads:
+        notes.insert(0, "several threads: this machine has one core")
+    message = f"{share.message} on {say.count(len(own_names or names), 'workload')}"
+    update = {"message": message, "no_room": fitting.exclusions, "notes": tuple(notes)}
+    return share.model_copy(update=update)
+
+
+def _make_checks(
+    bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance
+) -> Generator[Tick, None, ShareOutput]:
+    """Make the checks of these jobs; the first has all workloads, the last is the control's."""
+    *checked, control = yield from verify_sides(bench, jobs, allowance)
+    notes = list[str]()
+    for checks in checked:
+        if (hung := checks.count("hung")) >= MOST_HUNG:
+            notes.append(f"{checks.variant} on the workloads after its call number {hung} that hung")
     return ShareOutput(
         ok=True,
-        message=f"{len(checked)} sides verified on {say.count(len(own_names or names), 'workload')}",
+        message=f"{len(checked)} sides verified",
         sides=tuple(checked),
         control=control,
         left_out=tuple(allowance.left_out),
-        no_room=fitting.exclusions,
-        notes=(*(text for checks in checked for text in explain_early_end(checks)), *bench.notes),
-        blind_spots=blind_spots,
+        blind_spots=(yield from find_blind_spots(bench, jobs[0].workloads)),
+        notes=(*notes, *bench.notes),
         zeros_pass=tuple(bench.workloads_passing_zeros),
     )
 
@@ -593,31 +586,43 @@ VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
 """Status of the first failed check to the verb of the message; any other status: "is incorrect"."""
 
 
-def verification_output(
+def conclude_verification(
     context: Context,
-    sides: Sequence[VariantChecks],
-    control: VariantChecks,
-    selected: Sequence[str],
-    *,
+    shares: Sequence[ShareOutput],
+    sides: Sequence[Side],
+    workloads: Sequence[Workload],
     failures: Sequence[BuildFailed],
-    not_exercised: Sequence[str],
-    untaken: Mapping[str, Sequence[str]],
+    not_exercised: Sequence[str] = (),
+    *,
+    emulated: bool = False,
 ) -> VerifyOutput:
-    """The output of a verification, from the checks of all variants and of the control: the
-    baseline, which has to pass the same checks, or no verdict counts. `selected`: names of all
-    selected variants; `failures`: those that do not compile; `not_exercised`: sentences on what was
-    not exercised; `untaken`: variant to sentences on the workloads that it does not take."""
+    """The output of a verification, from its shares. The control is the baseline, which has to pass the same
+    checks, or no verdict counts. `sides`: the variants that have a build; `workloads`: those to try; `failures`:
+    of the variants that do not compile; `not_exercised`: sentences on what was not exercised, besides what follows
+    from the shares; `emulated`: for the session's emulated variants, in place of the others."""
+    all_checks, control = merge_shares(shares, workloads)
+    selected = context.task.emulated if emulated else context.task.variants
     is_trusted = bool(control.checks) and not control.first_failure
-    right_variants = tuple(checks.variant for checks in sides if checks.is_right and is_trusted)
+    right_variants = tuple(checks.variant for checks in all_checks if checks.is_right and is_trusted)
     unjudged_by_workload: dict[str, str] = {}
-    for check in (check for checks in (*sides, control) for check in checks.checks):
+    for check in (check for checks in (*all_checks, control) for check in checks.checks):
         if check.status == "not judged":
             unjudged_by_workload[check.workload.name] = f"not judged: {check.message}"
-    unjudged, left_out = list(unjudged_by_workload.values()), list(not_exercised)
-    for variant, texts in untaken.items():
-        left_out += [f"{variant} on {text}" for text in texts]
+    names, emulator = [side.name for side in sides], " under the emulator" if emulated else ""
+    left_out = [f"{name}{emulator}: it has no build" for name in selected if name not in names]
+    skipped = [workload for share in shares for workload in share.left_out]
+    unverified = describe_unverified_sets(context, names, skipped, "cuda" if emulated else None)
+    left_out += (*not_exercised, *(f"under the emulator, {text}" if emulated else text for text in unverified))
+    no_room = tuple(dict.fromkeys(text for share in shares for text in share.no_room))
+    left_out += (*no_room, *dict.fromkeys(text for share in shares for text in share.notes))
+    blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
+    zeros_pass = [name for share in shares for name in share.zeros_pass]
+    left_out += describe_blind_spots(blind_spots, context.bench.target, zeros_pass)
+    tried, unjudged = distinct_workloads(workloads, beyond=skipped), list(unjudged_by_workload.values())
+    untaken = {side.name: describe_untaken_workloads(side, tried) for side in sides}
+    left_out += [f"{variant} on {text}" for variant, texts in untaken.items() for text in texts]
     declined, tallies, unchecked = list[str](), list[str](), list[str]()
-    for checks in sides:
+    for checks in all_checks:
         unsupported = [check.inputs for check in checks.checks if check.status == "unsupported"]
         if layouts := dict.fromkeys(layout for layout in unsupported if layout != "contiguous"):
             declined.append(f"{checks.variant} on {', '.join(layouts)} inputs: not supported")
@@ -626,30 +631,31 @@ def verification_output(
         tallies.append(f"{checks.variant} {tally}")
         if not checks.count("right"):
             unchecked.append(checks.variant)
-    message, hint = _describe_failure(context, sides, control, failures)
+    message, hint = _describe_failure(context, all_checks, control, failures)
     if not message and unchecked:
         reasons = [*untaken.get(unchecked[0], ()), *unjudged, *left_out, "there is no workload"]
         message = f"nothing was checked of {unchecked[0]}: {reasons[0]}"
         types_hint = f"`{context.command('kernels', 'list')}` shows the types of each"
         hint = f"{types_hint}: say dtype=... in --workloads, or name another set"
+    message = message or ", ".join(tallies) or "no variant runs on this device"
     verdict_by_place: dict[tuple[str, str], NoSpeedVerdict] = {}
     """Variant and workload to the verdict of the first failed check there; tampering is taken before others."""
-    for checks in sides:
+    for checks in all_checks:
         failed_checks = [check for check in checks.checks if not check.passed]
         for check in sorted(failed_checks, key=lambda check: check.status != "tampered"):
             place = checks.variant, check.workload.name
             verdict_by_place.setdefault(place, failure_verdict(checks.variant, check, "baseline", check.message))
     return VerifyOutput(
         ok=len(right_variants) == len(selected) and is_trusted,
-        message=message or ", ".join(tallies) or "no variant runs on this device",
+        message=Fitting((), no_room).extend_message(message),
         hint=hint,
         verdicts=tuple(verdict_by_place.values()) if is_trusted else (),
         not_exercised=(*unjudged, *left_out, *declined),
-        variants=tuple(sides),
+        variants=all_checks,
         control=control,
         seed=context.task.seed,
         right=right_variants,
-        wrong=tuple(checks.variant for checks in sides if checks.first_failure),
+        wrong=tuple(checks.variant for checks in all_checks if checks.first_failure),
     )
 
 
@@ -704,13 +710,6 @@ def merge_shares(
     return tuple(merged.values()), merge_checks([share.control for share in shares], workloads)
 
 
-def explain_early_end(checks: VariantChecks) -> Iterator[str]:
-    """One line if a variant's checks ended early because too many calls hung; else none."""
-    hung = checks.count("hung")
-    if hung >= MOST_HUNG:
-        yield f"{checks.variant} on the workloads after its call number {hung} that hung"
-
-
 def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Up to two sentences on the workloads that a side does not take: by element type, and by its `takes`."""
 
@@ -759,23 +758,15 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     allowance = TimeAllowance(VerifyTerms().others_s, [w for w in optional if w in checked])
     jobs = [Job(side, checked) for side in sides.values()]
     control_job = Job(bench.make_side(BASELINE), [w for w in checked if w in required], layouts=False)
-    *emulated_checks, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
-    tried = distinct_workloads(checked, beyond=allowance.left_out)
-    not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in sides]
-    not_exercised += [f"{w.name} under the emulator: too much work for it" for w in required if w not in checked]
-    blind_spots = yield from find_blind_spots(bench, tried)
-    not_exercised += describe_blind_spots(blind_spots, bench.target, [*bench.workloads_passing_zeros])
-    unverified = describe_unverified_sets(context, [*sides], [w for w in optional if w not in tried], "cuda")
-    not_exercised += [f"under the emulator, {text}" for text in unverified]
-    not_exercised += (*(text for checks in emulated_checks for text in explain_early_end(checks)), *bench.notes)
-    output = verification_output(
-        context,
-        [checks.model_copy(update={"emulated": True}) for checks in emulated_checks],
-        control,
-        selected,
-        failures=failures,
-        not_exercised=not_exercised,
-        untaken={job.side.name: describe_untaken_workloads(job.side, tried) for job in jobs},
+    share = yield from _make_checks(bench, [*jobs, control_job], allowance)
+    emulated_checks = tuple(checks.model_copy(update={"emulated": True}) for checks in share.sides)
+    left_out = (*share.left_out, *(w for w in optional if w not in checked))
+    share = share.model_copy(update={"sides": emulated_checks, "left_out": left_out})
+    too_large = [w for w in required if w not in checked]
+    to_try = [w for w in (*required, *optional) if w not in too_large]
+    not_exercised = [f"{w.name} under the emulator: too much work for it" for w in too_large]
+    output = conclude_verification(
+        context, [share], [*sides.values()], to_try, failures, not_exercised, emulated=True
     )
     return Result(output.model_copy(update={"rests_on": inputs_digest}))
 

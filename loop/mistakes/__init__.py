@@ -15,7 +15,7 @@ from loop.calls.call import Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
-from loop.mistakes.table import DeviceArrays, HostArrays, Settings, mistake_of, through_arrays
+from loop.mistakes.table import ArrayCopies, Settings, mistake_of, through_arrays
 
 
 def wrap(loaded: Loaded, settings: Settings) -> Loaded:
@@ -29,7 +29,7 @@ def wrap(loaded: Loaded, settings: Settings) -> Loaded:
         make_erring = functions.erring_class if settings.get("is_class") else functions.erring_function
         erring.function = make_erring(erring.function, settings)
         return erring  # type: ignore[no-any-return]
-    converter = DeviceArrays() if loaded.device == "cuda" else HostArrays()
+    converter = ArrayCopies(on_gpu=loaded.device == "cuda")
     mistake = mistake_of({**settings, "to": settings.get("number")})  # In C, an attribute is a number.
     erring.invoke = through_arrays(loaded.invoke, mistake, settings["attributes"], converter)
     return erring  # type: ignore[no-any-return]

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy
-from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.call import LoopTensor, elements_spanned, make_loop_tensor, strides_of
+from loop.calls.call import LoopTensor, make_loop_tensor, strides_of
 from loop.calls.cuda.driver import DeviceMemory
 from loop.calls.cuda.stage import the_device
 
@@ -79,40 +78,62 @@ def store_numbers(array: Array, numbers: Array) -> None:
         array[...] = numbers.astype(array.dtype)
 
 
-class HostArrays:
-    """Views a compiled variant's tensors as arrays in host memory."""
+class ArrayCopies:
+    """Copies contiguous tensors of a compiled variant to arrays, and back. Fails while a GPU captures a graph."""
 
-    fill: Callable[[int, int, int], object] = ctypes.memset
-    """Sets bytes at an address: (address, value, count)."""
+    def __init__(self, *, on_gpu: bool) -> None:
+        self.on_gpu = on_gpu
+        self.device_memory: dict[tuple[int, int], DeviceMemory] = {}
+        """Device memory for arguments of the variant without its mistake, by (argument number, bytes)."""
+        self.original_bytes: dict[int, bytes] = {}
+        """Address to the bytes of a tensor when `to_array` read it."""
+
+    def fill(self, address: int, value: int, size: int) -> None:
+        """Set bytes at an address."""
+        self.write(address, bytes([value]) * size)
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write bytes at an address."""
+        if self.on_gpu:
+            the_device().write(address, data)
+        else:
+            ctypes.memmove(address, data, len(data))
 
     def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
-        """View a tensor as an array. `stream`: unused here; the subclass for GPUs waits for it."""
-        numpy_type = numpy.dtype(ELEMENT_TYPES[tensor.dtype][1])
-        sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
-        if 0 in sizes:
-            return numpy.empty(sizes, numpy_type)
-        size = elements_spanned(tuple(sizes), tuple(strides)) * numpy_type.itemsize
-        memory: Any = (ctypes.c_char * size).from_address(tensor.data)
-        flat = numpy.frombuffer(memory, numpy_type)
-        return as_strided(flat, sizes, [stride * numpy_type.itemsize for stride in strides])
+        """Copy a tensor to an array and remember its bytes, for `write_back`. `stream`: of the GPU."""
+        array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), ELEMENT_TYPES[tensor.dtype][1])
+        address = tensor.data or 0
+        if self.on_gpu:
+            the_device().driver.call("cuStreamSynchronize", stream)
+        read = the_device().read if self.on_gpu else ctypes.string_at
+        data = self.original_bytes[address] = read(address, array.nbytes)
+        array[...] = numpy.frombuffer(data, array.dtype).reshape(array.shape)
+        return array
 
     def to_tensor(self, number: int, array: Array) -> LoopTensor:
-        """Make a LoopTensor from an array, which must outlive it. `number`: of the argument; unused here."""
-        strides = tuple(step // array.itemsize for step in array.strides)
-        return make_loop_tensor(array.ctypes.data, array.shape, strides, ELEMENT_NAMES[array.dtype])
-
-    def read_back(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
-        """Copy the output from `tensor` to its array. On the host they share memory: no copy."""
+        """A tensor in an array's memory, or in device memory, which is reused for each argument `number` and size.
+        The array has to be contiguous, and to outlive it."""
+        address, key = array.ctypes.data, (number, array.nbytes)
+        if self.on_gpu:
+            if key not in self.device_memory:
+                self.device_memory[key] = DeviceMemory(the_device(), array.nbytes)
+            self.device_memory[key].write(0, array.tobytes())
+            address = self.device_memory[key].address
+        strides = strides_of(array.shape, "contiguous")
+        return make_loop_tensor(address, array.shape, strides, ELEMENT_NAMES[array.dtype])
 
     def write_back(self, tensor: LoopTensor, array: Array) -> None:
-        """Copy an array that the mistake changed to its tensor; nothing to do on the host."""
+        """Copy an array to its tensor, if the mistake changed it."""
+        data = array.tobytes()
+        if data != self.original_bytes[tensor.data or 0]:
+            self.write(tensor.data or 0, data)
 
 
 def through_arrays(
-    invoke: Callable[..., None], mistake: Mistake, attribute_names: Sequence[str], converter: HostArrays
+    invoke: Callable[..., None], mistake: Mistake, attribute_names: Sequence[str], converter: ArrayCopies
 ) -> Callable[..., None]:
     """Wrap a compiled variant's `invoke`, so that each call goes through `mistake`. `attribute_names`: in
-    the order of the C arguments. `converter`: tensors to arrays, on host or device."""
+    the order of the C arguments. `converter`: tensors to arrays, and back."""
 
     def invoke_erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """As `Compiled.invoke`, with the mistake. `stream`: of the GPU; None on the host."""
@@ -121,7 +142,8 @@ def through_arrays(
             *tensors, written = (converter.to_tensor(n, array) for n, array in enumerate((*arrays, result)))
             values = (ctypes.c_double * max(len(attribute_names), 1))(*attributes.values())
             invoke((LoopTensor * len(tensors))(*tensors), (LoopTensor * 1)(written), values, stream)
-            converter.read_back(written, result, stream)
+            if converter.on_gpu:
+                result[...] = converter.to_array(written, stream)
 
         call_tensors = (*inputs, output[0])
         arrays = [converter.to_array(tensor, stream) for tensor in call_tensors]
@@ -132,45 +154,6 @@ def through_arrays(
             converter.write_back(tensor, array)
 
     return invoke_erring
-
-
-class DeviceArrays(HostArrays):
-    """Copies contiguous GPU tensors to the host and back. Fails during graph capture."""
-
-    def __init__(self) -> None:
-        self.device_memory: dict[tuple[int, int], DeviceMemory] = {}
-        """Device memory for arguments of the variant without its mistake, by (argument number, bytes)."""
-        self.original_bytes: dict[int, bytes] = {}
-        """Address to the bytes of a tensor when `to_array` read it."""
-        self.fill = lambda address, value, size: the_device().write(address, bytes([value]) * size)
-
-    def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
-        """Copy a GPU tensor to a host array and remember its bytes, for `write_back`."""
-        the_device().driver.call("cuStreamSynchronize", stream)
-        array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), ELEMENT_TYPES[tensor.dtype][1])
-        data = self.original_bytes[tensor.data or 0] = the_device().read(tensor.data or 0, array.nbytes)
-        array[...] = numpy.frombuffer(data, array.dtype).reshape(array.shape)
-        return array
-
-    def to_tensor(self, number: int, array: Array) -> LoopTensor:
-        """Copy an array to device memory, which is reused for each argument `number` and size."""
-        raw_bytes = array.tobytes()
-        if (number, len(raw_bytes)) not in self.device_memory:
-            self.device_memory[number, len(raw_bytes)] = DeviceMemory(the_device(), len(raw_bytes))
-        memory = self.device_memory[number, len(raw_bytes)]
-        memory.write(0, raw_bytes)
-        strides = strides_of(array.shape, "contiguous")
-        return make_loop_tensor(memory.address, array.shape, strides, ELEMENT_NAMES[array.dtype])
-
-    def read_back(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
-        """Copy the variant's output from the GPU to its array."""
-        array[...] = self.to_array(tensor, stream)
-
-    def write_back(self, tensor: LoopTensor, array: Array) -> None:
-        """Copy an array to its tensor on the GPU, if the mistake changed it."""
-        data = array.tobytes()
-        if data != self.original_bytes[tensor.data or 0]:
-            the_device().write(tensor.data, data)
 
 
 MANTISSA_BITS = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
