@@ -155,7 +155,17 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
     `MIN_OPERATIONS` if this is more."""
     target, side, is_quick = prober.bench.target, prober.side, not prober.side.emulated
     most_work = max(4 * count_operations(target, prober.start_check.workload), MIN_OPERATIONS)
-    cases = _list_cases(prober)
+    fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
+    """All checked cases, smallest first, to whether they fail. Features: sizes, attributes (`none`: without a
+    value), type, kind of values and layout."""
+    for check in sorted(prober.checks, key=lambda check: sum(check.workload.sizes.values())):
+        outcome, workload = prober.classify(check), check.workload
+        if check.status != "unsupported" and outcome != "other":
+            attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
+            kinds = {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
+            key = tuple({**workload.sizes, **attributes, **kinds}.items())
+            fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
+    cases: list[tuple[Case, bool]] = [(dict(key), failed) for key, failed in fails_by_case.items()]
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
 
     def may_try(case: Case) -> bool:
@@ -184,17 +194,3 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
                 search.learn(fresh_case, fails=has_failed)
     rule = search.conclusion if search else None
     return (rule.sentence, search.predicted) if search and rule else ("", 0)
-
-
-def _list_cases(prober: FailureProber) -> list[tuple[Case, bool]]:
-    """All checked cases of the variant, smallest first, each with whether it fails. Features of a
-    case: sizes, attributes (`none`: without a value), type, kind of values and layout."""
-    fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    for check in sorted(prober.checks, key=lambda check: sum(check.workload.sizes.values())):
-        outcome, workload = prober.classify(check), check.workload
-        if check.status != "unsupported" and outcome != "other":
-            attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
-            kinds = {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
-            key = tuple({**workload.sizes, **attributes, **kinds}.items())
-            fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
-    return [(dict(key), fails) for key, fails in fails_by_case.items()]

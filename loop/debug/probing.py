@@ -66,17 +66,16 @@ class FailureProber:
         self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
 
-        def effort(check: Check) -> tuple[bool, int]:
-            """Sort key: contiguous inputs first, then small sizes."""
-            return check.inputs != "contiguous", math.prod(check.workload.sizes.values())
-
         def unevenness(check: Check) -> tuple[bool, bool, bool, float, int]:
             """Sort key: contiguous inputs first, then normal values, several and about half wrong, many in all."""
             wrong_share = check.wrong / check.total if check.total else 1.0
             kinds = check.inputs != "contiguous", check.workload.values != "normal", check.wrong < MIN_ERRORS
             return *kinds, abs(wrong_share - 0.5), -check.total
 
-        self.start_check = min(self.failures, key=effort)
+        self.start_check = min(
+            self.failures,
+            key=lambda check: (check.inputs != "contiguous", math.prod(check.workload.sizes.values())),
+        )
         """The smallest check with this kind of failure, where a search begins."""
         self.clearest_check = min(self.failures, key=unevenness)
         """The check with the most even split of right and wrong elements: it shows their pattern best."""

@@ -412,9 +412,19 @@ def _split_into_jobs(
 
 def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, Weaknesses]:
     """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge changes one
-    input at a time and sees whether the reference's output changes. An input counts as not read if it was so
-    on each workload tried."""
-    probed = _choose_probed_workloads(bench, workloads)
+    input at a time and sees whether the reference's output changes. An input counts as not read if it was so on
+    each workload tried: at most MOST_PROBED, each of another kind and the largest of it, for an input may have an
+    effect only at large sizes. Workloads for which the judge needed `QUICK_S` seconds or more are left out."""
+    quick = [workload for workload in workloads if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S]
+    largest_by_kind: dict[tuple[str, ...], Workload] = {}
+    for workload in sorted(quick, key=lambda workload: -sum(workload.sizes.values())):
+        if 0 not in workload.sizes.values():
+            kind = (workload.values, *map(str, workload.attributes.values()))
+            largest_by_kind.setdefault(kind, workload)
+    first_kind = next(iter(largest_by_kind), ())
+    # The largest of all, then those least like it: an attribute may have an effect on rare values only.
+    kinds = sorted(largest_by_kind, key=lambda kind: (kind != first_kind, sum(map(operator.eq, kind, first_kind))))
+    probed = [largest_by_kind[kind] for kind in kinds[:MOST_PROBED]]
     weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
     for workload in probed[1:]:
         if not any(weaknesses.get(kind) for kind in UNREAD_KINDS):
@@ -427,22 +437,6 @@ def common_weaknesses(some: Weaknesses, others: Weaknesses) -> Weaknesses:
     """The weaknesses that both have; of a kind that only one was examined for, those of that one."""
     either = {**others, **some}
     return {kind: tuple(n for n in names if n in others.get(kind, names)) for kind, names in either.items()}
-
-
-def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> list[Workload]:
-    """At most MOST_PROBED workloads, each of another kind and the largest of it: an input may have an effect only
-    at large sizes. Workloads for which the judge needed `QUICK_S` seconds or more are left out."""
-    quick = [workload for workload in workloads if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S]
-    quick.sort(key=lambda workload: -sum(workload.sizes.values()))
-    largest_by_kind: dict[tuple[str, ...], Workload] = {}
-    for workload in quick:
-        if 0 not in workload.sizes.values():
-            kind = (workload.values, *map(str, workload.attributes.values()))
-            largest_by_kind.setdefault(kind, workload)
-    first_kind = next(iter(largest_by_kind), ())
-    # The largest of all, then those least like it: an attribute may have an effect on rare values only.
-    others = sorted([*largest_by_kind][1:], key=lambda kind: sum(map(operator.eq, kind, first_kind)))
-    return [largest_by_kind[kind] for kind in (first_kind, *others)][:MOST_PROBED] if first_kind else []
 
 
 def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:

@@ -82,17 +82,6 @@ class Job:
         """The workloads that this job checks."""
         return [w for w in self.workloads if self.own_names is None or w.name in self.own_names]
 
-    @property
-    def workload_for_layouts(self) -> dict[str, Workload]:
-        """Element type to the workload for other layouts: no size is 0, if possible none is 1."""
-        if self.side.kind == "command" or not self.layouts:  # A program reads files.
-            return {}
-        not_empty = [w for w in self.workloads if 0 not in w.sizes.values() and is_supported(self.side, w)]
-        by_dtype: dict[str, Workload] = {}
-        for workload in sorted(not_empty, key=lambda workload: 1 in workload.sizes.values()):
-            by_dtype.setdefault(workload.dtype, workload)
-        return by_dtype
-
 
 @dataclass
 class TimeAllowance:
@@ -263,7 +252,12 @@ class SideChecker:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
         self.workload_keys = {workload_key(workload) for workload in job.own_workloads}
         """Keys of the workloads that this job checks."""
-        self.workload_for_layouts = job.workload_for_layouts
+        self.workload_for_layouts: dict[str, Workload] = {}
+        """Element type to the workload for other layouts: no size is 0, if possible none is 1."""
+        not_empty = [w for w in job.workloads if 0 not in w.sizes.values() and is_supported(self.side, w)]
+        if job.layouts and self.side.kind != "command":  # A program reads files.
+            for workload in sorted(not_empty, key=lambda workload: 1 in workload.sizes.values()):
+                self.workload_for_layouts.setdefault(workload.dtype, workload)
         self.made_checks: list[Check] = []
         self.keys_to_repeat = set[tuple[str, int]]()
         """Keys of workloads to check again as the first call of a fresh process."""
@@ -323,7 +317,24 @@ class SideChecker:
                 place = f"{self.side.name} on {_describe_place(workload, layout)}"
                 self.bench.notes[f"{place}: {error.message}"] = None
         if workload_key(workload) in self.keys_to_repeat and self.has_to_check(workload):
-            yield from self._check_in_fresh_process(workload)
+            # Check it again as the first call of a fresh process, unless it failed already; keep that check if it
+            # fails. The process stays in use. After a slow first call no further ones follow.
+            key, layout = workload_key(workload), LAYOUTS[0]
+            self.keys_to_repeat.discard(key)
+            if self.first_call_s > SLOW_FIRST_CALL_S:
+                self.keys_to_repeat.clear()
+            failed = [
+                (workload_key(check.workload), check.inputs) for check in self.made_checks if not check.passed
+            ]
+            if (key, layout) not in failed:
+                self.worker.close()
+                check = yield from self.make_check(workload, layout, once=True)
+                if not check.passed:
+                    self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
+                if wrong_calls := self.wrong_calls.get(
+                    (key, layout)
+                ):  # The values were right in a process in use.
+                    self.wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
     def begin_check(self, group: Sequence[Workload]) -> None:
         """Have the worker of an emulated side, from its second request on, compute the first check of these
@@ -379,23 +390,6 @@ class SideChecker:
             raise WorkFailed("equal values leave nothing but rounding, in any layout")
         if _is_wrong(finding):
             raise WorkFailed("the same values are as wrong in contiguous memory")
-
-    def _check_in_fresh_process(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Check a workload again as the first call of a fresh process, and keep the check if it fails; the process
-        stays in use. A workload that failed already is skipped. After a slow first call no further ones follow."""
-        key, layout = workload_key(workload), LAYOUTS[0]
-        self.keys_to_repeat.discard(key)
-        if self.first_call_s > SLOW_FIRST_CALL_S:
-            self.keys_to_repeat.clear()
-        failed = [(workload_key(check.workload), check.inputs) for check in self.made_checks if not check.passed]
-        if (key, layout) in failed:
-            return
-        self.worker.close()
-        check = yield from self.make_check(workload, layout, once=True)
-        if not check.passed:
-            self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
-        if wrong_calls := self.wrong_calls.get((key, layout)):  # The values were right in a process in use.
-            self.wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
     def make_check(
         self, workload: Workload, layout: Layout, *, once: bool = False

@@ -137,7 +137,6 @@ def controls(signature: Signature) -> tuple[Control, ...]:
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     unequal_causes: Causes = ("two outputs", *WRONG_CAUSES)  # 16 roundings may exceed a tolerance.
     all_controls = [
-        *_attribute_controls(signature),
         *_value_controls(signature),
         Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",)),
         Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",)),
@@ -160,8 +159,9 @@ def controls(signature: Signature) -> tuple[Control, ...]:
     return tuple(all_controls)
 
 
-def _attribute_controls(signature: Signature) -> Iterator[Control]:
-    """Controls that change a number, or fix a flag or choice at its default."""
+def _value_controls(signature: Signature) -> Iterator[Control]:
+    """Controls with wrong results that the signature allows. The first change a number, or fix a flag or choice
+    at its default. Dimensions that the output lacks count as summed."""
     for name, attribute in signature.attributes.items():
         default = attribute.default_value
         if attribute.kind == "number":
@@ -174,10 +174,6 @@ def _attribute_controls(signature: Signature) -> Iterator[Control]:
             applies=lambda workload, name=name, default=default: workload.attributes[name] != default,
             settings={"attribute": name, "to": default, "number": number},
         )
-
-
-def _value_controls(signature: Signature) -> Iterator[Control]:
-    """Controls with wrong results that the signature allows. Dimensions that the output lacks count as summed."""
     inputs, output_dimensions = signature.inputs, signature.output_dimensions.split()
     for number, name in enumerate(inputs):
         yield Control(f"ignores {name}", "ignore", settings={"input": number})
