@@ -671,8 +671,17 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
         for position in sorted(votes, key=lambda position: abs(votes[position])):
             if good < position < bad and (count := evidence.next_count(low, high, position)):
                 return evidence.request(position, count, "again: it is not decided whether it regressed")
-        unobserved = _find_unobserved(evidence, good, bad)
-        if unobserved is not None:
+        # The unobserved build in the middle. Untestable commits cluster: with 2, 3, 4 of them, if possible one
+        # that is 3, 9, 27 positions away.
+        untestable = [position for position in evidence.untestable_reasons if good < position < bad]
+        distances = dict[int, int]()
+        for position in range(good + 1, bad):
+            if position not in untestable and not evidence.count_at(position):
+                distances[position] = min((abs(position - other) for other in untestable), default=1)
+        if distances:
+            least_distance = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
+            far = [position for position, distance in distances.items() if distance >= least_distance]
+            unobserved = min(far, key=lambda position: (abs(position - (good + bad) / 2), -position))
             count = max(evidence.next_count(low, high, unobserved), 1)
             return evidence.request(unobserved, count, f"probe: {bad - good} builds are in question")
         if isinstance(evidence, Pairs) and fit and fit.step < LEAST_STEP * fit.possible_noise:
@@ -692,21 +701,6 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
         why = f"{suspect_count} builds are left that the noise between builds does not tell apart; {place}"
         return SearchEnd("inconclusive", why)
     return evidence.request_confirmation(Confirmation(bad, good, evidence.make_claim(low, high, 1 + rejected)))
-
-
-def _find_unobserved(evidence: Evidence, good: int, bad: int) -> int | None:
-    """The unobserved position in the middle between `good` and `bad`; None without one. Untestable commits
-    cluster: with 2, 3, 4 of them, if possible 3, 9, 27 positions away."""
-    untestable = [position for position in evidence.untestable_reasons if good < position < bad]
-    distances = dict[int, int]()
-    for position in range(good + 1, bad):
-        if position not in untestable and not evidence.count_at(position):
-            distances[position] = min((abs(position - other) for other in untestable), default=1)
-    if not distances:
-        return None
-    least_distance = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
-    candidates = [position for position, distance in distances.items() if distance >= least_distance]
-    return min(candidates, key=lambda position: (abs(position - (good + bad) / 2), -position))
 
 
 def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:

@@ -193,4 +193,5 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
             if has_failed is not None:
                 search.learn(fresh_case, fails=has_failed)
     rule = search.conclusion if search else None
-    return (rule.sentence, search.predicted) if search and rule else ("", 0)
+    sentence = f"wrong where {rule.text}, right where {rule.opposite}" if rule else ""
+    return (sentence, search.predicted) if search and rule else ("", 0)

@@ -53,11 +53,6 @@ class Rule:
     """For rules with a threshold: the name of a size, and its limit."""
 
     @property
-    def sentence(self) -> str:
-        """The rule in words, as in `wrong where W % 8 != 0, right where W % 8 == 0`."""
-        return f"wrong where {self.text}, right where {self.opposite}"
-
-    @property
     def negated(self) -> "Rule":
         """The opposite rule, which counts as slightly less simple."""
         return Rule(self.opposite, self.text, self.cost + 0.1, lambda case: not self.holds(case), self.limits)

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
@@ -266,6 +266,8 @@ class SideChecker:
             keys = [workload_key(w) for w in job.workloads if is_supported(self.side, w)]
             count = min(1 if self.bench.device == "cuda" else FIRST_CALLS, len(keys))
             self.keys_to_repeat = set(_seeded_random(job.workloads).sample(keys, count))
+        self.mistake: dict[str, Any] | None = None
+        """What `loop.mistakes` makes wrong in each call, to test the gate; None: nothing."""
         self.first_call_s = 0.0
         """Seconds of the most recent call that was the first of its process."""
         self.wrong_calls: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
@@ -516,6 +518,7 @@ class SideChecker:
             first_limit_s = CALL_LIMIT_S if self._hung_count else self.bench.first_call_s
         start_time = time.monotonic()
         request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control)
+        request = request.replace(mistake=self.mistake)
         reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_limit_s)
         if is_fresh:
             self.first_call_s = time.monotonic() - start_time

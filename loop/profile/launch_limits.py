@@ -216,25 +216,6 @@ def evaluate_rounded_up(formula: int | str, values: Mapping[str, object]) -> int
     return math.ceil(Expression.parse(formula).evaluate_number(values))
 
 
-def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
-    """For each variant and workload: how its largest launch (by threads) fills the GPU."""
-    largest: dict[tuple[str, str], Placement] = {}
-    """Variant and workload to the placement of the largest launch."""
-    for placement in placed:
-        call = placement.variant, placement.workload
-        other = largest.setdefault(call, placement)
-        if placement.blocks * placement.threads > other.blocks * other.threads:
-            largest[call] = placement
-    occupancies: list[Occupancy] = []
-    for (variant, workload), launch in largest.items():
-        unknown = ("registers",) if launch.registers is None else ()
-        fields = {"kernel": launch.kernel, "unknown": unknown, "at_hand": at_hand}
-        items, residency = launch.blocks, (launch.resident, launch.limited_by)
-        if occupancy := make_occupancy(variant, workload, device.name, items, device.sms, residency, **fields):
-            occupancies.append(occupancy)
-    return occupancies
-
-
 def parallelism(context: Context, arguments: NoArguments) -> RunningAction[ParallelismOutput]:
     """Compute how each reported or declared launch fills its device; works without a GPU. Fails if some launch
     does not fit its GPU."""

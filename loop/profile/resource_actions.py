@@ -34,8 +34,8 @@ from loop.profile.launch_limits import (
     Placement,
     ResourcesOutput,
     gpu_at_hand,
-    largest_occupancies,
     launch_residency,
+    make_occupancy,
 )
 from loop.report import format as say
 from loop.report.markdown import Table
@@ -440,18 +440,27 @@ def _refusal_text(launch: Placement, gpu_name: str) -> str:
 def _timed_occupancies(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placements: Sequence[Placement]
 ) -> list[Occupancy]:
-    """How each timed call fills the GPU, by the launches that host code reported; notes in
-    `findings` variants without any. Nothing for a GPU without facts."""
+    """How each timed call fills the GPU, by its largest launch (by threads) of those that host code reported;
+    notes in `findings` variants without any. Nothing for a GPU without facts."""
     device, occupancies = findings.device, list[Occupancy]()
     if device is None:
         return occupancies
-    at_hand = gpu_at_hand(context) == device
     for name, variant in chosen.items():
-        if name in findings.launches:
-            names = {workload.name for workload in timed_workloads(context, variant)}
-            reported = [launch for launch in placements if launch.variant == name and launch.workload in names]
-            occupancies += largest_occupancies(reported, device, at_hand=at_hand)
-        elif variant.emulation is None:  # Else the dry run in the emulator noted why it told none.
+        timed = {workload.name for workload in timed_workloads(context, variant)}
+        largest: dict[str, Placement] = {}
+        for launch in placements:
+            if launch.variant == name and launch.workload in timed:
+                other = largest.setdefault(launch.workload, launch)
+                if launch.blocks * launch.threads > other.blocks * other.threads:
+                    largest[launch.workload] = launch
+        for workload, launch in largest.items():
+            unknown = ("registers",) if launch.registers is None else ()
+            fields = {"kernel": launch.kernel, "unknown": unknown, "at_hand": gpu_at_hand(context) == device}
+            items, residency = launch.blocks, (launch.resident, launch.limited_by)
+            if occupancy := make_occupancy(name, workload, device.name, items, device.sms, residency, **fields):
+                occupancies.append(occupancy)
+        # Without `emulation` nothing told them; else the dry run in the emulator noted why it told none.
+        if name not in findings.launches and variant.emulation is None:
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
     return occupancies
 

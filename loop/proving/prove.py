@@ -17,7 +17,7 @@ from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import FLOATS, Dtype, Layout
-from loop.model.measurement import NullControl, SpeedVerdict, Verdict
+from loop.model.measurement import SpeedVerdict, Verdict
 from loop.model.output import MeasureOutput, Output, SanitizeOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.target import OUTPUT, PythonVariant, Signature, Target, Workload
@@ -28,7 +28,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Bench, KeptWorker, Side
-from loop.workers.messages import Compute, Computed
+from loop.workers.messages import Computed
 from loop.workers.program import Unjudged
 
 Causes = tuple[Cause, ...]
@@ -312,11 +312,12 @@ class ControlTrial(SideChecker):
         honest_digests: dict[str, tuple[str, ...]],
     ) -> None:
         """`honest_digests`: call key to output digests of the honest variant, which runs first; shared."""
-        side, self.mistake = worker.side, None
+        # Only an honest call may be the first of its process, and compile.
+        limit_s = None if control.theme == "honest" else CALL_LIMIT_S
+        side = worker.side.copy_as(f"{worker.side.name} {control.name}") if control.make else worker.side
+        super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=limit_s), worker)
         if control.make:  # Otherwise it is the honest variant itself.
             self.mistake = control.mistake_settings(worker.bench.target, workloads[0].dtype)
-            side = side.copy_as(f"{side.name} {control.name}")
-        super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=CALL_LIMIT_S), worker)
         self.control, self.honest_digests = control, honest_digests
         self.equals_honest = True
         """Whether so far every output equals the honest variant's output bit by bit."""
@@ -325,10 +326,7 @@ class ControlTrial(SideChecker):
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
         """Make a call with this control's mistake, if any, and compare its output with the honest one."""
-        request = Compute(call, layout, may_run_once=once, mistake=self.mistake)
-        # Only an honest call may be the first of its process, and compile.
-        first_limit_s = self.bench.first_call_s if self.control.theme == "honest" else 0.0
-        reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=first_limit_s)
+        reply = yield from super().make_call(workload, call, layout, note, once=once)
         # The honest trial runs first, so the first reply to a call is the honest one.
         expected_digests = self.honest_digests.setdefault(call.key, reply.digests)
         self.equals_honest &= reply.digests == expected_digests
@@ -550,7 +548,14 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         lines.append(f"timed calls: {checked_outputs} outputs, {choice}, held against the reference")
     lines += dict.fromkeys(f"warning: {text}" for output in timed for text in output.warnings)
     for comparison in comparisons:
-        lines += map(_null_control_line, comparison.null_controls)
+        for null in comparison.null_controls:
+            results = [f"same on {null.same}"] if null.same else []
+            results += [f"inconclusive on {null.inconclusive}"] if null.inconclusive else []
+            counts = f"{', '.join((*results, *null.false))} of {say.count(null.comparisons, 'workload')}"
+            scatter = ""
+            if null.block_sd is not None:
+                scatter = f"; a block scatters by {say.significant(100 * null.block_sd, 2)} % here"
+            lines.append(f"null control, {null.variant} against itself: {counts}{scatter}")
     for comparison in comparisons:
         for control in comparison.positive_controls:
             success = f"seen after {say.count(control.blocks, 'block')}"
@@ -573,17 +578,6 @@ def _score_line(output: GateOutput) -> str:
         line += f"; {len(output.wrong_reasons)} of them for another reason than theirs"
     if output.taken_from:
         line += f"; taken from {output.taken_from}: nothing that it depends on has changed"
-    return line
-
-
-def _null_control_line(control: NullControl) -> str:
-    """The report's sentence on a null control: a variant timed against itself."""
-    results = [f"same on {control.same}"] if control.same else []
-    results += [f"inconclusive on {control.inconclusive}"] if control.inconclusive else []
-    counts = f"{', '.join((*results, *control.false))} of {say.count(control.comparisons, 'workload')}"
-    line = f"null control, {control.variant} against itself: {counts}"
-    if control.block_sd is not None:
-        line += f"; a block scatters by {say.significant(100 * control.block_sd, 2)} % here"
     return line
 
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from loop.model.dtypes import Device
 from loop.model.measurement import BASELINE, Against, Check, Segment
 from loop.workers.bench import Side
 from loop.workers.program import CallWay, Floors
@@ -141,16 +140,6 @@ class Pair:
     def side_names(self) -> tuple[str, str]:
         """Names of reference and candidate."""
         return self.reference, self.candidate.name
-
-
-def describe_calls(side: Side, device: Device, *, is_graph: bool) -> str:
-    """How a side is called, for the report; `is_graph`: a CUDA graph replays its calls."""
-    if side.kind == "command":
-        return "a program, once a call"
-    convention = "C, writes into a given output" if side.kind == "c_abi" else "Python, allocates its result"
-    if device == "cpu":
-        return convention
-    return f"{'CUDA graph of calls' if is_graph else 'launch by launch'} from {convention}"
 
 
 class Sample(NamedTuple):

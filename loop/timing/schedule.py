@@ -26,7 +26,7 @@ from loop.machine.machine import cores
 from loop.model.measurement import DeviceReading, Segment
 from loop.model.target import Workload
 from loop.model.workloads import is_supported
-from loop.timing.samples import JudgedSample, Limits, Pending, Timings, charge_deferred_work, describe_calls
+from loop.timing.samples import JudgedSample, Limits, Pending, Timings, charge_deferred_work
 from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
@@ -229,7 +229,10 @@ class ProcessSet:
             timings.crowding_threads[name] = call.crowding_threads
         is_graph = bool(self.workers[name].arena.control_words[IS_CAPTURED])
         side, key = self.sides[name], (name, workload.name)
-        timings.call_descriptions[name] = describe_calls(side, self.bench.device, is_graph=is_graph)
+        convention = "C, writes into a given output" if side.kind == "c_abi" else "Python, allocates its result"
+        if self.bench.device == "cuda":
+            convention = f"{'CUDA graph of calls' if is_graph else 'launch by launch'} from {convention}"
+        timings.call_descriptions[name] = "a program, once a call" if side.kind == "command" else convention
         timings.clock_pairs.setdefault(name, []).extend(samples.clock_pairs)
         timings.return_times_s.setdefault((*key, self.round_number), []).extend(samples.return_s)
         if samples.output is not None and not call.is_program:
