@@ -12,7 +12,7 @@ from loop.base.documents import to_json, to_plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.bisect.actions import lines_from_good_sessions
-from loop.bisect.candidates import CommitLine, read_commits
+from loop.bisect.candidates import read_commits
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
 from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
 from loop.gate.kernel import is_too_large_to_emulate
@@ -27,7 +27,6 @@ from loop.report.culprits import basis_lines, blamed_lines, headline, show_comma
 from loop.report.screen import Screen
 from loop.repository.worktree import require_repository
 from loop.steps.setting import (
-    Setting,
     choose_device,
     choose_emulated,
     choose_sets,
@@ -176,24 +175,20 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         workloads = tuple(w for w in workloads if not is_too_large_to_emulate(target, w))
     left_out = tuple(name for name in target.workloads if name not in sets)
     regression = Regression(name, metric, workloads, emulated=emulated)
-    line = choose_line(request, setting, regression)
+    folder = setting.project.target
+    if request.good:
+        line = read_commits(folder, request.good, request.bad)
+    else:  # From the last session that found the variant good.
+        require_repository(folder)
+        rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=target.name)
+        lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
+        if not lines:
+            why = f"no good revision to begin from, and no session found {name} good at another commit"
+            raise UsageError(why, hint=f"loop bisect --variant {name} --metric {metric} --good REV")
+        line = lines[0]
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     opening = open_kernel_bisection(regression, line, bench, request.seed)
     return replace(stack.enter_context(opening), sets=sets, left_out=left_out)
-
-
-def choose_line(request: BisectRequest, setting: Setting, regression: Regression) -> CommitLine:
-    """The line from the requested revision or the last session that found the variant good. Raises LoopError."""
-    folder, variant = setting.project.target, regression.variant
-    if request.good:
-        return read_commits(folder, request.good, request.bad)
-    require_repository(folder)
-    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
-    lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
-    if not lines:
-        why = f"no good revision to begin from, and no session found {variant} good at another commit"
-        raise UsageError(why, hint=f"loop bisect --variant {variant} --metric {regression.metric} --good REV")
-    return lines[0]
 
 
 def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisection:

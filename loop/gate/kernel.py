@@ -288,7 +288,17 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
     required, optional = choose_workloads(context, arguments.seeds)
     all_workloads = (*required, *optional)
     if context.task.campaign.executor and sides:
-        parts = _split_into_jobs(context, sides, all_workloads, arguments)
+        # Split by workloads, not by variants, so that each reference is computed once. Workloads of one name stay
+        # together, and are dealt out like cards, those with most work first.
+        plan, groups, parts = context.task.plan, group_by_name(all_workloads), list[Part]()
+        work = [len(group) * count_operations(context.bench.target, group[0]) for group in groups]
+        largest_first = sorted(range(len(groups)), key=lambda number: -work[number])
+        count, variants = min(context.task.campaign.width, len(groups)), [side.name for side in sides]
+        for number in range(count):
+            only = tuple(sorted(largest_first[number::count])) if count > 1 else ()
+            job_arguments = ShareTerms.model_validate({**dict(arguments), "only": only})
+            title = f"verify {', '.join(variants)}" + f", share {number + 1} of {count}" * (count > 1)
+            parts.append(Part(title, job_arguments, variants, plan.workloads, plan.checks))
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
         shares, job_runs = [output_of_job(job, ShareOutput) for job in jobs], tuple(job.run_record for job in jobs)
     else:
@@ -388,26 +398,6 @@ def hash_task_files(folder: Path) -> dict[Path, str]:
     files = source_files(Project(folder, folder / "sessions", bundled=False))
     own_files = [path for path in files if ANSWERS not in path.relative_to(folder).parts]
     return {path: hash_files([path], folder) for path in own_files}
-
-
-def _split_into_jobs(
-    context: Context, sides: Sequence[Side], workloads: Sequence[Workload], arguments: VerifyTerms
-) -> list[Part]:
-    """Split into jobs by workloads, not by variants, so that each reference is computed once. Workloads of
-    one name stay together, and are dealt out like cards, those with most work first."""
-    plan, groups = context.task.plan, group_by_name(workloads)
-    work = [len(group) * count_operations(context.bench.target, group[0]) for group in groups]
-    largest_first = sorted(range(len(groups)), key=lambda number: -work[number])
-    count = min(context.task.campaign.width, len(groups))
-    shares = [sorted(largest_first[number::count]) for number in range(count)]
-    variants, parts = [side.name for side in sides], []
-    for number, indices in enumerate(shares):
-        is_split = len(shares) > 1
-        only = tuple(indices) if is_split else ()
-        job_arguments = ShareTerms.model_validate({**dict(arguments), "only": only})
-        title = f"verify {', '.join(variants)}" + f", share {number + 1} of {len(shares)}" * is_split
-        parts.append(Part(title, job_arguments, variants, plan.workloads, plan.checks))
-    return parts
 
 
 def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, Weaknesses]:

@@ -257,7 +257,20 @@ def applicable_controls(
                     shows_on.append(workload)
             candidates.append((control, shows_on[:WORKLOADS_PER_CONTROL]))
     else:
-        candidates = yield from _shape_controls(bench, usable[:WORKLOADS_PER_CONTROL])
+        # By the shapes of the judge's inputs and outputs.
+        by_name: dict[str, tuple[Control, list[Workload]]] = {}
+        for workload in usable[:WORKLOADS_PER_CONTROL]:
+            try:
+                yield from bench.prepare_answer(workload)
+            except Unjudged:
+                continue
+            call = bench.make_call(workload, "judge")
+            inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATS]
+            outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATS]
+            for control, can_show in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
+                _, shows_on = by_name.setdefault(control.name, (control, []))
+                shows_on += [workload] if can_show else []
+        candidates = list(by_name.values())
     trial_by_kind: dict[str, tuple[Control, list[Workload]]] = {}
     for control, shows_on in candidates:
         if control.make == "vary" and not honest.deterministic:
@@ -267,26 +280,6 @@ def applicable_controls(
             seeded = [workload.model_copy(update={"seed": workload.seed + step}) for workload, step in pairs]
             trial_by_kind[control.make] = control, seeded
     return list(trial_by_kind.values())
-
-
-def _shape_controls(
-    bench: Bench, workloads: Sequence[Workload]
-) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """Controls by the shapes of the judge's inputs and outputs, each with the workloads that can show it."""
-    by_name: dict[str, tuple[Control, list[Workload]]] = {}
-    for workload in workloads:
-        try:
-            yield from bench.prepare_answer(workload)
-        except Unjudged:
-            continue
-        call = bench.make_call(workload, "judge")
-        inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATS]
-        outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATS]
-        for control, can_show in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
-            _, shows_on = by_name.setdefault(control.name, (control, []))
-            if can_show:
-                shows_on.append(workload)
-    return list(by_name.values())
 
 
 @dataclass

@@ -299,7 +299,7 @@ class TimedCall:
         (`_output_when_done`)."""
         self.arena.control_words[arena.CALL_COUNT] = self._passes() if self.is_on_gpu else calls
         waits.start()
-        self.arena.restore_elements()  # See `_withhold_elements`.
+        self.arena.restore_elements()  # See `_prepare_calls`.
         sample_s = yield from self.orders.give_order(arena.RUN)
         if self._output_positions:
             self._output_when_done = self.arena.read_output_bytes(calls - 1, self._output_positions)
@@ -469,21 +469,18 @@ class TimedCall:
             self._graph_windows[calls] = self.input_windows.windows(calls)
         return self._graph_windows[calls]
 
-    def _write_inputs(self, rotations: Sequence[int]) -> None:
-        """Write the inputs to shared memory, each rotated by this many elements."""
-        for number, (pool, elements) in enumerate(zip(self.arena.pools, rotations, strict=True)):
-            rotated_bytes = elements * ITEM_SIZES[pool.tensor.dtype]
-            self.arena.control_words[arena.ROTATIONS + number] = rotated_bytes
-            pool.write_rotated(self.arena.memory, rotated_bytes)
-
     def _prepare_calls(
         self, windows: Windows, rotations: Sequence[int], *, alters: bool = False
     ) -> Generator[Tick, None, float]:
-        """Write inputs, overwrite outputs (poison), have the worker prepare its calls; its seconds. On a CPU one
-        element of each call's inputs is withheld until the order. `alters`: each floating-point value differs in
-        its last bit."""
+        """Write inputs, rotated by so many elements, overwrite outputs (poison), have the worker prepare its
+        calls; its seconds. On a CPU one element of each call's inputs is withheld until the order, so none is
+        computed earlier. Until then it is NaN, which no result hides, or has the other sign, which looks innocent.
+        `alters`: each floating-point value differs in its last bit."""
         words = self.arena.control_words
-        self._write_inputs(rotations)
+        for number, (pool, elements) in enumerate(zip(self.arena.pools, rotations, strict=True)):
+            rotated_bytes = elements * ITEM_SIZES[pool.tensor.dtype]
+            words[arena.ROTATIONS + number] = rotated_bytes
+            pool.write_rotated(self.arena.memory, rotated_bytes)
         if alters:
             self.arena.flip_last_bits()
         if not self.is_on_gpu:  # The worker poisons a GPU's outputs.
@@ -492,20 +489,15 @@ class TimedCall:
         words[arena.WINDOW_OFFSETS : arena.WINDOW_OFFSETS + len(offsets)] = memoryview(offsets)
         words[arena.CALL_COUNT] = self._prepared_calls = len(windows)
         if not self.is_on_gpu:
-            self._withhold_elements(windows)
+            chance = self.rng.random
+            # Not of integers: a wrong index could crash the worker.
+            candidates = [(n, t) for n, t in enumerate(self.call.inputs) if t.elements and is_floating(t.dtype)]
+            for window in windows if candidates else ():
+                number, tensor = candidates[int(chance() * len(candidates))]
+                element = window[number] + int(chance() * tensor.elements)
+                sign_bit = 1 << 8 * ITEM_SIZES[tensor.dtype] - 1
+                self.arena.change_element(number, element, sign_bit if chance() < 0.5 else 0)  # 0: NaN.
+            # Results that the worker copies arrive after "done", so they cannot be compared with it.
+            size = 0 if self.copies_results else self.arena.output_bytes
+            self._output_positions = [self.rng.randrange(size) for _ in range(GLIMPSED_BYTES)] if size else []
         return (yield from self.orders.give_order(arena.PREPARE))
-
-    def _withhold_elements(self, windows: Windows) -> None:
-        """Withhold one element of each call's inputs until the order, so none is computed earlier. Until
-        then it is NaN, which no result hides, or has the other sign, which looks innocent."""
-        chance = self.rng.random
-        # Not of integers: a wrong index could crash the worker.
-        candidates = [(n, t) for n, t in enumerate(self.call.inputs) if t.elements and is_floating(t.dtype)]
-        for window in windows if candidates else ():
-            number, tensor = candidates[int(chance() * len(candidates))]
-            element = window[number] + int(chance() * tensor.elements)
-            sign_bit = 1 << 8 * ITEM_SIZES[tensor.dtype] - 1
-            self.arena.change_element(number, element, sign_bit if chance() < 0.5 else 0)  # 0: NaN.
-        # Results that the worker copies arrive after "done", so they cannot be compared with it.
-        size = 0 if self.copies_results else self.arena.output_bytes
-        self._output_positions = [self.rng.randrange(size) for _ in range(GLIMPSED_BYTES)] if size else []
