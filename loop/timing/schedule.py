@@ -30,7 +30,7 @@ from loop.timing.samples import JudgedSample, Limits, Pending, Timings, charge_d
 from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
-from loop.workers.messages import Computed
+from loop.workers.messages import Computed, Unstage
 from loop.workers.program import START_LIMIT_S, Worker, WorkerLost
 
 PROBED_ROUNDS = 3  # Rounds in which each side is tested for cached results.
@@ -103,11 +103,6 @@ class ProcessSet:
         start = self.bench.start_worker
         self.workers = {name: self.stack.enter_context(start(side)) for name, side in self.sides.items()}
 
-    def close(self) -> None:
-        """End all processes at the same time, because each takes a while."""
-        kill_trees([worker.child.process.pid for worker in self.workers.values()])
-        self.stack.close()
-
     def time_workloads(
         self, workloads: Sequence[Workload], sides_by_workload: Mapping[str, Sequence[str]], timings: Timings
     ) -> Generator[Tick, None, int]:
@@ -127,7 +122,9 @@ class ProcessSet:
             least_rounds = min(least_rounds, rounds)
             for name in names:
                 with self._running_alone(name, workload):
-                    yield from self.calls.pop(name).release_memory(LONGEST_S, self._progress_note(workload))
+                    note = self._progress_note(workload)
+                    yield from self.workers[name].ask(Unstage(), limit_s=LONGEST_S, note=note)
+                    self.calls.pop(name).arena.free_tensors()
         yield from self._judge_outputs(timings)
         for workload in reseeded:
             yield from self.bench.discard_answer(workload)
@@ -406,4 +403,6 @@ class Schedule:
                     took_s = time.monotonic() - start_time
                     self.last_round_s = took_s * min(2, rounds) / rounds
                     timings.rounds, timings.rounds_s = timings.rounds + rounds, timings.rounds_s + took_s
-                process_set.close()
+                # End all processes at the same time, because each takes a while.
+                kill_trees([worker.child.process.pid for worker in process_set.workers.values()])
+                process_set.stack.close()

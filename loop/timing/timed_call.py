@@ -20,7 +20,7 @@ from loop.calls.invocation import DelayReader
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing.samples import CLEAN_WAIT_SHARE, MemoryProbe, is_disturbed
 from loop.workers.bench import Side
-from loop.workers.messages import StageCall, Unstage
+from loop.workers.messages import StageCall
 from loop.workers.program import Orders, Worker
 
 SEGMENT_S, GPU_SEGMENT_S = 4e-3, 1.5e-3
@@ -455,11 +455,6 @@ class TimedCall:
     def _device_s(self, sample_s: float) -> float:
         """Seconds of the latest sample by the device's clock; `sample_s` if there is none."""
         return (self.arena.control_words[arena.WORKER_NS] / 1e9 if self.is_on_gpu else 0.0) or sample_s
-
-    def release_memory(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
-        """Have the worker release the memory of this call."""
-        yield from self.worker.ask(Unstage(), limit_s=limit_s, note=note)
-        self.arena.free_tensors()
 
     def _windows(self, calls: int) -> Windows:
         """Offsets for this many calls; redrawn on a CPU, fixed for a graph."""
