@@ -9,7 +9,6 @@ import pytest
 from loop.base.errors import DefinitionError
 from loop.base.processes import Tick, run_to_end
 from loop.gate import kernel
-from loop.gate.kernel import describe_untaken_workloads
 from loop.gate.model import ShareOutput
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
@@ -44,12 +43,11 @@ def overflowing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def verified(bench: Bench, *names: str) -> VerifyOutput:
     """The output of verifying these variants on the workloads of the tiny target."""
     chosen = expand_sets(bench.target, ["some"], "float32", 0)
-    jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *names, "right")]
+    checked = make_sides(bench, *names, "right")
+    jobs = [Job(side, chosen, layouts=False) for side in checked]
     *sides, control = run_to_end(verify(bench, jobs))
     share = ShareOutput(ok=True, message="", sides=sides, control=control)
-    return kernel.conclude_verification(
-        make_context(bench, *names), [share], make_sides(bench, *names), chosen, ()
-    )
+    return kernel.conclude_verification(make_context(bench, *names), [share], checked[:-1], chosen, ())
 
 
 def counts(checks: VariantChecks) -> dict[str, int]:
@@ -230,8 +228,8 @@ def test_what_is_not_taken_is_named_beside_what_was_not_exercised(declining: Ben
     """The text has the condition that leaves the workloads out."""
     (side,) = make_sides(declining, "fragile")
     sentence = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
-    assert (sentence,) == describe_untaken_workloads(side, workloads(declining))
-    assert () == describe_untaken_workloads(make_sides(declining, "all")[0], workloads(declining))
+    assert (sentence,) == kernel.describe_untaken_workloads(side, workloads(declining))
+    assert () == kernel.describe_untaken_workloads(make_sides(declining, "all")[0], workloads(declining))
 
 
 @pytest.mark.parametrize(
