@@ -363,10 +363,6 @@ def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
 class Places:
     """The tensors of a call in shared memory."""
 
-    WARMED_BYTES = 32 << 20
-    """Up to this size the worker reads the tensors into its caches before timing, because the judge
-    wrote them on another core. Larger ones do not fit anyway."""
-
     def __init__(self, memory: mmap.mmap, call: Call, calls: int) -> None:
         """`calls`: number of calls whose outputs it has room for."""
         self.memory = memory
@@ -376,20 +372,13 @@ class Places:
         """Bytes of each input, with the extra elements for windows."""
         self.output_bytes = call.output.nbytes
 
-    def warm_caches(self, calls: int) -> None:
-        """Bring inputs and the outputs of the first `calls` calls into this core's caches."""
-        if sum(self.pool_bytes) + calls * self.output_bytes > self.WARMED_BYTES:
-            return
-        scratch = ctypes.create_string_buffer(max([*self.pool_bytes, self.output_bytes, 1]))
-        for offset, size in zip(self.input_offsets, self.pool_bytes, strict=True):
-            ctypes.memmove(scratch, self.base_address + offset, size)
-        for offset in self.output_offsets[:calls]:
-            ctypes.memmove(scratch, self.base_address + offset, self.output_bytes)
-            ctypes.memmove(self.base_address + offset, scratch, self.output_bytes)
-
 
 class HostStage(Stage):
     """Calls on the host, one after the other."""
+
+    WARMED_BYTES = 32 << 20
+    """Up to this size the worker reads the tensors into its caches before timing, because the judge
+    wrote them on another core. Larger ones do not fit anyway."""
 
     def __init__(self, places: Places, call: Call, slowdown: float) -> None:
         """`slowdown`: delay after the calls, as a share of their time (positive control)."""
@@ -397,10 +386,17 @@ class HostStage(Stage):
         self.windows: Windows = ()
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Bind the calls to these windows, and bring their memory into this core's caches."""
-        self.windows = windows
+        """Bind the calls to these windows, and bring inputs and outputs into this core's caches."""
+        self.windows, places = windows, self.places
         self.bind_windows(windows)
-        self.places.warm_caches(len(windows))
+        if sum(places.pool_bytes) + len(windows) * places.output_bytes > self.WARMED_BYTES:
+            return
+        scratch = ctypes.create_string_buffer(max([*places.pool_bytes, places.output_bytes, 1]))
+        for offset, size in zip(places.input_offsets, places.pool_bytes, strict=True):
+            ctypes.memmove(scratch, places.base_address + offset, size)
+        for offset in places.output_offsets[: len(windows)]:
+            ctypes.memmove(scratch, places.base_address + offset, places.output_bytes)
+            ctypes.memmove(places.base_address + offset, scratch, places.output_bytes)
 
     @abstractmethod
     def bind_windows(self, windows: Windows) -> None:

@@ -256,7 +256,15 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         answered = self._judge.find_answered(self._target_request, request.call.key)
         if answered is not None and answered[0] == request:
             return
-        needed_bytes = require_memory(self.target, workload)
+        needed_bytes, free_bytes = 0.0, available_memory()
+        if self.target.memory is not None:
+            needed_bytes = Expression.parse(self.target.memory).evaluate_number(workload.formula_values)
+        if needed_bytes > free_bytes:
+            raise WorkFailed(
+                f"{workload.name} needs about {needed_bytes / 2**30:.1f} GiB for its float64 reference; "
+                f"{free_bytes / 2**30:.1f} GiB are free",
+                hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
+            )
         full_request = request.replace(checks_determinism=checks_determinism, reference_bytes=needed_bytes)
         start_s = time.monotonic()
         reply = yield from self.ask_judge(full_request, JUDGE_LIMIT_S, f"reference of {workload.name}")
@@ -373,21 +381,6 @@ def make_scratch_folder() -> Path:
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-"))
-
-
-def require_memory(target: Target, workload: Workload) -> float:
-    """Bytes that a workload's reference needs, by the manifest; 0: unknown. Raises WorkFailed if less is free."""
-    if target.memory is None:
-        return 0.0
-    needed_bytes = Expression.parse(target.memory).evaluate_number(workload.formula_values)
-    free_bytes = available_memory()
-    if needed_bytes > free_bytes:
-        raise WorkFailed(
-            f"{workload.name} needs about {needed_bytes / 2**30:.1f} GiB for its float64 reference; "
-            f"{free_bytes / 2**30:.1f} GiB are free",
-            hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
-        )
-    return needed_bytes
 
 
 class KeptWorker:

@@ -24,15 +24,6 @@ RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcubla
 """Libraries that must not be loaded twice from different files in one process."""
 
 
-def run_environment_check(request: CheckEnvironment) -> EnvironmentFinding:
-    """Run one environment check by name. A failed import is the check's finding."""
-    checks = {"torch": check_torch, "numpy": check_numpy, "device": check_device, "libraries": check_libraries}
-    try:
-        return checks[request.check](request)
-    except Refused as refusal:
-        return EnvironmentFinding(str(refusal), {}, is_ok=False)
-
-
 def _import_library(name: str, consequence: str) -> Any:
     """Import a library. Raises Refused with `consequence`, as in `no torch to look at`, and the reason."""
     try:
@@ -114,11 +105,15 @@ def main() -> None:
         ctypes.CDLL(None).mallopt(option, value)
     sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
     judge: Judge
+    checks = {"torch": check_torch, "numpy": check_numpy, "device": check_device, "libraries": check_libraries}
 
     def answer(request: Request[Any]) -> object:
         nonlocal judge
         if isinstance(request, CheckEnvironment):
-            return run_environment_check(request)
+            try:
+                return checks[request.check](request)
+            except Refused as refusal:  # A failed import is the check's finding.
+                return EnvironmentFinding(str(refusal), {}, is_ok=False)
         if not isinstance(request, SetTarget):
             return judge.reply_to(request)
         from loop.workers.judge import Judge

@@ -79,8 +79,22 @@ class PropertyRunner:
         sides, call_count = yield from self._drive(start_property(), call, None)
         if sides is None:
             return None
+        (got, expected), tolerance = sides, self.tolerance_by_dtype[call.dtype]
+        allowed = call_count * (tolerance.atol + tolerance.rtol * expected.abs())
         plain_error = self.plain_errors.get(error_key, 0.0)
-        return compare_sides(*sides, self.tolerance_by_dtype[call.dtype], call_count, plain_error)
+        # If rounding cannot explain the error of `plain`, the property is wrong: the limit stays.
+        if plain_error <= MAX_ROUNDING_SHARE * largest_finite_magnitude(expected):
+            allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * plain_error)
+        error = (got - expected).abs()
+        wrong_mask = ~(error <= allowed)
+        largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
+        largest_allowed = float(allowed.nan_to_num(0.0).max()) if allowed.numel() else 0.0
+        return Finding(  # JSON has no infinity.
+            max_error=min(largest, 1e300),
+            allowed_error=min(largest_allowed, 1e300),
+            wrong=int(wrong_mask.sum()),
+            total=wrong_mask.numel(),
+        )
 
     def _drive(
         self, running: Property, call: Call, plain: torch_side.Function | None
@@ -120,24 +134,3 @@ class PropertyRunner:
         output = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
         numbers = attribute_numbers(self.signature, attributes)
         return call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
-
-
-def compare_sides(
-    got: Tensor, expected: Tensor, tolerance: Tolerance, call_count: int, plain_error: float
-) -> Finding:
-    """Compare both sides of a property. The allowed error is the tolerance times the number of calls, or
-    twice `plain_error`, by which the plain implementation's sides differ, if rounding can explain
-    that: otherwise the property is wrong."""
-    allowed = call_count * (tolerance.atol + tolerance.rtol * expected.abs())
-    if plain_error <= MAX_ROUNDING_SHARE * largest_finite_magnitude(expected):
-        allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * plain_error)
-    error = (got - expected).abs()
-    wrong_mask = ~(error <= allowed)
-    largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
-    largest_allowed = float(allowed.nan_to_num(0.0).max()) if allowed.numel() else 0.0
-    return Finding(  # JSON has no infinity.
-        max_error=min(largest, 1e300),
-        allowed_error=min(largest_allowed, 1e300),
-        wrong=int(wrong_mask.sum()),
-        total=wrong_mask.numel(),
-    )

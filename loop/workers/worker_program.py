@@ -42,11 +42,19 @@ class LoadedCandidate:
         """Check one call: at least two runs, or one if it is slow and was checked on other values.
         At random, an unchecked call on other values comes first, so a variant cannot count which calls
         are checked. The first call of a process or of other sizes is checked; the other call comes after it."""
-        earlier = self.prepared
-        prepared = self._prepare(request)
-        is_new = prepared is not earlier
-        if earlier is None:
-            self.generator.seed(request.call.key)  # A process's first check is reproducible.
+        call = request.call
+        if self.prepared is None:
+            self.generator.seed(call.key)  # A process's first check is reproducible.
+        shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
+        form = (request.layout, call.attributes, call.structure, call.seed, shapes)
+        is_new = self.prepared is None or self.prepared_form != form
+        if self.prepared is not None and not is_new:
+            self.prepared.refill(call)  # In the same memory, to catch caching by address.
+        else:
+            self.prepared = None  # Release the old memory first: both may not fit.
+            self.prepared, self.prepared_form = self.loaded.prepare(call, request.layout), form
+            self.is_slow = False
+        prepared = self.prepared
         is_thorough = not (request.is_hurried or request.may_run_once)
         makes_other_call = request.layout == "contiguous" and is_thorough
         if makes_other_call and not is_new and self.generator.randrange(2):
@@ -61,19 +69,6 @@ class LoadedCandidate:
         ).run()
         self.is_slow = check.limit_s < check.quickest_s < math.inf
         return check
-
-    def _prepare(self, request: messages.Compute) -> Prepared:
-        """Prepare a call; in the last one's memory if only values differ, to catch caching by address."""
-        call = request.call
-        shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
-        form = (request.layout, call.attributes, call.structure, call.seed, shapes)
-        if self.prepared is not None and self.prepared_form == form:
-            self.prepared.refill(call)
-        else:
-            self.prepared = None  # Release the old memory first: both may not fit.
-            self.prepared, self.prepared_form = self.loaded.prepare(call, request.layout), form
-            self.is_slow = False
-        return self.prepared
 
 
 class WorkerProgram:

@@ -30,9 +30,17 @@ def make_answer_request(
         device = "cpu" if target.checker else device  # A checker gets the generator's CPU tensors.
         position = generator.randrange(draws)
         return PrepareAnswer(call, workload, draws=draws, draw_position=position, device=device)
-    if with_windows:
-        call = add_windows(call, input_fills(target, workload), generator, device)
-    return PrepareAnswer(call, workload)
+    inputs = list(call.inputs)
+    for n, fill in enumerate(input_fills(target, workload) if with_windows else ()):
+        # Files of normal values get extra elements, so that timed calls can read windows with other values.
+        if fill.kind == "normal" and not fill.nan_along and inputs[n].elements:
+            step = window_step(inputs[n].dtype, device)
+            room_elements = max(inputs[n].elements, MIN_ROOM_BYTES // inputs[n].itemsize)
+            extra_elements = -(-room_elements // step) * step
+            # The known values may begin anywhere: rotating the file moves them to an aligned window.
+            offset = generator.randrange(extra_elements + 1)
+            inputs[n] = inputs[n].replace(extra_elements=extra_elements, offset=offset)
+    return PrepareAnswer(call.replace(inputs=tuple(inputs)), workload)
 
 
 def make_function_terms(target: Target, name: str) -> FunctionTerms:
@@ -109,20 +117,6 @@ def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
     weights: both lie in the same group of SEEDS_PER_MODULE seeds."""
     first_seed = workload.seed + UNCHECKED_SEED_OFFSET - workload.base_seed % SEEDS_PER_MODULE
     return workload.model_copy(update={"seed": first_seed}), workload.model_copy(update={"seed": first_seed + 1})
-
-
-def add_windows(call: Call, fills: tuple[Fill, ...], generator: random.Random, device: Device) -> Call:
-    """Give input files of normal values extra elements, so that timed calls can read windows with
-    other values. `generator` decides where the window with the known answer lies."""
-    inputs = []
-    for file, fill in zip(call.inputs, fills, strict=True):
-        if fill.kind == "normal" and not fill.nan_along and file.elements:
-            step = window_step(file.dtype, device)
-            extra_elements = -(-max(file.elements, MIN_ROOM_BYTES // file.itemsize) // step) * step
-            # The known values may begin anywhere: rotating the file moves them to an aligned window.
-            file = file.replace(extra_elements=extra_elements, offset=generator.randrange(extra_elements + 1))
-        inputs.append(file)
-    return call.replace(inputs=tuple(inputs))
 
 
 def file_stem(workload: Workload) -> str:
