@@ -100,10 +100,21 @@ class CallCheck:
             elif self.prepared.outputs and not self.is_slow:
                 (output,) = self.outputs
                 self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.block
-            if not self.stray_reads and not (self.may_run_once and self.is_slow):
-                self._call_in_enclosures()
-                if not self.stray_writes:  # Around tensors that it allocated itself.
-                    self.stray_writes = self.prepared.describe_allocation_strays()
+            if self.stray_reads or (self.may_run_once and self.is_slow):
+                return self
+            # Calls with inaccessible guard zones: an out-of-bounds access ends the process with a message. Then
+            # the tensors return to their old addresses, for variants that cache by them.
+            for at_end in (False, True):  # Tensors at the beginning, then at the end of their pages.
+                # A slow call is made only at the end; in a hurried check, not at all.
+                is_left_out = self.is_slow and (self.is_hurried or not at_end)
+                if not is_left_out and self.prepared.protect_zones(at_end=at_end):
+                    self.prepared.poison_outputs()
+                    self.prepared.bind()()
+                    self.call_count += 1
+                    self._record_output(self.prepared.read_output(), only_in_enclosures=True)
+                    self.prepared.unprotect_zones()
+            if not self.stray_writes:  # Around tensors that it allocated itself.
+                self.stray_writes = self.prepared.describe_allocation_strays()
         return self
 
     def _repeat_with_guards(self) -> None:
@@ -142,20 +153,6 @@ class CallCheck:
                 output.last_call = self.call_count
                 return
         self.outputs.append(CheckedOutput(block, self.call_count, guards, only_in_enclosures=only_in_enclosures))
-
-    def _call_in_enclosures(self) -> None:
-        """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
-        message. Then the tensors return to their old addresses, for variants that cache by them."""
-        for at_end in (False, True):  # Tensors at the beginning, then at the end of their pages.
-            # A slow call is made only at the end; in a hurried check, not at all.
-            if self.is_slow and (self.is_hurried or not at_end):
-                continue
-            if self.prepared.protect_zones(at_end=at_end):
-                self.prepared.poison_outputs()
-                self.prepared.bind()()
-                self.call_count += 1
-                self._record_output(self.prepared.read_output(), only_in_enclosures=True)
-                self.prepared.unprotect_zones()
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
         """Make one call with these guard bytes and return its output. `prefill`: contents of the

@@ -22,13 +22,15 @@ from loop.workers.blind_spots import DrawnInputs, find_blind_spots
 from loop.workers.judge_messages import Finding
 from loop.workers.messages import Answers, Request
 from loop.workers.relations import PropertyRunner
-from loop.workers.target_functions import Inputs, TargetFunctions, choose_reference_device
+from loop.workers.target_functions import Inputs, TargetFunctions
 from loop.workers.truth import IMPLAUSIBLE_SHARE, MAX_SLACK, Truth, would_pass_zeros
 from loop.workers.workload_call import find_updated_input
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
 """Number of random changes of inputs, their relative size (two float64 roundings), and how many
 times their effect on an output is allowed as an error."""
+REFERENCE_BYTES_PER_ELEMENT = 64
+"""Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
 MAX_NOISE_SHARE = 1e-9
 """Errors below this share of the largest input or output value may be float64's own rounding."""
 
@@ -93,7 +95,11 @@ class Judge:
         plain implementation contradict each other, and why no output can be judged, if so."""
         inputs = self.functions.make_inputs(request)
         self.drawn_inputs.record(inputs)
-        device = choose_reference_device(request, inputs)
+        device = request.device
+        if device == "cuda":  # The reference runs there only if half of the free memory is enough.
+            free_bytes, _ = torch.cuda.mem_get_info()
+            estimated_bytes = REFERENCE_BYTES_PER_ELEMENT * sum(map(Tensor.numel, inputs.tensors))
+            device = "cuda" if max(request.reference_bytes, estimated_bytes) < free_bytes / 2 else "cpu"
         try:
             answer = self._compute_answer(inputs.copy_to(device), request)
         except (Refused, RuntimeError):  # The reference may support only the CPU, or need too much GPU memory.

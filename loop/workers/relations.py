@@ -109,28 +109,22 @@ class PropertyRunner:
             except StopIteration as end:
                 return end.value, call_count
             call_count += 1
-            if plain is None:
-                requested_call = self._make_requested_call(call, inputs, attributes)
-                output = torch_side.read_tensor(requested_call.output, (yield requested_call)).double()
-            else:
-                files = zip(inputs, call.inputs, strict=True)
-                rounded = [tensor.to(TORCH_DTYPES[file.dtype]) for tensor, file in files]
+            pairs = zip(inputs, call.inputs, strict=True)
+            rounded = [tensor.to(TORCH_DTYPES[file.dtype]) for tensor, file in pairs]
+            if plain is not None:
                 output = plain(*rounded, **attributes).double()
-
-    def _make_requested_call(self, call: Call, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
-        """Make the call that a property requested, from the workload's `call`: write its inputs to
-        files of its own, derive the output's shape from the sizes of their dimensions."""
-        size_by_dimension: dict[str, int] = {}
-        files = []
-        for tensor, file in zip(inputs, call.inputs, strict=True):
-            dimensions = self.signature.inputs[file.name].split()
-            size_by_dimension |= zip(dimensions, tensor.shape, strict=True)
-            path = f"{file.path}.related"
-            torch_side.write_tensor(path, tensor.to(TORCH_DTYPES[file.dtype]))
-            shape = tuple(tensor.shape)
-            files.append(file.replace(path=path, shape=shape, extra_elements=0, offset=0))
-        output_dimensions = self.signature.output_dimensions.split()
-        output_shape = tuple(size_by_dimension[name] for name in output_dimensions)
-        output = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
-        numbers = attribute_numbers(self.signature, attributes)
-        return call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
+                continue
+            # The variant gets the inputs in files of their own. Their dimensions give the output's shape.
+            files, size_by_dimension = [], dict[str, int]()
+            for tensor, file in zip(rounded, call.inputs, strict=True):
+                path, shape = f"{file.path}.related", tuple(tensor.shape)
+                size_by_dimension |= zip(self.signature.inputs[file.name].split(), shape, strict=True)
+                torch_side.write_tensor(path, tensor)
+                files.append(file.replace(path=path, shape=shape, extra_elements=0, offset=0))
+            output_shape = tuple(size_by_dimension[name] for name in self.signature.output_dimensions.split())
+            output_file = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
+            numbers = attribute_numbers(self.signature, attributes)
+            requested_call = call.replace(
+                inputs=tuple(files), output=output_file, attributes=attributes, numbers=numbers
+            )
+            output = torch_side.read_tensor(output_file, (yield requested_call)).double()

@@ -29,8 +29,6 @@ MAX_DRAWN_BYTES = 256 << 20
 """Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""
 NUMBERS_PER_BLOCK = 1 << 16  # Random numbers drawn in one step.
 DRAW_ALIGNMENT_BYTES = 256  # Alignment in bytes of each draw in the input's file.
-REFERENCE_BYTES_PER_ELEMENT = 64
-"""Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
 MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")
 """Functions that may fail for one size only. Other sizes are still judged."""
 MAX_INPUTS = 64
@@ -110,15 +108,6 @@ class Inputs:
     def copy_to(self, device: str) -> "Inputs":
         """Return the same inputs on a device."""
         return replace(self, tensors=[tensor.to(device) for tensor in self.tensors])
-
-
-def choose_reference_device(request: PrepareAnswer, inputs: Inputs) -> str:
-    """Where the reference runs: `cuda` if half of the free GPU memory is enough, else `cpu`."""
-    if request.device == "cpu":
-        return "cpu"
-    free_bytes, _ = torch.cuda.mem_get_info()
-    estimated_bytes = REFERENCE_BYTES_PER_ELEMENT * sum(map(Tensor.numel, inputs.tensors))
-    return "cuda" if max(request.reference_bytes, estimated_bytes) < free_bytes / 2 else "cpu"
 
 
 class TargetFunctions:

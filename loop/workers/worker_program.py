@@ -173,8 +173,20 @@ class WorkerProgram:
     def obey(self, request: messages.ObeyOrders) -> tuple[str, ...]:
         """Carry out the judge's orders until LEAVE; return functions that the variant replaced."""
         self.shared_memory = self.shared_memory or mmap.mmap(self.arena_descriptor, CONTROL_BYTES)
-        if request.empty_way is not None:  # The orders measure calls that do nothing.
-            self.staged_call = make_empty_stage(request.empty_way)
+        way = request.empty_way
+        if way is not None:  # The orders measure the floor: calls that do nothing, or none if `way` is empty.
+            self.staged_call = Stage()
+        if way == "c_abi":
+            library = object.__new__(Compiled)
+            library.entry = ctypes.CDLL(None).labs  # A function of C that returns at once.
+            library.entry.argtypes, library.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
+            self.staged_call.runs = [partial(library.invoke, None, None, None, None)] * MOST_CALLS
+        elif way == "python":
+            self.staged_call.runs = [partial(lambda *tensors, **attributes: None, None, None)] * MOST_CALLS
+        elif way == "kernel":
+            from loop.calls.cuda.stage import EmptyKernels
+
+            self.staged_call = EmptyKernels()
         obey(self.shared_memory, self.bell, self.staged_call, self.input_count, request.last_order)
         return self._replaced_functions()
 
@@ -186,24 +198,6 @@ class WorkerProgram:
     def _replaced_functions(self) -> tuple[str, ...]:
         """Watched functions that the variant replaced; empty before loading."""
         return tuple(self.seal.replaced_functions()) if self.seal else ()
-
-
-def make_empty_stage(way: str) -> Stage:
-    """A stage whose calls do nothing, to measure the floors of each `program.CallWay`. An
-    empty `way`: a stage without calls, for the floor of an order."""
-    stage = Stage()
-    if way == "c_abi":
-        library = object.__new__(Compiled)
-        library.entry = ctypes.CDLL(None).labs  # A function of C that returns at once.
-        library.entry.argtypes, library.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
-        stage.runs = [partial(library.invoke, None, None, None, None)] * MOST_CALLS
-    elif way == "python":
-        stage.runs = [partial(lambda *tensors, **attributes: None, None, None)] * MOST_CALLS
-    elif way == "kernel":
-        from loop.calls.cuda.stage import EmptyKernels
-
-        return EmptyKernels()
-    return stage
 
 
 def main(cores: str, *descriptors: str) -> None:
