@@ -197,24 +197,19 @@ class Prepared(ABC):
 
     def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
         """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
-        self.layout = layout
-        for tensor in self.call.inputs:
-            memory = self._allocate_tensor(tensor, layout)
-            memory.name = f"its input {tensor.name}"
-            self.inputs.append(memory)
-        for output in outputs:
-            memory = self._allocate_tensor(output, "contiguous")
-            memory.name = f"its output {output.name}" if self.call.several_outputs else "its output"
-            self.outputs.append(memory)
+        self.layout, input_count = layout, len(self.call.inputs)
+        for number, tensor in enumerate((*self.call.inputs, *outputs)):
+            is_input = number < input_count
+            strides = tensor.strides(layout if is_input else "contiguous")
+            nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
+            misalignment_bytes = tensor.itemsize if is_input and layout == "misaligned" else 0
+            zone_bytes = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
+            memory = self.allocate(nbytes, misalignment_bytes, tensor.dtype, zone_bytes)
+            memory.name = f"its input {tensor.name}" if is_input else "its output"
+            if not is_input and self.call.several_outputs:
+                memory.name += f" {tensor.name}"
+            (self.inputs if is_input else self.outputs).append(memory)
         self.refill(self.call)
-
-    def _allocate_tensor(self, tensor: TensorFile, layout: str) -> Memory:
-        """Allocate memory for a tensor under a layout, with guard zones by the length of its rows."""
-        strides = tensor.strides(layout)
-        nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
-        misalignment_bytes = tensor.itemsize if layout == "misaligned" else 0
-        zone_bytes = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
-        return self.allocate(nbytes, misalignment_bytes, tensor.dtype, zone_bytes)
 
     def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
         """Allocate memory for a tensor of `nbytes` between two guard zones of `zone_bytes` each."""

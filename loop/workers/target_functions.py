@@ -196,8 +196,19 @@ class TargetFunctions:
             names = [path.split(".", depth)[-1] for path in known_draw.names]
         files = []
         for number, name in enumerate(names):
-            tensors = [draw.tensors[number] for draw in draws]
-            files.append(_write_draws(name, f"{request.call.output.path}.input-{number}", tensors, position))
+            tensors, path = [draw.tensors[number] for draw in draws], f"{request.call.output.path}.input-{number}"
+            tensor, nbytes = tensors[0], tensors[0].nbytes
+            if tensor.dtype not in DTYPE_NAMES:
+                raise Refused(f"the generator: {name} is of {tensor.dtype}, which is not supported")
+            # One file holds all draws of an input, each aligned. Those without a known answer are extra elements.
+            if len(draws) > 1:
+                nbytes = -(-nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
+            contents = [bytes_of(drawn.detach().cpu().contiguous()).ljust(nbytes, b"\0") for drawn in tensors]
+            Path(path).write_bytes(b"".join(contents))
+            file = TensorFile(name, path, tuple(tensor.shape), DTYPE_NAMES[tensor.dtype])
+            stride = nbytes // tensor.element_size()
+            extra_elements = len(draws) * stride - file.elements
+            files.append(file.replace(extra_elements=extra_elements, offset=position * stride))
         structure = base64.b64encode(known_draw.skeleton).decode()
         call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure=structure)
         self._check_against_signature(call, request)
@@ -427,19 +438,3 @@ def _have_same_structure(draw: SplitStructure, other: SplitStructure) -> bool:
 def _are_equal(draw: SplitStructure, other: SplitStructure) -> bool:
     """Whether two draws have the same structure and equal bits in all tensors."""
     return _have_same_structure(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
-
-
-def _write_draws(name: str, path: str, draws: Sequence[Tensor], window_draw: int) -> TensorFile:
-    """Write all draws of one input to one file. `window_draw`: number of the draw that the returned
-    TensorFile points to; the others are its extra elements."""
-    first_draw = draws[0]
-    if first_draw.dtype not in DTYPE_NAMES:
-        raise Refused(f"the generator: {name} is of {first_draw.dtype}, which is not supported")
-    stride_bytes = first_draw.nbytes
-    if len(draws) > 1:
-        stride_bytes = -(-first_draw.nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
-    padded_draws = [bytes_of(draw.detach().cpu().contiguous()).ljust(stride_bytes, b"\0") for draw in draws]
-    Path(path).write_bytes(b"".join(padded_draws))
-    file = TensorFile(name, path, tuple(first_draw.shape), DTYPE_NAMES[first_draw.dtype])
-    stride = stride_bytes // first_draw.element_size()
-    return file.replace(extra_elements=len(draws) * stride - file.elements, offset=window_draw * stride)
