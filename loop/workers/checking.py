@@ -102,9 +102,9 @@ class CallCheck:
                 self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.block
             if self.stray_reads or (self.may_run_once and self.is_slow):
                 return self
-            # Calls with inaccessible guard zones: an out-of-bounds access ends the process with a message. Then
-            # the tensors return to their old addresses, for variants that cache by them.
-            for at_end in (False, True):  # Tensors at the beginning, then at the end of their pages.
+            # With inaccessible guard zones, an out-of-bounds access ends the process with a message.
+            # Then the tensors return to their old addresses, for variants that cache by them.
+            for at_end in (False, True):  # At the beginning, then at the end of their pages.
                 # A slow call is made only at the end; in a hurried check, not at all.
                 is_left_out = self.is_slow and (self.is_hurried or not at_end)
                 if not is_left_out and self.prepared.protect_zones(at_end=at_end):

@@ -114,7 +114,7 @@ class PropertyRunner:
             if plain is not None:
                 output = plain(*rounded, **attributes).double()
                 continue
-            # The variant gets the inputs in files of their own. Their dimensions give the output's shape.
+            # The variant gets the inputs in files. Their dimensions give the output's shape.
             files, size_by_dimension = [], dict[str, int]()
             for tensor, file in zip(rounded, call.inputs, strict=True):
                 path, shape = f"{file.path}.related", tuple(tensor.shape)

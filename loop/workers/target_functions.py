@@ -200,7 +200,7 @@ class TargetFunctions:
             tensor, nbytes = tensors[0], tensors[0].nbytes
             if tensor.dtype not in DTYPE_NAMES:
                 raise Refused(f"the generator: {name} is of {tensor.dtype}, which is not supported")
-            # One file holds all draws of an input, each aligned. Those without a known answer are extra elements.
+            # One file holds all draws, each aligned; those without an answer are extra elements.
             if len(draws) > 1:
                 nbytes = -(-nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
             contents = [bytes_of(drawn.detach().cpu().contiguous()).ljust(nbytes, b"\0") for drawn in tensors]

@@ -174,7 +174,7 @@ class WorkerProgram:
         """Carry out the judge's orders until LEAVE; return functions that the variant replaced."""
         self.shared_memory = self.shared_memory or mmap.mmap(self.arena_descriptor, CONTROL_BYTES)
         way = request.empty_way
-        if way is not None:  # The orders measure the floor: calls that do nothing, or none if `way` is empty.
+        if way is not None:  # The orders measure calls that do nothing, or none if it is empty.
             self.staged_call = Stage()
         if way == "c_abi":
             library = object.__new__(Compiled)

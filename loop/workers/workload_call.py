@@ -32,7 +32,7 @@ def make_answer_request(
         return PrepareAnswer(call, workload, draws=draws, draw_position=position, device=device)
     inputs = list(call.inputs)
     for n, fill in enumerate(input_fills(target, workload) if with_windows else ()):
-        # Files of normal values get extra elements, so that timed calls can read windows with other values.
+        # Files of normal values get extra elements: timed calls read windows with other values.
         if fill.kind == "normal" and not fill.nan_along and inputs[n].elements:
             step = window_step(inputs[n].dtype, device)
             room_elements = max(inputs[n].elements, MIN_ROOM_BYTES // inputs[n].itemsize)
