@@ -56,22 +56,9 @@ class ComparedRow(Model):
     cells: tuple[Verdict | None, ...]
     """A verdict for each session, in order; None: no verdict, or not comparable."""
     change: float | None = None
-    """Ratio of the last session that has one, divided by the first's."""
+    """Ratio of the last session that has one that is not vague, divided by the first's."""
     moved: Literal["higher", "lower", "within"] | None = None
     """Whether the last interval is above or below the first, or overlaps it."""
-
-    def with_change(self) -> "ComparedRow":
-        """The row with the change between its first and its last ratio that is not vague."""
-        speeds = [cell for cell in self.cells if isinstance(cell, SpeedVerdict) and not cell.vague]
-        if len(speeds) < 2:
-            return self
-        first, last = speeds[0], speeds[-1]
-        moved = "within"
-        if last.interval[0] > first.interval[1]:
-            moved = "higher"
-        elif last.interval[1] < first.interval[0]:
-            moved = "lower"
-        return self.model_copy(update={"change": last.ratio / first.ratio, "moved": moved})
 
 
 class SessionComparison(Printed):
@@ -111,7 +98,14 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     rows = []
     for variant, workload in pairs:
         cells = tuple(by_variant.get(variant, {}).get(workload) for by_variant in verdicts)
-        rows.append(ComparedRow(variant=variant, workload=workload, cells=cells).with_change())
+        row = ComparedRow(variant=variant, workload=workload, cells=cells)
+        speeds = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
+        if len(speeds) > 1:
+            first, last = speeds[0], speeds[-1]
+            moved = "higher" if last.interval[0] > first.interval[1] else "within"
+            moved = "lower" if last.interval[1] < first.interval[0] else moved
+            row = row.model_copy(update={"change": last.ratio / first.ratio, "moved": moved})
+        rows.append(row)
     refused = tuple(f"ratios of {name}: {reason}" for name, reason in refusals.items())
     files_by_ground: dict[str, dict[str, str]] = {}
     for session in sorted(sessions, key=lambda session: bool(session.kept)):

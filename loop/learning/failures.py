@@ -54,25 +54,20 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
         subjects = {other.subject for other in later_row.failures if (other.pattern, other.step) == step}
         is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
         if status == "passed" or (status == "failed" and is_of_others):
-            changes = _changes_between(failed_row, later_row)
+            # What changed on record, such as `torch 2.3 -> 2.4`, files, commits.
+            before, after = _environment_facts(failed_row), _environment_facts(later_row)
+            changes = []
+            for name, value in before.items():
+                if value != after[name] and (value or after[name]):
+                    changes.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
+            changes += ["other files of the target"] if failed_row.ground != later_row.ground else []
+            failed, passed = failed_row.commit, later_row.commit
+            if failed and passed and failed != passed:
+                changes.append(f"commits {failed[:HASH_LENGTH]}..{passed[:HASH_LENGTH]}")
             if changes:
                 return f"cured in session {later_row.id} by {'; '.join(changes)}"
             return f"gone in session {later_row.id}{NOTHING_CHANGED}"
     return ""
-
-
-def _changes_between(failed_row: SessionRow, passed_row: SessionRow) -> list[str]:
-    """What changed on record between two sessions: `torch 2.3 -> 2.4`, files, commits; empty if nothing did."""
-    before, after = _environment_facts(failed_row), _environment_facts(passed_row)
-    changes = []
-    for name, value in before.items():
-        if value != after[name] and (value or after[name]):
-            changes.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
-    changes += ["other files of the target"] if failed_row.ground != passed_row.ground else []
-    failed, passed = failed_row.commit, passed_row.commit
-    if failed and passed and failed != passed:
-        changes.append(f"commits {failed[:HASH_LENGTH]}..{passed[:HASH_LENGTH]}")
-    return changes
 
 
 def _environment_facts(session: SessionRow) -> dict[str, object]:

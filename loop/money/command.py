@@ -8,14 +8,14 @@ from pathlib import Path
 
 from loop.base.errors import UsageError
 from loop.library.definitions import read_file
-from loop.library.project import Project, find_project
+from loop.library.project import find_project
 from loop.library.rates import rates
 from loop.library.targets import read_target
 from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
-from loop.model.money import Rate, RateCard
+from loop.model.money import Rate
 from loop.money import decisions
 from loop.money.bill import STALE_DAYS, SessionUse, explain_missing_price, make_bill, rate_for_gpu
 from loop.money.decisions import KeepOrStop, Options, Pivot, Waiting
@@ -207,16 +207,23 @@ def show_rates(target: Path | None) -> Prices:
 def keep_or_stop(
     *, idle_hours: float | None, restart_minutes: float | None, waiting: Waiting | None, target: Path | None
 ) -> KeepOrStop:
-    """Costs of idling and of a stop, break-even and decision, by the prices of the rate card. `restart_minutes`:
-    None: as measured in past sessions. `waiting`: for whom a restart costs time. Raises UsageError."""
+    """Costs of idling and of a stop, break-even and decision, by the rate card's price of this GPU, or of the
+    last session's if there is none here. `restart_minutes`: None: as measured in past sessions. `waiting`: for
+    whom a restart costs time. Raises UsageError, also if the card charges another GPU."""
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
     for option, amount in {"--idle-hours": idle_hours, "--restart-minutes": restart_minutes}.items():
         if amount is not None and not (math.isfinite(amount) and 0 <= amount < 1e6):
             raise UsageError(f"{option} {amount:g}: expected a number from 0 to 1e+06", hint=f"{option} 5")
     this_project = find_project(target, Path.cwd())
-    card = rates(this_project)
-    usd_per_hour = _usd_per_hour(card, this_project)
+    card, gpu_here = rates(this_project), detect_gpus().first
+    rows = index.rows(this_project.sessions, last=index.RECENT_SESSIONS)
+    past_gpus = [row.environment.gpu for row in rows if row.environment.gpu and not row.recorded]
+    gpu = gpu_here.name if gpu_here else next(reversed(past_gpus), None)
+    rate = rate_for_gpu(card, gpu)
+    if rate is None:
+        raise UsageError(explain_missing_price(card, gpu), hint="loop cost rates")
+    usd_per_hour = rate.usd_per_hour
     if restart_minutes is not None:
         stop = decisions.price_restart(restart_minutes, "as given", card, usd_per_hour, waiting)
     else:
@@ -229,19 +236,6 @@ def keep_or_stop(
             raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
         stop = measured
     return decisions.decide_keep_or_stop(idle_hours, usd_per_hour, stop)
-
-
-def _usd_per_hour(card: RateCard, this_project: Project) -> float:
-    """Dollars an hour: the card's rate for this GPU, or for the last session's if there is none here. UsageError
-    if the card charges another GPU."""
-    rows = index.rows(this_project.sessions, last=index.RECENT_SESSIONS)
-    past_gpus = [row.environment.gpu for row in rows if row.environment.gpu and not row.recorded]
-    gpu_here = detect_gpus().first
-    gpu = gpu_here.name if gpu_here else next(reversed(past_gpus), None)
-    rate = rate_for_gpu(card, gpu)
-    if rate is None:
-        raise UsageError(explain_missing_price(card, gpu), hint="loop cost rates")
-    return rate.usd_per_hour
 
 
 def pivot(options: Path | None, target: Path | None) -> Pivot:

@@ -30,20 +30,15 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
         models.append((use.model, f"{use.tokens:,}", usd))
     if models:
         yield Section(table=drop_empty_columns(("Model", ">Tokens", ">Cost"), models))
-    yield Section(lines=tuple(_remarks(bill)))
-    savings = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
-    yield Section(table=drop_empty_columns(("Pattern", ">Spared", ">Worth", "As measured here"), savings))
-    yield Section("Decisions", lines=decision_lines(finished))
-
-
-def _remarks(bill: Bill) -> Iterator[str]:
-    """Resources without a figure and why, then notes."""
+    remarks = []
     for missing in bill.unmeasured:
         is_in_use = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
         reason = missing.reason if is_in_use else f"not measured ({missing.reason})"
-        yield f"{say.RESOURCE_NAMES[missing.resource]}: {reason}"
-    yield from bill.notes
-    yield from bill.ai.notes if bill.ai else ()
+        remarks.append(f"{say.RESOURCE_NAMES[missing.resource]}: {reason}")
+    yield Section(lines=(*remarks, *bill.notes, *(bill.ai.notes if bill.ai else ())))
+    savings = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
+    yield Section(table=drop_empty_columns(("Pattern", ">Spared", ">Worth", "As measured here"), savings))
+    yield Section("Decisions", lines=decision_lines(finished))
 
 
 def decision_lines(finished: Sequence[Finished]) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange, hosts_of
 from loop.model.money import Bill
 from loop.model.output import Diagnosis, Output, outputs_of, read_output
-from loop.model.plan import ResolvedPlan
 from loop.model.record import (
     RESUMABLE,
     Conclusion,
@@ -39,7 +38,6 @@ from loop.report.screen import Screen, table_lines, terminal_columns
 from loop.report.sections import print_sections, section_fields
 from loop.session import objective as judging
 from loop.session import page
-from loop.session.diagnosis import make_diagnoses
 from loop.session.drive import Ending
 from loop.session.next_session import proposal_text
 from loop.session.opening import SessionRequest
@@ -118,8 +116,7 @@ def make_record(
         learnings=tuple(dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.learned)),
         not_exercised=(
             *dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.not_exercised),
-            *sentences_on_missed_steps(head.plan, finished, ending),
-            *sentences_on_untested(setting, head),
+            *sentences_on_untested(setting, head, finished, ending),
             *ending.unwatched_sentences,
         ),
         proposal="",
@@ -128,22 +125,19 @@ def make_record(
     return record.model_copy(update={"proposal": proposal_text(setting, record, lines)})
 
 
-def sentences_on_missed_steps(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
-    """A sentence for each planned step not done. A paused one counts as done, unless the walk ended in it."""
+def sentences_on_untested(
+    setting: Setting, head: SessionHead, finished: Sequence[Finished], ending: Ending
+) -> list[str]:
+    """A sentence for each planned step not done, and each variant and device not tested, with the reason. A paused
+    step counts as done, unless the walk ended in it."""
     undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
     done_records = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
     done_steps = [(record.pattern, record.step) for record in done_records]
-    sentences = []
-    for pattern in (planned.pattern for planned in plan.patterns if planned.planned):
+    lines = []
+    for pattern in (planned.pattern for planned in head.plan.patterns if planned.planned):
         for step in pattern.steps:
             if (pattern.name, step.id) not in done_steps:
-                sentences.append(f"step {pattern.name}/{step.id}: {ending.why_not_reached}")
-    return sentences
-
-
-def sentences_on_untested(setting: Setting, head: SessionHead) -> list[str]:
-    """A sentence for each variant and device that this session did not test, with the reason."""
-    lines = []
+                lines.append(f"step {pattern.name}/{step.id}: {ending.why_not_reached}")
     for name, variant in setting.target.variants.items():
         if name not in (*head.variants, *head.emulated):
             reason = architecture_mismatch(setting.target, name) if head.device == "cuda" else ""
@@ -247,7 +241,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
         brief=str(brief_page.with_suffix(".json")) if brief_page else "",
         steps=latest_attempts(finished),
         failures=FailureHistory(setting.project, head).describe_failed_steps(finished),
-        diagnoses=make_diagnoses(head, finished),
+        diagnoses=page.make_diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,
         sections=tuple({"fold": fold, **section_fields(section)} for fold, section in folds),

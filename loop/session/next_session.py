@@ -111,8 +111,15 @@ def propose_next(
     for idea in all_ideas:
         if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
             continue
+        variants = (idea.variant,) if idea.variant is not None else ()
+        plan, pattern = (idea.plan, None) if idea.plan in setting.plans else (None, idea.plan)
+        request = SessionRequest(plan=plan, pattern=pattern, device=device, variants=variants)
+        if (failed := idea.failed_check) is not None:  # It is repeated as it was.
+            row, seed = failed.row, failed.judgement.seed
+            request = replace(request, device=row.device, threads=row.threads, seed=seed)
         try:
-            head = with_prediction(_make_head_for(idea, setting, device), setting)
+            head = make_head(request, setting, resolve_request(request, setting))
+            head = with_prediction(head, setting)
         except LoopError:  # Its variant was removed, or runs on another device.
             continue
         if idea.plan not in TIMING_PLANS or idea.variant not in head.emulated:
@@ -198,18 +205,6 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
         only_emulated=bool(emulated) and not {*main_names} & {*target.variants_on(chosen_device)},
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )
-
-
-def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
-    """The head of a session that runs this idea. One that repeats a failed check gets its device, threads and
-    seed."""
-    variants = (idea.variant,) if idea.variant is not None else ()
-    plan, pattern = (idea.plan, None) if idea.plan in setting.plans else (None, idea.plan)
-    request = SessionRequest(plan=plan, pattern=pattern, device=device, variants=variants)
-    if idea.failed_check is not None:
-        row = idea.failed_check.row
-        request = replace(request, device=row.device, threads=row.threads, seed=idea.failed_check.judgement.seed)
-    return make_head(request, setting, resolve_request(request, setting))
 
 
 def _shell_command(

@@ -15,7 +15,7 @@ from loop.model.change import DecisionOutput, kept_gains
 from loop.model.money import RateCard
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.plan import Reached
-from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
+from loop.model.record import Finished, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
@@ -69,13 +69,6 @@ def readable_finding_names(variants: Collection[str]) -> set[str]:
     for variant in set(variants) - other_names:
         names |= {f"{variant}.ratio", f"{variant}.right"}
     return names
-
-
-def readable_requirement_names() -> set[str]:
-    """Names that only `requires` reads: facts of variants, machine and revision, known before the first step."""
-    machine = {f"machine.{name}" for name in Machine.model_fields}
-    revision = {f"revision.{name}" for name in Revision.model_fields}
-    return {"variants", "emulated", *machine, *revision}
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:

@@ -18,14 +18,14 @@ from loop.library.hosted import read_sender
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, TimeBudget
-from loop.model.record import SessionHead
+from loop.model.record import Machine, Revision, SessionHead
 from loop.model.target import Target
 from loop.optimize.edits import may_edit_variant
 from loop.optimize.model import BriefOutput
 from loop.report import format as say
 from loop.repository.reading import read_revision
 from loop.session.drive import SessionLimits
-from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
+from loop.session.objective import goal_text, readable_finding_names
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 
 SESSION_NAMES = {
@@ -71,10 +71,13 @@ def check_plan(
     complaints = [*complain_unknown_patterns(definition, patterns)]
     readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     readable_after_steps = {*readable_always, *SESSION_NAMES, *readable_finding_names(variants)}
+    readable_before = {*readable_always, "variants", "emulated"}  # Known before the first step.
+    readable_before |= {f"machine.{name}" for name in Machine.model_fields}
+    readable_before |= {f"revision.{name}" for name in Revision.model_fields}
     for key, text, readable in (
         ("success", plan.success, readable_after_steps),
         ("stop_if", plan.stop_if, readable_after_steps),
-        ("requires", plan.requires, {*readable_always, *readable_requirement_names()}),
+        ("requires", plan.requires, readable_before),
     ):
         complaints += check_expression(document, (key,), text, readable) if text is not None else []
     name, known_names = plan.otherwise, {*patterns, *plans}
@@ -150,37 +153,33 @@ class SessionRequest:
 
 
 def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
-    """The requested plan with all patterns it can reach, and only workload sets that the target has. A single
-    pattern becomes a plan of its own. Raises DefinitionError for mistakes, UsageError for an unknown name."""
-    if request.pattern:  # A plan of one pattern, on the target's first workloads.
+    """The requested plan with all patterns it can reach, and only workload sets that the target has: its first set
+    if none is left. A single pattern becomes a plan of its own, on the first set. Raises DefinitionError for
+    mistakes, also for a project's own plan with a set that the target lacks; UsageError for an unknown name."""
+    target, own_folder = setting.target, setting.project.definitions_folder("plans")
+    first_set = next(iter(target.workloads))
+    if request.pattern:
         pattern = definitions.choose(setting.patterns, request.pattern, "pattern")
         plan = Plan(
             format=1,
             name=request.pattern,
             title=f"Run the pattern: {pattern.value.title}",
             patterns=(request.pattern,),
-            workloads=(next(iter(setting.target.workloads)),),
+            workloads=(first_set,),
             budget=TimeBudget(minutes=pattern.value.estimate.minutes),
         )
         plan_file = definitions.ParsedFile(plan, Document(plan.name), pattern.path)
     else:
         plan_file = definitions.choose(setting.plans, request.plan or "baseline", "plan")
-    plan_file = fit_plan_to_target(plan_file, setting)
-    return resolve_plan(plan_file, setting.patterns, setting.plans, setting.target.variants)
-
-
-def fit_plan_to_target(plan_file: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
-    """The plan without workload sets that the target lacks; with the target's first set if none
-    is left. Raises DefinitionError for a project's own plan with a set that the target lacks."""
-    target, own_folder = setting.target, setting.project.definitions_folder("plans")
     sets = plan_file.value.workloads
     missing = [name for name in sets if name not in target.workloads]
     if missing and own_folder is not None and plan_file.path.is_relative_to(own_folder):
         place = ("workloads", sets.index(missing[0]))
         expected = f"one of the sets of target {target.name} ({', '.join(target.workloads)})"
         raise DefinitionError([complain(plan_file.document, place, expected, repr(missing[0]))])
-    known_sets = tuple(name for name in sets if name in target.workloads) or (next(iter(target.workloads)),)
-    return replace(plan_file, value=plan_file.value.model_copy(update={"workloads": known_sets}))
+    known_sets = tuple(name for name in sets if name in target.workloads) or (first_set,)
+    plan_file = replace(plan_file, value=plan_file.value.model_copy(update={"workloads": known_sets}))
+    return resolve_plan(plan_file, setting.patterns, setting.plans, target.variants)
 
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:

@@ -17,7 +17,15 @@ from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.learning.prediction import prediction_table
 from loop.model.change import jobs_of, kept_gains
 from loop.model.measurement import Against, SpeedVerdict
-from loop.model.output import CommandOutput, Diagnosis, MeasureOutput, VerifyOutput, outputs_of, read_output
+from loop.model.output import (
+    CommandOutput,
+    DebugOutput,
+    Diagnosis,
+    MeasureOutput,
+    VerifyOutput,
+    outputs_of,
+    read_output,
+)
 from loop.model.profile import Profile
 from loop.model.record import Finished, JobRun, SessionHead, SessionRecord, latest_attempts
 from loop.money import section as spending
@@ -33,7 +41,6 @@ from loop.report.figures import Figure, draw_ratios
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
 from loop.report.sections import Line, Section, SizeLimit, sections_as_markdown
 from loop.report.templates import markdown_environment
-from loop.session.diagnosis import make_diagnoses
 from loop.session.objective import is_anything_judged, objective_text
 from loop.timing.against_baseline import call_lines, sensor_lines
 from loop.timing.against_known_good import CompareOutput
@@ -197,6 +204,42 @@ def _speed_sentence(record: SessionRecord) -> str:
     texts += filter(None, [findings.mean_text(verdicts)])
     rank_text = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
     return f"`{fastest}`{rank_text} is {phrase} on {', '.join(texts)}"
+
+
+def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
+    """One diagnosis for each wrong variant of a session that some debugging step examined. Its lines, in this
+    order: fault, cause, rule, place, commits, components, smallest workload."""
+    verified = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    debugged = list(outputs_of(finished, DebugOutput))
+    smallest_by_variant = {each.variant: each for output in debugged for each in output.smallest}
+    explanation_by_variant = {each.variant: each for output in debugged for each in output.explanations}
+    diagnoses = []
+    for variant, checks in {checks.variant: checks for checks in verified if checks.first_failure}.items():
+        smallest, explanation = smallest_by_variant.get(variant), explanation_by_variant.get(variant)
+        # Without an output, the message of the variant or its emulator is the fault.
+        messages = [check.message for check in checks.checks if check.status in ("refused", "crashed", "hung")]
+        lines = [("Fault", message) for message in messages[:1]]
+        lines += explanation.lines if explanation else ()
+        for answer in (answer for searched, answer in culprits.search_answers(finished) if searched == variant):
+            lines += [("Commit", commit.name) for commit in answer.culprits]
+            if answer.range:
+                lines.append(("Commit", f"one of {', '.join(commit.name for commit in answer.range)}"))
+        for output in debugged:
+            parts = [part for part in output.components if part.variant == variant]
+            wrong_parts = [part for part in parts if part.checks.first_failure]
+            lines += [("Component", f"{part.component} ({part.title}) {part.outcome}") for part in wrong_parts]
+            if right_names := ", ".join(part.component for part in parts if part not in wrong_parts):
+                is_between = not wrong_parts and not output.not_exercised  # Every component was verified.
+                conclusion = ", so the fault lies in how they are put together" if is_between else ""
+                lines.append(("Component", f"right by itself: {right_names}{conclusion}"))
+        if smallest is not None:
+            note = f"; {smallest.note}" if smallest.note else ""
+            lines.append(("Smallest workload", smallest.check.workload.name + note))
+        command = head.verify_command(variant, smallest.words, smallest.seed) if smallest else ""
+        if command or explanation or any(label == "Component" for label, _ in lines):
+            facts = {"cause": explanation.cause, "rule": explanation.rule} if explanation else {}
+            diagnoses.append(Diagnosis(variant=variant, lines=tuple(lines), command=command, **facts))
+    return tuple(diagnoses)
 
 
 def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:

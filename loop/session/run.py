@@ -235,22 +235,18 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
     return journal, ending
 
 
-def with_files_read(setting: Setting, head: SessionHead) -> SessionHead:
-    """The head, whose revision also names uncommitted files outside the target's folder that its builds read."""
-    files, target = list[Path](), setting.project.target
+def close_session(session: Session, journal: Journal, ending: Ending) -> int:
+    """Write record and report, print the outcome, remove the worktree of an ended session if it has no edits.
+    Returns the exit code of the `ending`, else that of the outcome."""
+    setting, folder, screen, head = session.setting, session.folder, session.screen, session.head
+    target, files_read = setting.project.target, list[Path]()
     with open_bench(setting, head.device, head.threads) as bench:
         variants = {**bench.compiled_variants(head.variants), **bench.emulated_variants(head.emulated)}
         for variant in variants.values():
             names = list_files_read(variant, target, cache=bench.cache, include=bench.include) or ()
-            files += [target / name for name in names]
-    return head.model_copy(update={"revision": add_new_files(head.revision, target, files)})
-
-
-def close_session(session: Session, journal: Journal, ending: Ending) -> int:
-    """Write record and report, print the outcome, remove the worktree of an ended session if it has no edits.
-    Returns the exit code of the `ending`, else that of the outcome."""
-    setting, folder, screen = session.setting, session.folder, session.screen
-    head = with_files_read(setting, session.head)
+            files_read += [target / name for name in names]
+    # The revision also names uncommitted files outside the target's folder that the builds read.
+    head = head.model_copy(update={"revision": add_new_files(head.revision, target, files_read)})
     folder.write_head(head)
     record = closing.make_record(setting, head, folder, ending, sessions.running_seconds(journal.lines))
     folder.write_record(record)
@@ -258,7 +254,7 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     folder.write_report(text, {figure.path: figure.file for figure in figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
-    tree = worktree.find_worktree(setting.project.target, session.workshop.worktree)
+    tree = worktree.find_worktree(target, session.workshop.worktree)
     if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
         tree.remove()
     phrase = "" if ending.status is None else ending.resume_phrase

@@ -218,18 +218,13 @@ class Walk:
             if answering_name is not None:
                 self.stop_reason = None
                 pending_names = [answering_name, *(other for other in pending_names if other != answering_name)]
-            if not pending_names and self.stop_reason is None:
-                pending_names = self._fallback_patterns()
-
-    def _fallback_patterns(self) -> list[str]:
-        """`otherwise`, in a list, if it is a pattern not run yet and the objective is missed; else empty."""
-        name = self.resolved.plan.otherwise
-        is_pattern = any(planned.pattern.name == name for planned in self.resolved.patterns)
-        has_run = any(record.pattern == name for record in self.finished)
-        if name is None or self.head is None or not is_pattern or has_run:
-            return []
-        reached = judge_objective(self.head, self.finished, self.session_values(self.finished))
-        return [name] if reached is not None and reached.missed else []
+            fallback = self.resolved.plan.otherwise  # Runs if it is a pattern, and the objective is missed.
+            is_pattern = any(planned.pattern.name == fallback for planned in self.resolved.patterns)
+            has_run = any(record.pattern == fallback for record in self.finished)
+            is_at_end = not pending_names and self.stop_reason is None
+            if is_at_end and fallback is not None and self.head is not None and is_pattern and not has_run:
+                reached = judge_objective(self.head, self.finished, self.session_values(self.finished))
+                pending_names = [fallback] if reached is not None and reached.missed else []
 
     def _run_step(
         self, run: int, pattern: Pattern, index: int, state: PatternState

@@ -80,27 +80,8 @@ class Contents:
         return [row for row in reversed(self.rows) if row.plan == name]
 
 
-def status_of(row: SessionRow) -> str:
-    """The status of a session in one word; `recorded`: imported from elsewhere, `open`: without an end yet."""
-    return "recorded" if row.recorded else row.status or "open"
-
-
 NEWEST = 12  # Most sessions on the first page, newest first.
 MOST_LISTED = 100  # Most sessions on the page of a pattern, plan or kernel, newest first.
-
-
-JudgedSession = tuple[SessionRow, str, float | None]
-"""(session; `wrong`, `right` or `not judged`; speed ratio, None without one)."""
-
-
-def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[JudgedSession]:
-    """The sessions that judged or timed a variant, in the order of `rows`. A wrong variant has no ratio."""
-    judged: list[JudgedSession] = []
-    for row in rows:
-        verdict, ratio = row.verdict_on(variant), row.ratios.get(variant) or None
-        if verdict != "not judged" or ratio:
-            judged.append((row, verdict, None if verdict == "wrong" else ratio))
-    return judged
 
 
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
@@ -117,7 +98,13 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
 def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield path, template name and template values of each page."""
     target, newest = contents.target, tuple(reversed(contents.rows))
-    judged = {name: sessions_that_judged(name, newest) for name in target.variants}
+    # Variant to (session; `wrong`, `right` or `not judged`; speed ratio): a wrong variant has no ratio.
+    judged: dict[str, list[tuple[SessionRow, str, float | None]]] = {name: [] for name in target.variants}
+    for name, sessions in judged.items():
+        for row in newest:
+            verdict, ratio = row.verdict_on(name), row.ratios.get(name) or None
+            if verdict != "not judged" or ratio:
+                sessions.append((row, verdict, None if verdict == "wrong" else ratio))
     latest = {name: sessions[0] for name, sessions in judged.items() if sessions}
     yield "index.html", "home", {"newest": newest[:NEWEST]}
     yield "patterns/index.html", "patterns", {}
@@ -162,10 +149,6 @@ def site_environment(templates: Path) -> Environment:
         """A string cleaned as text of any origin; other values and markup stay."""
         return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
-    def name_processor(row: SessionRow) -> str:
-        """The GPU or processor on which a session ran."""
-        return row.environment.gpu or row.environment.processor or "an unknown machine"
-
     env = make_environment(templates, finalize=clean_value)
     env.filters |= {
         "usd": say.usd,
@@ -174,11 +157,14 @@ def site_environment(templates: Path) -> Environment:
         "times": say.speedup_text,
         "day": say.day,
         "stem": stem,
-        "status": status_of,
+        "status": lambda row: "recorded" if row.recorded else row.status or "open",
         "kind": colour_class,
         "yaml": lambda value: to_json(value).strip(),
     }
-    env.globals |= {"page": page_path, "place": name_processor}
+    env.globals |= {
+        "page": page_path,
+        "place": lambda row: row.environment.gpu or row.environment.processor or "an unknown machine",
+    }
     return env
 
 

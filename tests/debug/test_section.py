@@ -10,7 +10,7 @@ from loop.model.output import ComponentChecks, DebugOutput, Explanation, Smalles
 from loop.model.record import Finished
 from loop.model.target import Signature
 from loop.report.findings import describe_location
-from loop.session.diagnosis import make_diagnoses
+from loop.session.page import make_diagnoses
 from tests.makers import make_check, make_finished, make_record, make_report, make_session_head, make_verify
 
 HEAD = make_session_head()
