@@ -99,16 +99,6 @@ def list_choices(choices: Iterable[str], empty_text: str) -> str:
     return f"one of {choices_text}" if choices_text else empty_text
 
 
-def complain_unknown_patterns(plan: ParsedFile[Plan], known_patterns: Mapping[str, object]) -> list[Complaint]:
-    """Complaints about patterns that a plan lists and that are not in `known_patterns`."""
-    complaints = []
-    for index, name in enumerate(plan.value.patterns):
-        if name not in known_patterns:
-            place, hint = ("patterns", index), name_hint(name, known_patterns)
-            complaints.append(complain(plan.document, place, "the name of a pattern", repr(name), hint))
-    return complaints
-
-
 def name_hint(name: str, known_names: Collection[str]) -> str | None:
     """A hint with the nearest known name, or with all names; None if `known_names` is empty."""
     if not known_names:

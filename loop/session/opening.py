@@ -13,7 +13,7 @@ from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.base.expressions import RESERVED_WORDS
 from loop.learning.prediction import in_parentheses, predicted_time_text
 from loop.library import definitions, targets
-from loop.library.definitions import ParsedFile, check_expression, complain_unknown_patterns, name_hint
+from loop.library.definitions import ParsedFile, check_expression, name_hint
 from loop.library.hosted import read_sender
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
@@ -68,7 +68,11 @@ def check_plan(
 ) -> list[Complaint]:
     """Mistakes of a plan that the types of its fields cannot detect: unknown names of patterns, plans, values."""
     plan, document = definition.value, definition.document
-    complaints = [*complain_unknown_patterns(definition, patterns)]
+    complaints = []
+    for index, listed_name in enumerate(plan.patterns):
+        if listed_name not in patterns:
+            place, hint = ("patterns", index), name_hint(listed_name, patterns)
+            complaints.append(complain(document, place, "the name of a pattern", repr(listed_name), hint))
     readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     readable_after_steps = {*readable_always, *SESSION_NAMES, *readable_finding_names(variants)}
     readable_before = {*readable_always, "variants", "emulated"}  # Known before the first step.

@@ -28,7 +28,7 @@ from loop.report import format as say
 from loop.report.markdown import plain_text
 from loop.report.screen import Screen, colour_class, style_sheet
 from loop.report.templates import make_environment
-from loop.steps.setting import Setting, read_setting
+from loop.steps.setting import read_setting
 from loop.store import index
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -217,7 +217,17 @@ class BuiltSite(Printed):
 def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     """Write the catalogue as a new folder. Raises LoopError for one with anything in it."""
     start, place = time.monotonic(), Path(os.path.realpath(out))
-    contents = gather_contents(read_setting(target), datetime.datetime.now(datetime.UTC))
+    setting = read_setting(target)
+    entries = index.entries(setting.project.sessions)
+    contents = Contents(
+        target=setting.target,
+        patterns={name: read.value for name, read in setting.patterns.items()},
+        plans={name: plan.value for name, plan in setting.plans.items()},
+        rows=tuple(entry.row for entry in entries if entry.row is not None),
+        damaged=tuple(entry for entry in entries if entry.problem),
+        version=__version__,
+        date=say.day(datetime.datetime.now(datetime.UTC)),
+    )
     for entry in contents.damaged[: index.MAX_NAMED]:
         remark_once(f"left out: {entry.problem}")
     screen.status(f"writing {place}")
@@ -234,19 +244,4 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
         index=str(place / "index.html"),
         files=file_count,
         seconds=time.monotonic() - start,
-    )
-
-
-def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
-    """The contents of a project's catalogue, at the time `now`."""
-    entries = index.entries(setting.project.sessions)
-    rows = [entry.row for entry in entries if entry.row is not None]
-    return Contents(
-        target=setting.target,
-        patterns={name: read.value for name, read in setting.patterns.items()},
-        plans={name: plan.value for name, plan in setting.plans.items()},
-        rows=tuple(rows),
-        damaged=tuple(entry for entry in entries if entry.problem),
-        version=__version__,
-        date=say.day(now),
     )
