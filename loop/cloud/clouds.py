@@ -12,9 +12,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 LINK_LOCAL = "http://169.254.169.254"
@@ -52,27 +52,18 @@ class Reply:
 
 
 @dataclass
-class Cloud:
-    """Client of a cloud's metadata server. Each call asks again, or raises NoReply."""
+class Server:
+    """A cloud's metadata server. Each call asks again, or raises NoReply."""
 
-    base_url: str  # Of the server.
+    name: str
+    """Name of the cloud, as in `CLOUDS`."""
+    base_url: str
     limit_s: float = ANSWER_LIMIT_S
     """Time limit in seconds of each network operation."""
-    name: ClassVar[str] = ""
-    headers: ClassVar[dict[str, str]] = {}
-
-    def is_here(self) -> bool:
-        """True if this machine belongs to this cloud: its server answers as the cloud's does."""
-        self.get_notice()
-        return True
 
     def get_notice(self) -> str:
         """What will happen to the machine and when; empty if nothing is planned."""
-        raise NotImplementedError
-
-    def get(self, path: str) -> Reply:
-        """The server's answer for a path. Raises NoReply."""
-        return self.ask(path, self.headers)
+        return CLOUDS[self.name](self)
 
     def ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Reply:
         """One HTTP answer of the server to a request with these headers. Raises NoReply."""
@@ -96,75 +87,54 @@ class Cloud:
         return NoReply(f"{self.base_url} answers with status {answer.status} and {_shorten(answer.text)!r}")
 
 
-class Gcp(Cloud):
-    """Google Cloud."""
-
-    name = "gcp"
-    headers: ClassVar[dict[str, str]] = {"Metadata-Flavor": "Google"}
-
-    def get_notice(self) -> str:
-        """The notice; empty until the server answers `TRUE`: it is about to preempt the machine."""
-        answer = self.get("/computeMetadata/v1/instance/preempted")
-        word = answer.text.strip().upper()
-        if answer.status != 200 or word not in ("TRUE", "FALSE"):
-            raise self.unreadable_reply(answer)
-        return "gcp preempts this machine" if word == "TRUE" else ""
+def _gcp_notice(server: Server) -> str:
+    """Google Cloud's notice; empty until the server answers `TRUE`: it is about to preempt the machine."""
+    answer = server.ask("/computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"})
+    word = answer.text.strip().upper()
+    if answer.status != 200 or word not in ("TRUE", "FALSE"):
+        raise server.unreadable_reply(answer)
+    return "gcp preempts this machine" if word == "TRUE" else ""
 
 
-class Aws(Cloud):
-    """Amazon's cloud, by IMDSv2: each request carries a token."""
-
-    name = "aws"
-
-    def get_notice(self) -> str:
-        """The planned action and its time; empty while the server answers 404: nothing is planned."""
-        answer = self.get("/latest/meta-data/spot/instance-action")
-        if answer.status == 404:
-            return ""
-        event = answer.fields if answer.status == 200 else {}
-        if "action" not in event:
-            raise self.unreadable_reply(answer)
-        time_text = _shorten(event.get("time", "once"))
-        return f"aws is about to {_shorten(event['action'])} this machine, at {time_text}"
-
-    def get(self, path: str) -> Reply:
-        """The server's answer for a path, to a new token of a minute. Raises NoReply."""
-        reply = self.ask("/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, method="PUT")
-        if reply.status != 200 or not TOKEN.fullmatch(reply.text.strip()):
-            raise self.unreadable_reply(reply)
-        return self.ask(path, {"X-aws-ec2-metadata-token": reply.text.strip()})
-
-
-class Azure(Cloud):
-    """Microsoft's cloud."""
-
-    name = "azure"
-    headers: ClassVar[dict[str, str]] = {"Metadata": "true"}
-
-    def get_machine(self) -> dict[str, Any]:
-        """What the server says of this machine, such as its `name` in events; empty if it describes none."""
-        compute = self.get("/metadata/instance?api-version=2021-02-01").fields.get("compute")
-        return compute if isinstance(compute, dict) else {}
-
-    def is_here(self) -> bool:
-        """True if the server describes a machine. A first question for events may take minutes."""
-        return bool(self.get_machine())
-
-    def get_notice(self) -> str:
-        """The first planned event that ends this machine (any machine, if our name is unknown); empty for none."""
-        answer = self.get("/metadata/scheduledevents?api-version=2020-07-01")
-        events = answer.fields.get("Events") if answer.status == 200 else None
-        if not isinstance(events, list):
-            raise self.unreadable_reply(answer)
-        ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDING_EVENTS]
-        name = ""
-        with contextlib.suppress(NoReply):
-            name = self.get_machine().get("name", "") if ending else ""
-        for event in ending:
-            if not event.get("Resources") or not name or name in event["Resources"]:
-                kind, time_text = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
-                return f"azure is about to {kind} this machine, not before {time_text}"
+def _aws_notice(server: Server) -> str:
+    """The action that Amazon plans and its time; empty while the server answers 404: nothing is planned. By
+    IMDSv2, a request carries a token, which is asked for before it and lasts a minute."""
+    reply = server.ask("/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, method="PUT")
+    if reply.status != 200 or not TOKEN.fullmatch(reply.text.strip()):
+        raise server.unreadable_reply(reply)
+    headers = {"X-aws-ec2-metadata-token": reply.text.strip()}
+    answer = server.ask("/latest/meta-data/spot/instance-action", headers)
+    if answer.status == 404:
         return ""
+    event = answer.fields if answer.status == 200 else {}
+    if "action" not in event:
+        raise server.unreadable_reply(answer)
+    time_text = _shorten(event.get("time", "once"))
+    return f"aws is about to {_shorten(event['action'])} this machine, at {time_text}"
+
+
+def _azure_machine(server: Server) -> dict[str, Any]:
+    """What Microsoft's server says of this machine, as its `name` in events; empty if it describes none."""
+    answer = server.ask("/metadata/instance?api-version=2021-02-01", {"Metadata": "true"})
+    compute = answer.fields.get("compute")
+    return compute if isinstance(compute, dict) else {}
+
+
+def _azure_notice(server: Server) -> str:
+    """The first planned event that ends this machine (any machine, if our name is unknown); empty for none."""
+    answer = server.ask("/metadata/scheduledevents?api-version=2020-07-01", {"Metadata": "true"})
+    events = answer.fields.get("Events") if answer.status == 200 else None
+    if not isinstance(events, list):
+        raise server.unreadable_reply(answer)
+    ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDING_EVENTS]
+    name = ""
+    with contextlib.suppress(NoReply):
+        name = _azure_machine(server).get("name", "") if ending else ""
+    for event in ending:
+        if not event.get("Resources") or not name or name in event["Resources"]:
+            kind, time_text = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
+            return f"azure is about to {kind} this machine, not before {time_text}"
+    return ""
 
 
 def _shorten(value: object) -> str:
@@ -172,21 +142,28 @@ def _shorten(value: object) -> str:
     return " ".join(str(value).split())[:60]
 
 
-CLOUDS: dict[str, type[Cloud]] = {cloud.name: cloud for cloud in (Gcp, Aws, Azure)}
+CLOUDS: dict[str, Callable[[Server], str]] = {"gcp": _gcp_notice, "aws": _aws_notice, "azure": _azure_notice}
+"""Name of a cloud to the function that asks its server for a notice."""
 CHOICES = ("auto", *CLOUDS, "off")  # Values of the option `--watch-preemption`.
 
 
-def make_cloud(name: str, limit_s: float = ANSWER_LIMIT_S) -> Cloud:
-    """Client of a cloud, at the address in LOOP_METADATA_GCP, _AWS or _AZURE if it is set."""
-    return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"), limit_s)
+def make_cloud(name: str, limit_s: float = ANSWER_LIMIT_S) -> Server:
+    """Server of a cloud, at the address in LOOP_METADATA_GCP, _AWS or _AZURE if it is set."""
+    address = os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/")
+    return Server(name, address, limit_s)
 
 
-def find_cloud() -> Cloud | None:
+def find_cloud() -> Server | None:
     """The cloud that this machine is in; None if no metadata server answers within `FIND_LIMIT_S`."""
     for name in CLOUDS:
         with contextlib.suppress(NoReply):
-            if make_cloud(name, FIND_LIMIT_S).is_here():
-                return make_cloud(name)
+            server = make_cloud(name, FIND_LIMIT_S)
+            # Azure's first answer on events may take minutes, so it is asked for the machine.
+            if name == "azure" and not _azure_machine(server):
+                continue
+            if name != "azure":
+                server.get_notice()
+            return make_cloud(name)
     return None
 
 
