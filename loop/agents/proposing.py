@@ -294,7 +294,17 @@ TOKEN_KEYS = (
 def read_ai_use(printed: str) -> AiUse | None:
     """The AI use that an agent's output reports; None without a report, or if a number is invalid. `claude`
     prints its total cost and the tokens of each model. `codex` prints tokens a turn and no price."""
-    objects = _json_objects(printed)
+    try:
+        documents = [json.loads(printed)]
+    except (ValueError, RecursionError):  # Not one document: one a line, among lines of text.
+        documents = []
+        for line in printed.splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                documents.append(json.loads(line))
+    objects: list[dict[str, Any]] = []
+    for document in documents:
+        parts = document if isinstance(document, list) else [document]
+        objects += [part for part in parts if isinstance(part, dict)]
     claude_results = [fields for fields in objects if "total_cost_usd" in fields]
     turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
     reports = turns or [fields for fields in objects if isinstance(fields.get("usage"), dict)][-1:]
@@ -310,22 +320,6 @@ def read_ai_use(printed: str) -> AiUse | None:
     use = ModelUse(model=model, tokens=tokens, usd=None)
     agent = "codex" if turns else "an agent"
     return AiUse(source="result", agents=(agent,), models=(use,), usd=None, unpriced=(model,))
-
-
-def _json_objects(printed: str) -> list[dict[str, Any]]:
-    """The JSON objects of an output: one document, or one a line; other lines are skipped."""
-    try:
-        documents = [json.loads(printed)]
-    except (ValueError, RecursionError):
-        documents = []
-        for line in printed.splitlines():
-            with contextlib.suppress(ValueError, RecursionError):
-                documents.append(json.loads(line))
-    objects: list[dict[str, Any]] = []
-    for document in documents:
-        parts = document if isinstance(document, list) else [document]
-        objects += [part for part in parts if isinstance(part, dict)]
-    return objects
 
 
 def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:

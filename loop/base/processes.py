@@ -12,7 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -310,7 +310,14 @@ def kill_trees(pids: Sequence[int]) -> None:
     """Kill these session leaders and all their descendants. Waits 3 s at most for the end of the descendants, and
     not for the leaders, which their owner reaps. Raises nothing."""
     for _ in range(3):  # A process may start another one just before it is killed.
-        family = _processes_below(pids)
+        # The processes with these pids, orphans that were adopted from their sessions, and all descendants.
+        family, family_pids = list[psutil.Process](), {*pids}
+        for process in psutil.Process().children(recursive=True):  # A parent comes before its children.
+            with contextlib.suppress(psutil.Error, OSError):
+                is_adopted = process.pid not in STARTED_PIDS and os.getsid(process.pid) in pids
+                if is_adopted or process.pid in family_pids or process.ppid() in family_pids:
+                    family.append(process)
+                    family_pids.add(process.pid)
         for pid in pids:
             kill_group(pid)
         for process in family:
@@ -320,18 +327,6 @@ def kill_trees(pids: Sequence[int]) -> None:
         psutil.wait_procs(others, timeout=1)  # Adopted orphans must be reaped here.
         if not others:
             return
-
-
-def _processes_below(pids: Collection[int]) -> list[psutil.Process]:
-    """The processes with these pids, orphans that were adopted from their sessions, and all descendants."""
-    family, family_pids = list[psutil.Process](), {*pids}
-    for process in psutil.Process().children(recursive=True):  # A parent comes before its children.
-        with contextlib.suppress(psutil.Error, OSError):
-            is_adopted = process.pid not in STARTED_PIDS and os.getsid(process.pid) in pids
-            if is_adopted or process.pid in family_pids or process.ppid() in family_pids:
-                family.append(process)
-                family_pids.add(process.pid)
-    return family
 
 
 def kill_group(pid: int) -> None:

@@ -1,14 +1,14 @@
 """GPU MODE: a folder with `task.yml`, `task.py` and `reference.py`; an answer defines `custom_kernel`."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from loop.base.documents import Document, complain, load_yaml, parse
-from loop.base.errors import Complaint, DefinitionError, UsageError
+from loop.base.errors import DefinitionError, UsageError
 from loop.formats import model
 from loop.formats.model import Module, file_error
 
@@ -177,13 +177,10 @@ def _check_reference(task: GpuModeTask) -> None:
             raise file_error(task.reference.path, f"`{name}`", "a file without it")
     if not task.manifest.tests and not task.manifest.benchmarks:
         raise DefinitionError([complain(task.document, (), "`tests` or `benchmarks`", "neither")])
-    generate = task.reference.find_function(GENERATE)
-    if generate and not generate.args.kwarg and (complaints := list(_complain_about_cases(task, generate))):
-        raise DefinitionError(complaints)
-
-
-def _complain_about_cases(task: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
-    """A complaint for each case that does not fit the generator's parameters (except `rank`)."""
+    generate, complaints = task.reference.find_function(GENERATE), []
+    if generate is None or generate.args.kwarg:
+        return
+    # Each case has to fit the generator's parameters (except `rank`).
     supplied = {"rank"} if task.manifest.multi_gpu else set[str]()
     parameters = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
     required = set(parameters[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
@@ -191,7 +188,9 @@ def _complain_about_cases(task: GpuModeTask, generate: ast.FunctionDef) -> Itera
         for index, case in enumerate(cases):
             if set(case) - set(parameters) or required - set(case):
                 expected = f"what {GENERATE} takes ({', '.join(parameters)})"
-                yield complain(task.document, (field, index), expected, ", ".join(case))
+                complaints.append(complain(task.document, (field, index), expected, ", ".join(case)))
+    if complaints:
+        raise DefinitionError(complaints)
 
 
 def _acceptance_rule(reference: Module | None) -> model.AcceptanceRule:

@@ -102,12 +102,23 @@ def write_as_target(
     files = [Path(answer).absolute() for answer in answers]
     names = _answer_names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, format_name, *files))))[:16]
-    refuse_unrunnable(task)
+    obstacles = find_hindrances(task, len(detect_gpus().usable))
+    # A missing GPU alone does not count: answers may run on the processor.
+    reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind != "cuda")
+    if reasons:
+        raise UsageError(f"{task.path}: not run here: it needs {reasons}", f"loop targets inspect {task.path}")
     target = FORMATS[task.format].make_target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     task_origin = origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths)
     _write_changed(folder / origin.ORIGIN_FILE, to_json(task_origin))
-    _link_files(folder, target.links)
+    for name, path in target.links.items():
+        link = folder / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink() or link.readlink() != path:
+            # Another process or thread may make the same target now, so replace atomically.
+            new = link.with_name(f"{link.name}.{os.getpid()}.{threading.get_ident()}")
+            new.symlink_to(path)
+            new.replace(link)
     for name, text in target.texts.items():
         _write_changed(folder / name, text)
     name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
@@ -116,15 +127,6 @@ def write_as_target(
     manifest = to_json({"format": 2, "name": name, **target.fields})  # JSON is valid YAML.
     _write_changed(folder / MANIFEST, f"{header}{manifest}\n")
     return folder, tuple(names)
-
-
-def refuse_unrunnable(task: ForeignTask) -> None:
-    """Raise UsageError, with all reasons, if `loop` cannot run a task here, not even on the CPU."""
-    obstacles = find_hindrances(task, len(detect_gpus().usable))
-    # A missing GPU alone does not count: answers may run on the processor.
-    reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind != "cuda")
-    if reasons:
-        raise UsageError(f"{task.path}: not run here: it needs {reasons}", f"loop targets inspect {task.path}")
 
 
 def _answer_names(files: Iterable[Path]) -> list[str]:
@@ -137,18 +139,6 @@ def _answer_names(files: Iterable[Path]) -> list[str]:
         name = name if name[:1].isalpha() and name != BASELINE else f"answer_{name}"
         names.append(name if name not in names else f"{name}_{len(names)}")
     return names
-
-
-def _link_files(folder: Path, links: Mapping[str, Path]) -> None:
-    """Make symbolic links (name to file); a link to another file is replaced."""
-    for name, path in links.items():
-        link = folder / name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.is_symlink() or link.readlink() != path:
-            # Another process or thread may make the same target now, so replace atomically.
-            new = link.with_name(f"{link.name}.{os.getpid()}.{threading.get_ident()}")
-            new.symlink_to(path)
-            new.replace(link)
 
 
 def _write_changed(path: Path, text: str) -> None:

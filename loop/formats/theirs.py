@@ -423,34 +423,30 @@ class GateVerdict(NamedTuple):
         return self.verdict == "right"
 
 
-def _verdict_of(output: VerifyOutput, name: str) -> GateVerdict:
-    """A verification's verdict on a variant; `not judged` if the baseline failed too, or nothing was checked."""
-    if name in output.right:
-        return GateVerdict("right")
-    if name not in output.wrong or output.is_control_wrong:
-        return GateVerdict("not judged", output.message)
-    for checks in output.variants:
-        if checks.variant == name and checks.first_failure:
-            failure = checks.first_failure
-            return GateVerdict("wrong", failure.message, failure.cause, failure.status)
-    return GateVerdict("wrong", output.message)
-
-
 def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
     """Verdict on a variant by all steps: wrong if any says so, else right if one does; `why` says why a right one
     has no speed. Without a verdict, `why` is the message of the first failed step."""
-    verdicts = [_verdict_of(output, name) for output in outputs_of(finished, VerifyOutput)]
-    why_no_speed = ""
-    for output in outputs_of(finished, MeasureOutput):
-        for verdict in output.verdicts:
+    verdicts, why_no_speed = list[GateVerdict](), ""
+    for output in outputs_of(finished, VerifyOutput):
+        failures = [each.first_failure for each in output.variants if each.variant == name and each.first_failure]
+        if name in output.right:
+            verdicts.append(GateVerdict("right"))
+        elif name not in output.wrong or output.is_control_wrong:  # Not checked, or the baseline failed too.
+            verdicts.append(GateVerdict("not judged", output.message))
+        elif failures:
+            verdicts.append(GateVerdict("wrong", failures[0].message, failures[0].cause, failures[0].status))
+        else:
+            verdicts.append(GateVerdict("wrong", output.message))
+    for measured in outputs_of(finished, MeasureOutput):
+        for verdict in measured.verdicts:
             if verdict.variant == name and verdict.verdict == "incorrect":
                 # `timed`: wrong only in a timed call, not in the verification.
                 verdicts.append(GateVerdict("wrong", verdict.reason, verdict.cause, timed=True))
             elif verdict.variant == name and verdict.verdict == "invalid":
                 why_no_speed = why_no_speed or f"no speed: {verdict.reason}"
     if not verdicts:
-        failures = [record.message for record in finished if record.status == "failed"]
-        return GateVerdict("not judged", failures[0] if failures else "no step judged it")
+        messages = [record.message for record in finished if record.status == "failed"]
+        return GateVerdict("not judged", messages[0] if messages else "no step judged it")
     worst_first = ("wrong", "right", "not judged")
     worst = min(verdicts, key=lambda verdict: worst_first.index(verdict.verdict))
     return worst if worst.why else GateVerdict(worst.verdict, why_no_speed)

@@ -125,7 +125,16 @@ class JobFolder:
         runner = read_text(self.path / RUNNER)
         if not runner:
             return "cancelled" if self.is_cancelled else "queued"
-        return "running" if self._is_running(runner) else "lost"
+        process, _, system = runner.partition(" ")
+        if system == _system_id():
+            is_running = bool(process) and process_name(int(process.partition("-")[0])) == process
+        else:  # A process on another system has to have a young heartbeat.
+            now_file = self.path / ".now"
+            with contextlib.suppress(OSError):  # Use the shared disk's clock: machines' clocks differ.
+                now_file.touch()
+            last_sign = max(modified_at(self.path / HEARTBEAT), modified_at(self.path / RUNNER))
+            is_running = modified_at(now_file) - last_sign < HEARTBEAT_LIMIT_S
+        return "running" if is_running else "lost"
 
     @property
     def is_refused(self) -> bool:
@@ -216,18 +225,6 @@ class JobFolder:
         if wrong:
             message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
             raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")
-
-    def _is_running(self, runner: str) -> bool:
-        """True if the process that runs the job is alive: asks this system; of a process on another one, its
-        heartbeat must be young. `runner`: content of the file `pid` (see `write_runner`)."""
-        process, _, system = runner.partition(" ")
-        if system == _system_id():
-            return bool(process) and process_name(int(process.partition("-")[0])) == process
-        now_file = self.path / ".now"
-        with contextlib.suppress(OSError):  # Use the shared disk's clock: machines' clocks differ.
-            now_file.touch()
-        last_sign = max(modified_at(self.path / HEARTBEAT), modified_at(self.path / RUNNER))
-        return modified_at(now_file) - last_sign < HEARTBEAT_LIMIT_S
 
 
 def _system_id() -> str:

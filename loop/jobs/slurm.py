@@ -44,10 +44,18 @@ class SlurmSlot(Slot):
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses or drops it."""
-        tries, is_cancelled, ended_at = job.tries, False, math.inf
+        task, tries, is_cancelled, ended_at = job.task, job.tries, False, math.inf
+        options = ["--wait", f"--output={job.path}/slurm.txt", f"--job-name=loop-{job.id}"]
+        options += ["--gres=gpu:1"] if task.needs_gpu else []
+        options += ["--exclusive"] if task.alone else []
+        if task.ttl_s:  # In minutes; one more, so that `loop` ends the job before Slurm does.
+            options.append(f"--time={math.ceil(task.ttl_s / 60) + 1}")
+        options += shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
+        command = shlex.join([*RUN_COMMAND, str(job.path)])
+        wrapped = f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"
         with tempfile.TemporaryFile("w+") as errors:
             sbatch = subprocess.Popen(
-                _sbatch_command(job),
+                ["sbatch", *options, wrapped],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -72,18 +80,3 @@ class SlurmSlot(Slot):
             finally:
                 sbatch.kill()
                 sbatch.wait()
-
-
-def _sbatch_command(job: JobFolder) -> list[str]:
-    """The command line that submits a job to Slurm."""
-    task = job.task
-    options = ["--wait", f"--output={job.path}/slurm.txt", f"--job-name=loop-{job.id}"]
-    if task.needs_gpu:
-        options.append("--gres=gpu:1")
-    if task.alone:
-        options.append("--exclusive")
-    if task.ttl_s:  # In minutes; one more, so that `loop` ends the job before Slurm does.
-        options.append(f"--time={math.ceil(task.ttl_s / 60) + 1}")
-    options += shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
-    command = shlex.join([*RUN_COMMAND, str(job.path)])
-    return ["sbatch", *options, f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"]

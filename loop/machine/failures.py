@@ -166,8 +166,13 @@ class FolderWatch:
         the step passed, a disk that was full before does not matter. `messages`: all messages of the step; they
         select the folder if several are full, or if one was unwritable from the start."""
         self.measure()
-        if has_failed and (noexec_failure := self._find_noexec_failure(messages)):
-            return noexec_failure
+        lower, folders = messages.lower(), (*self.folders.loop_folders, *self.folders.child_folders)
+        for folder in sorted(folders, key=lambda folder: str(folder) not in messages) if has_failed else ():
+            # "Permission denied" has other causes, so the text must name the folder.
+            program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
+            if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
+                hint = "LOOP_CACHE, LOOP_STATE and TMPDIR name folders elsewhere"
+                return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", hint)
         errors = dict(self._new_errors)
         if has_failed and not errors:
             errors_now = self.folders.write_errors()
@@ -176,14 +181,3 @@ class FolderWatch:
                 if errors_now[folder] not in PERMISSION_ERRORS or str(folder) in messages:
                     errors[folder] = errors_now[folder]
         return next((machine_failure(number, folder) for folder, number in errors.items()), None)
-
-    def _find_noexec_failure(self, messages: str) -> MachineFailure | None:
-        """The failure that a folder is mounted `noexec`, if `messages` (in any case) show it; else None."""
-        lower, folders = messages.lower(), (*self.folders.loop_folders, *self.folders.child_folders)
-        for folder in sorted(folders, key=lambda folder: str(folder) not in messages):
-            # "Permission denied" has other causes, so the text must name the folder.
-            program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
-            if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
-                hint = "LOOP_CACHE, LOOP_STATE and TMPDIR name folders elsewhere"
-                return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", hint)
-        return None

@@ -80,7 +80,19 @@ def detect_gpus() -> Gpus:
     each."""
     lines = [line.split(",") for line in (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()]
     smi_rows = [(cells[0].strip(), cells[1].strip()) for cells in lines if len(cells) == 2]  # Name and driver.
-    answer = _ask_driver()  # Its process may have started before nvidia-smi.
+    # A driver may hang or crash, so a process of its own asks it. It may have started before nvidia-smi.
+    answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "the process that asks the NVIDIA driver died"}
+    try:
+        with start_driver_query() as process:
+            try:
+                text, _ = process.communicate(timeout=QUERY_LIMIT_S)
+            finally:
+                process.kill()
+        answer = json.loads(text.splitlines()[-1])  # Of `gpus_seen.query_driver`.
+    except subprocess.TimeoutExpired:
+        answer["why"] = f"the NVIDIA driver did not answer within {QUERY_LIMIT_S} s"
+    except (OSError, ValueError, IndexError):
+        pass
     usable, release = [], answer["cuda"]
     for fields in answer["gpus"]:
         known_fields = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
@@ -103,23 +115,6 @@ def start_driver_query() -> "subprocess.Popen[str]":
     command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
     environment = {**child_environment(), "PYTHONPATH": python_path()}
     return subprocess.Popen(command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
-
-
-def _ask_driver() -> dict[str, Any]:
-    """The answer of `gpus_seen.query_driver`, from a process of its own, because a driver may hang or crash. Then
-    there are no `gpus`, and `why` says it."""
-    failure: dict[str, Any] = {"cuda": None, "gpus": []}
-    try:
-        with start_driver_query() as process:
-            try:
-                text, _ = process.communicate(timeout=QUERY_LIMIT_S)
-            finally:
-                process.kill()
-        return json.loads(text.splitlines()[-1])  # type: ignore[no-any-return]
-    except subprocess.TimeoutExpired:
-        return {**failure, "why": f"the NVIDIA driver did not answer within {QUERY_LIMIT_S} s"}
-    except (OSError, ValueError, IndexError):
-        return {**failure, "why": "the process that asks the NVIDIA driver died"}
 
 
 def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:

@@ -20,9 +20,9 @@ from loop.builds.build import Buildable, BuildFailed
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Proposal
-from loop.model.change import TriedChange, hosts_of, kept_gains
+from loop.model.change import DecisionOutput, TriedChange, hosts_of, kept_gains
 from loop.model.measurement import Measurement
-from loop.model.output import outputs_by_run
+from loop.model.output import outputs_by_run, read_output
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
 from loop.optimize import edits
@@ -414,12 +414,18 @@ def sum_spending(context: Context) -> CampaignSpent:
     proposals = read_proposals(workshop_of(context).briefs_folder.parent)
     use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
     is_unattended = context.task.campaign.is_unattended
+    since_last_kept = 0  # Candidates that were judged or refused.
+    for record in context.finished if is_unattended else ():
+        brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
+        since_last_kept += sum(proposal.ended != "edited" for proposal in brief.proposals) if brief else 0
+        if decision:
+            since_last_kept = 0 if decision.kept else since_last_kept + 1
     seconds = sum(record.seconds for record in context.finished)
     machine_usd = seconds / 3600 * context.task.usd_per_hour
     machine_usd += sum(host.usd for host in hosts_of(context.finished))
     return CampaignSpent(
         candidates=len(changes.proposals) if is_unattended else len(changes.judged_changes),
-        since_last_kept=changes.count_since_last_kept if is_unattended else 0,
+        since_last_kept=since_last_kept,
         seconds=seconds,
         usd=(use.usd or 0.0) + machine_usd,
         tokens=use.total_tokens,

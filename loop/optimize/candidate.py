@@ -2,7 +2,7 @@
 
 import functools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +16,11 @@ from loop.library import targets
 from loop.library.project import Project
 from loop.library.trust import read_origin
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
-from loop.model.measurement import Verdict
-from loop.model.output import Output
+from loop.model.output import Output, outputs_by_run
 from loop.optimize import comparisons
 from loop.optimize.briefing import GainTerms, sum_spending
-from loop.optimize.session_changes import ChangeAtHand, SessionChanges, change_at_hand, edited_context, workshop_of
+from loop.optimize.model import BriefOutput
+from loop.optimize.session_changes import SessionChanges, change_at_hand, edited_context, workshop_of
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
@@ -115,7 +115,14 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
         at_hand.refuse_if_edited_since()
-    outcome, reason, gain = comparisons.decide_on_change(*read_judgement(at_hand), arguments.gain)
+    judgements = (at_hand.judgement_by(f"change.{name}") for name in GATE_STEPS)
+    failed_message = next((output.message for output in judgements if output and not output.good), None)
+    failed_step = next((record for record in at_hand.records if record.status == "failed"), None)
+    if failed_step is not None:
+        failed_message = f"{failed_step.step}: {failed_step.message}"
+    comparison = at_hand.output_of(CompareOutput)  # With the incumbent.
+    verdicts = comparison.verdicts if comparison else ()
+    outcome, reason, gain = comparisons.decide_on_change(failed_message, verdicts, arguments.gain)
     assert brief is not None
     if edit.not_faster:
         reason += "; a job had shown this, so the gate's other checks did not run"
@@ -138,7 +145,9 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
             tree.commit(f"{change.variant}: {reason}\n\nChange {change.number}.", session)
         branch = tree.point_branch(f"loop/{session}") if tree.repository else ""
         all_kept_patch = briefs_folder / KEPT_PATCH
-        write_atomic(all_kept_patch, tree.patch(changes.first_base or edit.base))
+        briefs = outputs_by_run(context.finished, BriefOutput)
+        first_base = next((output.base for _, output in briefs if output.base), edit.base)
+        write_atomic(all_kept_patch, tree.patch(first_base))
         command = shlex.join(find_takeover_command(context.task.folder, branch, all_kept_patch, change.variant))
         as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
         message += f"; take it over: {command}" if command else f"; {as_patch}"
@@ -151,17 +160,6 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
     return Result(DecisionOutput(ok=True, message=message, tuning=brief.tuning, **fields))
-
-
-def read_judgement(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
-    """The message of the gate's failed step, or None; and the verdicts against the incumbent."""
-    judgements = (at_hand.judgement_by(f"change.{name}") for name in GATE_STEPS)
-    failed_message = next((output.message for output in judgements if output and not output.good), None)
-    failed_step = next((record for record in at_hand.records if record.status == "failed"), None)
-    if failed_step is not None:
-        failed_message = f"{failed_step.step}: {failed_step.message}"
-    comparison = at_hand.output_of(CompareOutput)
-    return failed_message, comparison.verdicts if comparison else ()
 
 
 def find_takeover_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:

@@ -25,6 +25,7 @@ from loop.base.processes import Tick
 from loop.base.stats import ratio_interval
 from loop.builds.build import buildable_variants, find_build_by_id
 from loop.gate import kernel
+from loop.gate.model import BuildOutput
 from loop.gate.verify import Job, TimeAllowance, verify
 from loop.jobs.folder import JobFolder
 from loop.library import targets
@@ -34,7 +35,7 @@ from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, ConfirmOutput, Outcome, jobs_of
 from loop.model.measurement import BASELINE, Build, Segment, SpeedVerdict, VariantChecks, Verdict
-from loop.model.output import Output
+from loop.model.output import Output, outputs_by_run
 from loop.model.record import JobRun, KnownGood
 from loop.model.target import Target
 from loop.model.workloads import count_operations, is_supported
@@ -345,7 +346,9 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
     """Time the kept changes against the session's start with a new seed, fresh processes and held-out workloads:
     the best of many candidates looks better than it is."""
     changes, cache = SessionChanges(context.finished), context.bench.cache
-    start_ids, current_ids = changes.start_builds, changes.incumbents
+    first_builds = outputs_by_run(context.finished, BuildOutput)[:1]  # Builds of changes have another class.
+    start_ids = {build.variant: build.build_id for _, output in first_builds for build in output.builds}
+    current_ids = changes.incumbents
     changed = [name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept"), idle=True)

@@ -54,27 +54,9 @@ class SessionChanges:
         return tuple(latest[number] for number in sorted(latest))
 
     @property
-    def count_since_last_kept(self) -> int:
-        """Number of candidates that were judged or refused since the last kept change."""
-        count = 0
-        for record in self.finished:
-            brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
-            if brief:
-                count += sum(proposal.ended != "edited" for proposal in brief.proposals)
-            if decision:
-                count = 0 if decision.kept else count + 1
-        return count
-
-    @property
     def next_number(self) -> int:
         """Number of the current change, from 1."""
         return len(self.judged_changes) + 1
-
-    @property
-    def start_builds(self) -> dict[str, str]:
-        """Variant to its build id at the start of the session; empty before a build."""
-        outputs = outputs_by_run(self.finished, BuildOutput)  # Builds of changes have another class.
-        return {build.variant: build.build_id for _, output in outputs[:1] for build in output.builds}
 
     @property
     def incumbents(self) -> dict[str, str]:
@@ -100,11 +82,6 @@ class SessionChanges:
         for output in self._incumbent_outputs(ProfileOutput):
             newest |= {profile.variant: profile for profile in output.profiles}
         return newest
-
-    @property
-    def first_base(self) -> str:
-        """Commit that the session's first change was based on; empty before there is one."""
-        return next((output.base for _, output in outputs_by_run(self.finished, BriefOutput) if output.base), "")
 
     def _incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
         """Outputs of this kind on the original target and on kept changes, oldest first."""
