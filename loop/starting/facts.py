@@ -261,9 +261,9 @@ def _long_sizes(trial: Trial, base: Dims, timed: Dims, sizes: Sizes, *, is_cuda:
     limit_memory(LONG_BYTES)
     for name in sizes.free_dims:
         # The second if groups have to divide it; the last if the others are too slow: it is beyond 8 bits.
-        choices = (long_size, (long_size // 64 + 1) * 64, 320)
+        choices = [long_size, (long_size // 64 + 1) * 64, 320]
         if name not in dims:
-            choices = (timed[name] - 11,) if timed[name] > 320 else ()
+            choices = [timed[name] - 11] if timed[name] > 320 else []
         for size in choices:
             began = time.process_time()
             runs = trial.try_sizes({**small, name: -(-size // 1024) * 64})
