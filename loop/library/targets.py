@@ -224,7 +224,14 @@ class _ManifestChecker:
             expected = "a variant in Python: with `modules` functions are classes"
             self.complain((*place, "kind"), expected, variant.kind)
         if isinstance(variant, CommandVariant):
-            self.check_placeholders(place, variant)
+            signature = self.target.signature
+            names = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
+            for index, word in enumerate(variant.run):  # Calls need a value for each, as `--n={N}`.
+                placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
+                if placeholder and placeholder[1] not in names:
+                    expected = f"one of {', '.join(f'{{{name}}}' for name in names)}"
+                    hint = did_you_mean(placeholder[1], names)
+                    self.complain((*place, "run", index), expected, repr(word), hint)
             return
         launch_names = self.formula_names | (set() if variant.device == "cuda" else {"cores", "lanes"})
         for field, text in variant.launch or ():
@@ -244,17 +251,6 @@ class _ManifestChecker:
             for inner_place, file in file_by_place.items():
                 if not (folder / file).is_file():
                     self.complain((*place, *inner_place), "a file", f"{file}, which is not there")
-
-    def check_placeholders(self, place: Place, variant: CommandVariant) -> None:
-        """Complain about words of a command, such as `--n={N}`, whose placeholder no call has a value for."""
-        signature = self.target.signature
-        names = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
-        for index, word in enumerate(variant.run):
-            placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
-            if placeholder and placeholder[1] not in names:
-                expected = f"one of {', '.join(f'{{{name}}}' for name in names)}"
-                hint = did_you_mean(placeholder[1], names)
-                self.complain((*place, "run", index), expected, repr(word), hint)
 
     def check_takes(self, variant: Variant, place: Place) -> None:
         """Complain about the first workload on which `takes`, a condition on workloads, has no value."""

@@ -71,14 +71,23 @@ def _hourly_charge(rate: Rate, seconds: float) -> Charge:
 def make_bill(
     use: SessionUse, card: RateCard, finished: Sequence[Finished] = (), *, today: datetime.date | None = None
 ) -> Bill:
-    """Cost and savings of a session. `finished`: steps whose cached builds count. `today`: to check prices'
-    age."""
+    """Cost and savings of a session. `finished`: steps whose cached builds count. `today`: for a note on each
+    market price of measured use that is too old, or dated in the future; None: no notes."""
     figures = [*use.price_at(card)]
     charges = tuple(figure for figure in figures if isinstance(figure, Charge))
     usd = sum(charge.usd for charge in charges)
     usd_per_hour = sum(rate.usd_per_hour for rate in charged_rates(card, use.device, use.gpu))
     savings = savings_by_cache(finished, usd_per_hour / 60)
-    saved_usd = sum(saving.usd for saving in savings)
+    saved_usd, notes = sum(saving.usd for saving in savings), list[str]()
+    for charge in charges:
+        rate = card.find_rate(charge.rate)
+        if today is None or rate is None or rate.resource not in MARKET_PRICED or charge.basis != "measured":
+            continue
+        age_days = (today - rate.as_of).days
+        if age_days > STALE_DAYS:
+            notes.append(f"the price of {rate.name} is {age_days} days old: look it up and set it in rates.yaml")
+        elif age_days < 0:
+            notes.append(f"the price of {rate.name} is dated {rate.as_of}, which is yet to come")
     return Bill(
         charges=charges,
         unmeasured=tuple(figure for figure in figures if isinstance(figure, Unmeasured)),
@@ -87,7 +96,7 @@ def make_bill(
         saved_usd=saved_usd,
         roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
         ai=use.ai,
-        notes=tuple(outdated_prices(charges, card, today)) if today is not None else (),
+        notes=tuple(notes),
     )
 
 
@@ -109,20 +118,6 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
         usd = minutes * usd_per_minute
         savings.append(Saving(pattern=pattern, source=source, minutes=minutes, usd=usd))
     return tuple(savings)
-
-
-def outdated_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
-    """A sentence for each market price of measured use that is too old, or dated in the future. Use that the user
-    stated is left out."""
-    for charge in charges:
-        rate = card.find_rate(charge.rate)
-        if rate is None or rate.resource not in MARKET_PRICED or charge.basis != "measured":
-            continue
-        age_days = (today - rate.as_of).days
-        if age_days > STALE_DAYS:
-            yield f"the price of {rate.name} is {age_days} days old: look it up and set it in rates.yaml"
-        elif age_days < 0:
-            yield f"the price of {rate.name} is dated {rate.as_of}, which is yet to come"
 
 
 def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> list[Rate]:
