@@ -249,8 +249,17 @@ def _make_task(
         check_sources(solution, solution_file)
         hardware |= dict.fromkeys(solution.spec.target_hardware)
     files, data_files, cases = [file], set(), []
+    variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
     for workload, workload_document, workload_file in workloads:
-        _refuse_misfit(definition, workload, workload_document)
+        unknown_inputs = sorted(set(workload.inputs) - set(definition.inputs))
+        missing_axes = sorted(variable_axes - set(workload.axes))
+        if unknown_inputs or missing_axes:
+            field = "axes" if missing_axes else "inputs"
+            expected = "a size of each variable axis" if missing_axes else "inputs of the definition"
+            # A FlashInfer Trace nests the workload in its line.
+            keys = ("workload", field) if "workload" in (workload_document.data or {}) else (field,)
+            got = ", ".join(missing_axes or unknown_inputs)
+            raise DefinitionError([complain(workload_document, keys, expected, got)])
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
         cases.append(model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
@@ -276,19 +285,6 @@ def _make_task(
         needs_files=tuple(sorted(data_files)),
         hints=() if workloads else ("no workloads: nothing to run",),
     )
-
-
-def _refuse_misfit(definition: Definition, workload: TraceWorkload, document: Document) -> None:
-    """Raise DefinitionError if a workload names unknown inputs, or lacks the size of a variable axis."""
-    unknown_inputs = sorted(set(workload.inputs) - set(definition.inputs))
-    variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
-    missing_axes = sorted(variable_axes - set(workload.axes))
-    if unknown_inputs or missing_axes:
-        field = "axes" if missing_axes else "inputs"
-        expected = "a size of each variable axis" if missing_axes else "inputs of the definition"
-        # A FlashInfer Trace nests the workload in its line.
-        keys = ("workload", field) if "workload" in (document.data or {}) else (field,)
-        raise DefinitionError([complain(document, keys, expected, ", ".join(missing_axes or unknown_inputs))])
 
 
 def _parse_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
@@ -575,15 +571,25 @@ def _answer_variant(
     entries: Entries,
     sizes: Mapping[str, int | str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A solution as a variant `name`, and its files (name to text). Raises LoopError if it cannot
-    run. `entries`: the workloads. `sizes`: axis to a constant or a formula."""
-    solution = _read_solution(definition, path)
+    """A solution as a variant `name`, and its files (name to text). `entries`: the workloads. `sizes`: axis to a
+    constant or a formula. Raises LoopError if it cannot run: definition, language or entry do not fit."""
+    solution, _ = read_json(path, Solution)
+    if solution.definition != definition.name:
+        raise file_error(path, f"a solution of {definition.name}", f"one of {solution.definition}")
+    runnable = (*PYTHON_LANGUAGES, *COMPILED_LANGUAGES)
+    if not solution.languages <= set(runnable):
+        written = ", ".join(sorted(solution.languages))
+        raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runnable)}")
+    check_sources(solution, path)
     folder = f"{model.ANSWERS}/{name}"
     texts = {f"{folder}/{source.path}": source.content for source in solution.sources}
     if solution.languages & set(COMPILED_LANGUAGES):
         fields, unit, text = _compiled_variant(definition, folder, path, solution, entries)
         return fields, {**texts, f"{folder}/{unit}": text}
     file, _, function = solution.spec.entry_point.partition("::")
+    content = next(source.content for source in solution.sources if source.path == file)
+    if not model.read_module(path, content).defines(function):
+        raise file_error(path, f"{file} with a function {function}", "no such function")
     outputs = {key: (each.shape or (), each.dtype) for key, each in definition.outputs.items()}
     values = {
         "what": f"the solution {name}",
@@ -627,22 +633,3 @@ def _compiled_variant(
         "build": build_recipe(solution, folder),
     }
     return fields, unit, _unit_text(definition, solution, file, scalars)
-
-
-def _read_solution(definition: Definition, path: Path) -> Solution:
-    """Read a solution. Raises LoopError if definition, language or entry do not fit."""
-    solution, _ = read_json(path, Solution)
-    if solution.definition != definition.name:
-        raise file_error(path, f"a solution of {definition.name}", f"one of {solution.definition}")
-    runnable = (*PYTHON_LANGUAGES, *COMPILED_LANGUAGES)
-    if not solution.languages <= set(runnable):
-        written = ", ".join(sorted(solution.languages))
-        raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runnable)}")
-    check_sources(solution, path)
-    file, _, function = solution.spec.entry_point.partition("::")
-    content = next(source.content for source in solution.sources if source.path == file)
-    if solution.languages & set(COMPILED_LANGUAGES):
-        return solution
-    if not model.read_module(path, content).defines(function):
-        raise file_error(path, f"{file} with a function {function}", "no such function")
-    return solution

@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from loop.base.documents import content_hash, did_you_mean, hash_files, to_json,
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST, tasks_folder
 from loop.formats import flashinfer, gpumode, kernelbench
-from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, TargetDraft, find_hindrances
+from loop.formats.model import ForeignTask, Inspected, TargetDraft, find_hindrances
 from loop.library import trust as origin
 from loop.machine.gpus import detect_gpus
 from loop.model.measurement import BASELINE
@@ -100,7 +100,13 @@ def write_as_target(
     an answer without the required entry."""
     task = load_task(path.absolute(), format_name)
     files = [Path(answer).absolute() for answer in answers]
-    names = _answer_names(files)
+    names: list[str] = []  # A unique name for each answer, from its file name.
+    for file in files:
+        if not file.is_file():
+            raise UsageError(f"{file}: no such file", hint="an answer to a task of another format is a file")
+        name = re.sub(r"[^a-z0-9_]+", "_", file.stem.lower()).strip("_")[:48]
+        name = name if name[:1].isalpha() and name != BASELINE else f"answer_{name}"
+        names.append(name if name not in names else f"{name}_{len(names)}")
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, format_name, *files))))[:16]
     obstacles = find_hindrances(task, len(detect_gpus().usable))
     # A missing GPU alone does not count: answers may run on the processor.
@@ -111,13 +117,13 @@ def write_as_target(
     paths = dict(zip(names, map(str, files), strict=True))
     task_origin = origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths)
     _write_changed(folder / origin.ORIGIN_FILE, to_json(task_origin))
-    for name, path in target.links.items():
+    for name, file in target.links.items():
         link = folder / name
         link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.is_symlink() or link.readlink() != path:
+        if not link.is_symlink() or link.readlink() != file:
             # Another process or thread may make the same target now, so replace atomically.
             new = link.with_name(f"{link.name}.{os.getpid()}.{threading.get_ident()}")
-            new.symlink_to(path)
+            new.symlink_to(file)
             new.replace(link)
     for name, text in target.texts.items():
         _write_changed(folder / name, text)
@@ -127,18 +133,6 @@ def write_as_target(
     manifest = to_json({"format": 2, "name": name, **target.fields})  # JSON is valid YAML.
     _write_changed(folder / MANIFEST, f"{header}{manifest}\n")
     return folder, tuple(names)
-
-
-def _answer_names(files: Iterable[Path]) -> list[str]:
-    """A unique name for each answer, from its file name. Raises UsageError for a missing file."""
-    names: list[str] = []
-    for path in files:
-        if not path.is_file():
-            raise UsageError(f"{path}: no such file", hint="an answer to a task of another format is a file")
-        name = re.sub(r"[^a-z0-9_]+", "_", path.stem.lower()).strip("_")[:48]
-        name = name if name[:1].isalpha() and name != BASELINE else f"answer_{name}"
-        names.append(name if name not in names else f"{name}_{len(names)}")
-    return names
 
 
 def _write_changed(path: Path, text: str) -> None:
@@ -160,7 +154,13 @@ def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json
     if as_json:
         screen.data(to_json(Inspected(**dict(task), runs=runnable, hindrances=tuple(obstacles))))
         return ExitCode.OK
-    timing, timed_count = task.timing, sum("time" in case.use for case in task.cases)
+    rule, timing, timed_count = task.judging, task.timing, sum("time" in case.use for case in task.cases)
+    rule_parts = [f"its own checker says so: {rule.checker}"] if rule.checker else []
+    if rule.atol is not None and rule.rtol is not None:
+        rule_parts.append(f"error <= {rule.atol:g} {'or' if rule.either else '+'} {rule.rtol:g} x |expected|")
+    rule_parts += [f"for {100 * rule.matched_ratio:g} % of elements"] if rule.matched_ratio < 1 else []
+    rule_parts += [f"no error above {rule.cap:g}"] if rule.cap is not None else []
+    rule_parts += [rule.note] if rule.note else []
     cases = []
     for case in task.cases[:MOST_CASES]:
         arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
@@ -174,7 +174,7 @@ def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json
         ("cases", f"{len(task.cases)}, {timed_count} of them timed"),
         *cases,
         ("types", ", ".join(task.dtypes)),
-        ("right if", _rule_text(task.judging)),
+        ("right if", "; ".join(rule_parts)),
         ("timed by", timing.method),
         ("", f"{cleared}; timed outputs checked: {YES_NO[timing.checked]}"),
         ("score", timing.score),
@@ -186,13 +186,3 @@ def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json
     _, *lines = table_lines(("", ""), [row for row in rows if row[1]], terminal_columns(screen.out))
     screen.data("\n".join(lines))
     return ExitCode.OK
-
-
-def _rule_text(rule: AcceptanceRule) -> str:
-    """When an output is right, in words; empty if the rule says nothing."""
-    parts = [f"its own checker says so: {rule.checker}"] if rule.checker else []
-    if rule.atol is not None and rule.rtol is not None:
-        parts.append(f"error <= {rule.atol:g} {'or' if rule.either else '+'} {rule.rtol:g} x |expected|")
-    parts += [f"for {100 * rule.matched_ratio:g} % of elements"] if rule.matched_ratio < 1 else []
-    parts += [f"no error above {rule.cap:g}"] if rule.cap is not None else []
-    return "; ".join([*parts, rule.note] if rule.note else parts)

@@ -62,7 +62,18 @@ def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Whe
         folder.write_tries(tries)
         device = device or detect_devices(gpu=folder.task.needs_gpu)[0]
         device = device.model_copy(update={"began": time.time()})
-        obstacle, code = _find_obstacle(folder), ExitCode.PAUSED
+        source, code = folder.path / job_files.SOURCES, ExitCode.PAUSED
+        digests, free_bytes = content_hashes(source), shutil.disk_usage(folder.path).free
+        obstacle = ""  # Why this machine cannot begin the job.
+        if free_bytes < MIN_FREE_BYTES:
+            obstacle = f"{folder.path}: {free_bytes >> 20} MiB left on {platform.node()}"
+        for program in reversed(folder.task.programs):
+            if shutil.which(program) is None:
+                obstacle = f"no {program} on {platform.node()}"
+        for name, digest in sorted(folder.task.files.items(), reverse=True):
+            if digests.get(name) != digest:
+                torn = "is not what was submitted: a copy was torn, or the folder is not shared"
+                obstacle = f"{source / name} {torn}"
         if tries > MOST_TRIES:
             obstacle = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
             code = ExitCode.CANNOT_TELL
@@ -74,22 +85,6 @@ def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Whe
         run_fields = {"seconds": time.monotonic() - started, "timed": folder.task.times}
         write_sealed(folder.path / job_files.WHERE, device.model_copy(update=run_fields))
         return folder.write_end(exit_code)
-
-
-def _find_obstacle(folder: JobFolder) -> str:
-    """Why this machine cannot begin a job: a damaged input, a missing program or a full disk; empty if it can."""
-    source = folder.path / job_files.SOURCES
-    digests = content_hashes(source)
-    for name, digest in sorted(folder.task.files.items()):
-        if digests.get(name) != digest:
-            return f"{source / name} is not what was submitted: a copy was torn, or the folder is not shared"
-    for program in folder.task.programs:
-        if shutil.which(program) is None:
-            return f"no {program} on {platform.node()}"
-    free_bytes = shutil.disk_usage(folder.path).free
-    if free_bytes < MIN_FREE_BYTES:
-        return f"{folder.path}: {free_bytes >> 20} MiB left on {platform.node()}"
-    return ""
 
 
 def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:

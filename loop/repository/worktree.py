@@ -239,7 +239,24 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
     if unmerged:
         raise UsageError(f"{repository / unmerged[0]} is in conflict", "finish the merge, or `git merge --abort`")
     tree = make_at_commit(target, root, "HEAD")
-    if _copy_uncommitted(repository, target, tree):
+    with tempfile.TemporaryDirectory() as folder:
+        patch = Path(folder) / "patch"
+        git(repository, "diff", *PATCH_OPTIONS, f"--output={patch}", "HEAD")
+        has_changes = patch.stat().st_size > 0
+        if has_changes:
+            # What `--check` finds is the patch's fault; an error after it is the disk's.
+            git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))
+            _write_with_git(tree.root, "apply", "--whitespace=nowarn", str(patch))
+    # New files of the target follow.
+    untracked = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
+    for name in filter(None, untracked.split("\0")):
+        source, destination = repository / name, tree.root / name
+        is_kept = not {"sessions", "__pycache__"} & {*Path(name).parts}
+        if is_kept and source.is_file() and not source.is_symlink():
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, destination)
+            has_changes = True
+    if has_changes:
         tree.commit(UNCOMMITTED_MESSAGE)
     return tree
 
@@ -350,27 +367,6 @@ def require_repository(target: Path) -> Path:
             message += f": {error.message}"
         raise UsageError(message, hint="git init, and commit what works; or mend what git says")
     return top
-
-
-def _copy_uncommitted(repository: Path, target: Path, tree: Worktree) -> bool:
-    """Copy the checkout's uncommitted changes, and new files of the target, into a new worktree. False if none."""
-    with tempfile.TemporaryDirectory() as folder:
-        patch = Path(folder) / "patch"
-        git(repository, "diff", *PATCH_OPTIONS, f"--output={patch}", "HEAD")
-        has_changes = patch.stat().st_size > 0
-        if has_changes:
-            # What `--check` finds is the patch's fault; an error after it is the disk's.
-            git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))
-            _write_with_git(tree.root, "apply", "--whitespace=nowarn", str(patch))
-    untracked = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
-    for name in filter(None, untracked.split("\0")):
-        source, destination = repository / name, tree.root / name
-        is_kept = not {"sessions", "__pycache__"} & {*Path(name).parts}
-        if is_kept and source.is_file() and not source.is_symlink():
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, destination)
-            has_changes = True
-    return has_changes
 
 
 def list_worktrees(folder: Path) -> Iterator[Worktree]:
