@@ -155,28 +155,25 @@ class CheckedDefinitions(Printed):
 def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDefinitions, int]:
     """Check one file or folder, or (None) all that the project defines. Returns the mistakes and the exit code."""
     try:
-        count = _check_project(target) if path is None else _check_file(path, target)
+        if path is not None:
+            count = _check_file(path, target)
+        else:
+            setting, mistakes = read_setting(target), []
+            rates(setting.project)
+            read_histories()
+            for pattern in setting.patterns.values():
+                mistakes += check_pattern(pattern, setting.patterns, {})
+            for plan in setting.plans.values():
+                mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
+            if mistakes:
+                raise DefinitionError(mistakes)
+            count = len(setting.patterns) + len(setting.plans) + 2  # The target and the rate card.
     except DefinitionError as error:
         complaints = tuple(str(complaint) for complaint in error.complaints)
         return CheckedDefinitions(ok=False, complaints=complaints), ExitCode.USAGE
     answer = CheckedDefinitions(ok=True, complaints=())
     answer._checked = count
     return answer, ExitCode.OK
-
-
-def _check_project(target: Path | None) -> int:
-    """Check a project. Returns the number of definitions. Raises DefinitionError with all mistakes."""
-    setting = read_setting(target)
-    rates(setting.project)
-    read_histories()
-    mistakes = []
-    for pattern in setting.patterns.values():
-        mistakes += check_pattern(pattern, setting.patterns, {})
-    for plan in setting.plans.values():
-        mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
-    if mistakes:
-        raise DefinitionError(mistakes)
-    return len(setting.patterns) + len(setting.plans) + 2  # The target and the rate card.
 
 
 def _check_file(path: Path, target: Path | None) -> int:

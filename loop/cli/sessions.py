@@ -280,41 +280,40 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
     if not 2 <= len(names) <= MOST_SESSIONS:
         hint = "loop sessions compare last~1 last"
         raise UsageError(f"{len(names)} sessions named: expected 2 to {MOST_SESSIONS}", hint=hint)
-    compared = [_compared_session(root, name) for name in names]
+    compared = list[ComparedSession]()
+    for name in names:
+        folder = sessions.find_session(root, name)
+        row, problem = index.compute_row(folder.path)
+        if row is None:
+            raise WorkFailed(problem, hint=f"move {folder.path} aside")
+        head, record = folder.head(), folder.record()
+        verdicts: dict[str, dict[str, Verdict]] = {}
+        for verdict in record.verdicts if record else ():
+            if verdict.against == "baseline":  # A wrong variant has only this verdict.
+                verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
+        commit = head.revision.commit and head.revision.commit[:12]
+        decisions = outputs_of(folder.finished(), DecisionOutput)
+        kept_changes = [decision.tried for decision in decisions if decision.kept]
+        changed_files = [file for change in kept_changes if change for file in change.files]
+        facts = {"machine": head.machine.name, "threads": str(head.threads), **row.environment.model_dump()}
+        session = ComparedSession(
+            id=row.id,
+            target=row.target,
+            device=row.device,
+            status=row.status or "open",
+            grade=row.grade,
+            baseline=head.baseline,
+            facts={**facts, "loop": head.loop_version, "commit": commit},
+            files=head.files | dict.fromkeys(changed_files, row.left),
+            ground=row.left or row.ground,
+            verdicts=verdicts,
+            seconds=row.seconds if record else None,
+            usd=row.usd if record else None,
+            kept=row.kept,
+        )
+        compared.append(session)
     ids = [session.id for session in compared]
     if len(set(ids)) < len(ids):
         message = f"a session is named twice: {', '.join(ids)}"
         raise UsageError(message, hint="`loop sessions list` names the others")
     return compare(compared)
-
-
-def _compared_session(root: Path, name: str) -> ComparedSession:
-    """What a comparison reads of a session (id, prefix, `last`). Raises LoopError for a damaged one."""
-    folder = sessions.find_session(root, name)
-    row, problem = index.compute_row(folder.path)
-    if row is None:
-        raise WorkFailed(problem, hint=f"move {folder.path} aside")
-    head, record = folder.head(), folder.record()
-    verdicts: dict[str, dict[str, Verdict]] = {}
-    for verdict in record.verdicts if record else ():
-        if verdict.against == "baseline":  # A wrong variant has only this verdict.
-            verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
-    commit = head.revision.commit and head.revision.commit[:12]
-    kept_changes = [decision.tried for decision in outputs_of(folder.finished(), DecisionOutput) if decision.kept]
-    changed_files = [file for change in kept_changes if change for file in change.files]
-    facts = {"machine": head.machine.name, "threads": str(head.threads), **row.environment.model_dump()}
-    return ComparedSession(
-        id=row.id,
-        target=row.target,
-        device=row.device,
-        status=row.status or "open",
-        grade=row.grade,
-        baseline=head.baseline,
-        facts={**facts, "loop": head.loop_version, "commit": commit},
-        files=head.files | dict.fromkeys(changed_files, row.left),
-        ground=row.left or row.ground,
-        verdicts=verdicts,
-        seconds=row.seconds if record else None,
-        usd=row.usd if record else None,
-        kept=row.kept,
-    )

@@ -88,6 +88,18 @@ def read_state(job: JobFolder) -> JobState:
     if not is_running:
         end = max(folders.modified_at(job.path / name) for name in (folders.STDOUT, folders.EXIT_CODE))
     state: Literal["running", "ended", "lost"] = "lost" if code is None else "ended"
+    if is_running:  # What an agent can do next.
+        advice = f"job_wait with job={job.id}"
+    elif code is None:  # It was killed.
+        advice = f"run_session with resume={session}" if session else "call the same tool again"
+    elif error := result.get("error"):
+        advice = str(error["next"])
+    elif brief := result.get("brief"):
+        advice = f"edit the files that {brief} names, then run_session with resume={session}"
+    elif result.get("status") in RESUMABLE:
+        advice = f"{result['reason']}; run_session with resume={session} goes on"
+    else:
+        advice = " ".join(str(result.get("proposal", "")).split())
     return JobState(
         job=job.id,
         state="running" if is_running else state,
@@ -98,22 +110,8 @@ def read_state(job: JobFolder) -> JobState:
         doing=doing,
         session=session,
         result=result or None,
-        next=f"job_wait with job={job.id}" if is_running else _next_after(code, session, result),
+        next=advice,
     )
-
-
-def _next_after(code: int | None, session: str, result: Mapping[str, Any]) -> str:
-    """What an agent can do after a job has ended; empty if its result names nothing. `code`: None: it was killed.
-    `session`: its session's id, or empty. `result`: what its command printed as JSON, or empty."""
-    if code is None:
-        return f"run_session with resume={session}" if session else "call the same tool again"
-    if error := result.get("error"):
-        return str(error["next"])
-    if brief := result.get("brief"):
-        return f"edit the files that {brief} names, then run_session with resume={session}"
-    if result.get("status") in RESUMABLE:
-        return f"{result['reason']}; run_session with resume={session} goes on"
-    return " ".join(str(result.get("proposal", "")).split())
 
 
 def begin_job(words: Sequence[str], tool: str) -> JobFolder:

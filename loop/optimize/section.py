@@ -44,7 +44,19 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         against_baseline = say.speedup_text(geometric_mean(ratios)) if ratios else "not timed"
         cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
         rows.append((*cells, against_incumbent, against_baseline, change.reason))
-    searches = [tuning_section(output) for output in outputs_of(records, BriefOutput) if output.trials]
+    searches = list[Section]()  # A table for each tuning search, the fastest points (choices of values) first.
+    for trials in (output.trials for output in outputs_of(records, BriefOutput) if output.trials):
+        points = []
+        for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
+            speeds = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
+            values = ", ".join(f"{name} {literal_text(value)}" for name, value in trial.values.items())
+            points.append((values, trial.outcome, *speeds, trial.reason))
+        hidden = len(trials) - len(points)
+        note = f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "
+        note += "failed went no further:"
+        table = drop_empty_columns(("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), points)
+        after = (f"{hidden} more are in the journal.",) if hidden else ()
+        searches.append(Section(note=note, table=table, after=after))
     lines, kept = [*_campaign_lines(records)], [decision for _, decision in decisions if decision.kept]
     if kept and kept[-1].tried:
         last_kept, patch = kept[-1], Path(kept[-1].tried.patch).parent / "kept.patch"  # Of all kept changes.
@@ -89,22 +101,6 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
     is_reverted = any(not output.kept for output in outputs_of(steps, DecisionOutput))
     has_failed = any(step.status == "failed" for step in steps)
     return not is_edited or is_refused or is_reverted or has_failed
-
-
-def tuning_section(search: BriefOutput) -> Section:
-    """A table of a tuning search: its points (each a choice of values), the fastest `MOST_TRIALS` first."""
-    trials, rows = search.trials, []
-    for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
-        ratios = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
-        values = ", ".join(f"{name} {literal_text(value)}" for name, value in trial.values.items())
-        rows.append((values, trial.outcome, *ratios, trial.reason))
-    hidden = len(trials) - len(rows)
-    return Section(
-        note=f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "
-        "failed went no further:",
-        table=drop_empty_columns(("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), rows),
-        after=(f"{hidden} more are in the journal.",) if hidden else (),
-    )
 
 
 def changes_json(finished: Sequence[Finished]) -> dict[str, Sequence[Model]]:
