@@ -239,8 +239,9 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     bits, `alike` a counter that overflows, `few` a comparison of numbers that are seldom equal."""
     has_normals = any(tensor.values == "normal" for tensor in trial.inputs)
     kinds = ["negative", "far", "shifted", "ends", "zeros"] if has_normals else []
-    kinds += ["wide", "alike"] if trial.has_wide_integers else []
-    kinds += ["few"] if any(tensor.values == "whole" for tensor in trial.inputs) else []
+    whole_types = {tensor.dtype for tensor in trial.inputs if tensor.values == "whole"}
+    kinds += ["wide", "alike"] if whole_types - {"int8", "uint8"} else []
+    kinds += ["few"] if whole_types else []
     for drawn in kinds:
         with suppress(Exception):
             error = _float32_error(trial, sizes, drawn) if drawn in EXACT_ENOUGH else 0.0

@@ -196,11 +196,6 @@ class Trial:
         return next((tensor for tensor in self.inputs if tensor.values == "normal"), None)
 
     @property
-    def has_wide_integers(self) -> bool:
-        """Whether an input holds whole numbers of more than 8 bits that are no indices."""
-        return any(tensor.values == "whole" and tensor.dtype not in ("int8", "uint8") for tensor in self.inputs)
-
-    @property
     def needs_generator(self) -> bool:
         """Whether the target needs a Python function that makes its inputs: loop draws only normal values."""
         is_drawn = all(tensor.values in ("normal", "positive") for tensor in self.inputs)
@@ -269,15 +264,13 @@ class Trial:
         return text
 
     def _constructor_text(self) -> tuple[str, dict[str, str]]:
-        """The constructor's arguments as text, and each name in it to its size or attribute.
-        A size as `<x.1>` becomes a name `size_0`, so that the text can be the body of a function."""
+        """The constructor's arguments as text, in which a size such as `<x.1>` has the name of its dimension; and
+        each dimension and attribute in it to its text in the wrapper."""
         text = self.argument_text(self.subject.constructor)
-        values: dict[str, str] = {}
-        for number, (tensor, axis) in enumerate(dict.fromkeys(SIZE.findall(text))):
-            size = f"<{tensor}.{axis}>"
-            text, values[f"size_{number}"] = text.replace(size, f"size_{number}"), size
+        dims = {tensor.name: tensor.dims for tensor in self.inputs}
+        values = {dims[tensor][int(axis)]: f"<{tensor}.{axis}>" for tensor, axis in SIZE.findall(text)}
         values |= {name: name for name in self.attributes if re.search(rf"\b{re.escape(name)}\b", text)}
-        return text, values
+        return SIZE.sub(lambda match: dims[match[1]][int(match[2])], text), values
 
     def wrapper(self, title: str) -> str:
         """Source of a module with one function that calls the user's. `title`: begins its docstring.
@@ -314,10 +307,8 @@ class Trial:
         drawings = [_drawing_call(tensor, is_first=tensor is self.first_normal) for tensor in self.inputs]
         imports = "import torch"
         if self.subject.kind != "function":
-            dims = {tensor.name: tensor.dims for tensor in self.inputs}
-            arguments = ", ".join(self._constructor_text()[1].values())
-            arguments = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
             imports += f"\n\nfrom {reference} import _make_instance"
+            arguments = ", ".join(self._constructor_text()[1])
             drawings.insert(0, f"_weights(_make_instance({arguments}), _draw, dtype)")
         used = {drawing.partition("(")[0] for drawing in drawings}
         helpers = "\n".join(text for name, text in HELPERS.items() if name in used)
