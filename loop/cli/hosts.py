@@ -174,9 +174,7 @@ def _fetch_results(
     """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders.
     `has_ended`: False for a job that was lost: it has no manifest to compare its files with."""
     if sent.root:
-        retry_unreachable(
-            lambda: connection.run_script(ssh.BUNDLE_SCRIPT, ID=folder.id, TREE=sent.tree), GIVE_UP_S
-        )
+        retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
     past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
     retry_unreachable(lambda: connection.fetch_results(folder, past=past), GIVE_UP_S)
     if has_ended:

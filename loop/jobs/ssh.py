@@ -384,6 +384,10 @@ class Connection:
         """Ask a job to end, as Ctrl-C does."""
         self.run_script(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{job_files.CANCEL} || exit 1")
 
+    def bundle_branches(self, job: str, tree: str) -> None:
+        """Write the session branches of a project to a git bundle next to the job's results."""
+        self.run_script(BUNDLE_SCRIPT, ID=job, TREE=tree)
+
     def fetch_results(self, folder: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
         """Fetch a job's results and `more_files`, without the sessions in `past`, which were sent from here. Also
         records the machine's local name and its price of an hour."""
