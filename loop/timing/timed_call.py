@@ -273,8 +273,8 @@ class TimedCall:
             calls, counted_s = samples.calls * self._passes(), sample_s
             if self.is_on_gpu:  # By the device's clock, if that is shorter.
                 device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
-                # Nobody changes the clock of the baseline, and a graph has all its streams. Launching a graph of many
-                # kernels took up to 2 us a call, by which a baseline was accused.
+                # Nobody changes the clock of the baseline, and a graph has all its streams. To launch one of many
+                # kernels takes up to 2 us a call: by that a baseline was accused.
                 is_believed = self.is_baseline and self.arena.control_words[arena.IS_CAPTURED]
                 if not is_believed and not is_disturbed(sample_s, waited_s):
                     # Our clock without the launch, to check the device's later.
