@@ -252,8 +252,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
 
 
 def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
-    """A few small workloads for variant `name`, from the plan's check sets, or from its timed sets
-    if it has none. Small: by operations, or by bytes where target.yaml has no `flops`."""
+    """A few small workloads for variant `name`, from the plan's check sets, or from its timed sets if it has none.
+    Small: by operations, or by bytes where target.yaml has no `flops`. The smallest if none is small."""
     target, variant = context.bench.target, context.bench.target.variants[name]
     sets = planned_check_sets(context) or context.task.plan.workloads
     candidates = [w for w in workloads(context, sets, device="cuda") if is_supported(variant, w)]

@@ -149,7 +149,7 @@ class SessionRow(Model):
     speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Variant to workload to ratio against the baseline. Workloads without a ratio are left out."""
     failures: tuple[FailureSeen, ...] = ()
-    recorded: bool = False
+    recorded: bool = False  # Imported, with the figures of a report from before `loop`.
 
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, ""); for a

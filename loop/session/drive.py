@@ -203,7 +203,7 @@ class Show:
     """(pattern, reason) of skipped steps already printed: a second step with that reason is not."""
 
     def print_event(self, event: WalkEvent) -> None:
-        """Print one event."""
+        """Print one event. `_print_json` and `_print_tick` leave out some events, or print them seldom."""
         if self.as_events:
             self._print_json(event)
         if isinstance(event, PatternBegan):

@@ -91,7 +91,7 @@ class Judge:
         self.answer_by_key.pop(request.key, None)
 
     def prepare_answer(self, request: judge_messages.PrepareAnswer) -> judge_messages.PreparedAnswer:
-        """Write the inputs of a call and compute its right answer. The reply says why reference and
+        """Write the inputs of a call to their files and compute its right answer. The reply says why reference and
         plain implementation contradict each other, and why no output can be judged, if so."""
         inputs = self.functions.make_inputs(request)
         self.drawn_inputs.record(inputs)
