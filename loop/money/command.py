@@ -147,7 +147,7 @@ def show_costs(target: Path | None) -> Ledger:
 
 def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
     """Costs, savings and return (None if nothing was charged or saved) of sessions. Costs of imported ones
-    (`recorded`) are not in the return: they have no savings. `damaged`: folders that were skipped, to the reason."""
+    (`recorded`) are not in the return: they have no savings. `damaged`: folders skipped, to the reason."""
     savings = [saving for row in rows for saving in row.savings]
     saved_minutes, saved_usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(row.usd for row in rows if not row.recorded)
