@@ -353,7 +353,7 @@ def _verify_share(
         rerun_sides = [replace(side, threads=fewer_threads) for side in sides]
         jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
-    share = yield from _make_checks(bench, [*jobs, control_job], allowance)
+    share = yield from _make_checks(bench, fitting.workloads, [*jobs, control_job], allowance)
     files_now = hash_task_files(context.task.folder)
     if edited := [path for path, digest in task_files.items() if files_now.get(path) != digest]:
         raise WorkFailed(
@@ -371,9 +371,9 @@ def _verify_share(
 
 
 def _make_checks(
-    bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance
+    bench: Bench, workloads: Sequence[Workload], jobs: Sequence[Job], allowance: TimeAllowance
 ) -> Generator[Tick, None, ShareOutput]:
-    """Make the checks of these jobs; the first has all workloads, the last is the control's."""
+    """Make the checks of these jobs, the last of which is the control's; find blind spots of all `workloads`."""
     *checked, control = yield from verify_sides(bench, jobs, allowance)
     notes = list[str]()
     for checks in checked:
@@ -385,7 +385,7 @@ def _make_checks(
         sides=tuple(checked),
         control=control,
         left_out=tuple(allowance.left_out),
-        blind_spots=(yield from find_blind_spots(bench, jobs[0].workloads)),
+        blind_spots=(yield from find_blind_spots(bench, workloads)),
         notes=(*notes, *bench.notes),
         zeros_pass=tuple(bench.workloads_passing_zeros),
     )
@@ -742,7 +742,7 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     allowance = TimeAllowance(VerifyTerms().others_s, [w for w in optional if w in checked])
     jobs = [Job(side, checked) for side in sides.values()]
     control_job = Job(bench.make_side(BASELINE), [w for w in checked if w in required], layouts=False)
-    share = yield from _make_checks(bench, [*jobs, control_job], allowance)
+    share = yield from _make_checks(bench, checked, [*jobs, control_job], allowance)
     emulated_checks = tuple(checks.model_copy(update={"emulated": True}) for checks in share.sides)
     left_out = (*share.left_out, *(w for w in optional if w not in checked))
     share = share.model_copy(update={"sides": emulated_checks, "left_out": left_out})

@@ -259,7 +259,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         needed_bytes, free_bytes = 0.0, available_memory()
         if self.target.memory is not None:
             needed_bytes = Expression.parse(self.target.memory).evaluate_number(workload.formula_values)
-        if needed_bytes > free_bytes:
+        if needed_bytes > max(free_bytes, 0.0):
             raise WorkFailed(
                 f"{workload.name} needs about {needed_bytes / 2**30:.1f} GiB for its float64 reference; "
                 f"{free_bytes / 2**30:.1f} GiB are free",
