@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from loop.model.target import Tolerance
 from loop.workers import judge_messages, suspects, truth
 from loop.workers.blind_spots import DrawnInputs, find_blind_spots
 from loop.workers.judge_messages import Finding
-from loop.workers.messages import Answers, Request
+from loop.workers.messages import Request
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import Inputs, TargetFunctions
 from loop.workers.truth import IMPLAUSIBLE_SHARE, MAX_SLACK, Truth, would_pass_zeros
@@ -71,7 +71,7 @@ class Judge:
         """Key of a call to its right answer."""
         self.drawn_inputs = DrawnInputs()
         runner = PropertyRunner(self.signature, self.tolerance_by_dtype, self.plain)
-        self.answers: Answers = {
+        self.answers: dict[type, Callable[[Any], object]] = {
             judge_messages.PrepareAnswer: self.prepare_answer,
             judge_messages.DiscardAnswer: self.discard_answer,
             judge_messages.Compare: self.compare,
@@ -166,30 +166,19 @@ class Judge:
             if right.is_integer and own_type_outputs is not None:
                 right = replace(right, own_type_output=own_type_outputs[name].double())
             truths.append(right)
-        if request.checks_determinism:
-            self._check_determinism(call, tensors, own_type_outputs, truths)
-        if not self.checker_decides:
-            notes = (*notes, *(right.tightening_note for right in truths if right.tightening_note))
-        if not self.functions.checker:
-            raw_result = None
-        inputs = replace(inputs, call=call)
+            if right.stated_allowed is not None and not self.checker_decides:
+                atol = f"zeros would be right by it; {right.tolerance.atol:.2g} is allowed"
+                notes = (*notes, f"the stated atol of output {file.name}: {atol}")
+        if request.checks_determinism:  # Repeats the run in the call's own types if there was one: it is cheaper.
+            first = list((own_type_outputs or exact_outputs).values())
+            if own_type_outputs is None:
+                second, _ = self._run_in_float64(call, tensors, None)
+            else:
+                second, _ = run_reference(call, exact=False)
+            if not all(map(truth.answers_agree, first, second.values())):
+                raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
+        inputs, raw_result = replace(inputs, call=call), raw_result if self.functions.checker else None
         return Answer(inputs, truths, own_type_outputs is not None, raw_result, notes)
-
-    def _check_determinism(
-        self, call: Call, tensors: list[Tensor], own_type_outputs: dict[str, Tensor] | None, truths: list[Truth]
-    ) -> None:
-        """Raise Refused if a second run of the reference differs from the first. It repeats the run
-        in the call's own types if there was one, because that is cheaper than float64."""
-        if own_type_outputs is None:
-            first = [right.reference for right in truths]
-            outputs, _ = self._run_in_float64(call, tensors, None)
-            second = [self._to_canonical_form(output.double(), call) for output in outputs.values()]
-        else:
-            first = list(own_type_outputs.values())
-            outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=False)
-            second = list(outputs.values())
-        if not all(map(truth.answers_agree, first, second)):
-            raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
 
     def _with_output_files(self, call: Call, outputs: dict[str, Tensor]) -> Call:
         """Add the outputs that the reference returned to a call whose signature names none."""
@@ -336,15 +325,14 @@ class Judge:
         else:
             summed_terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
         dtype = right.file.dtype if call.structure else call.dtype
+        recompute = partial(self._compute_output, call, index)
         try:
-            movement, largest_movement, mean_movement = truth.measure_input_rounding(
-                partial(self._compute_output, call, index), inputs.tensors, right.reference, dtype
+            errors, largest_rounding, mean_rounding = truth.measure_input_rounding(
+                recompute, inputs.tensors, right.reference, dtype, summed_terms
             )
         except Refused:  # Without float64 the condition of the function is unknown.
             return replace(right, allows_input_rounding=True, explained_counts=None)
-        factor = truth.allowed_roundings(dtype, summed_terms)
-        movement = movement.mul_(factor)  # In place: the tensor may have gigabytes.
-        counts = truth.count_by_magnitude(movement[movement > 0])
+        counts = truth.count_by_magnitude(errors[errors > 0])
         reference_error = 0.0 if self.plain else MAX_SLACK * right.plain_max
         if not self.plain and not answer.ran_in_own_types:
             own_type_output = self._compute_own_type_output(inputs, right, index)
@@ -355,12 +343,12 @@ class Judge:
         if right.explained_counts is not None:
             counts += right.explained_counts
         plausible_error = IMPLAUSIBLE_SHARE * truth.largest_finite_magnitude(right.reference)
-        largest_error = min(max(largest_movement * factor, reference_error), plausible_error)
+        largest_error = min(max(largest_rounding, reference_error), plausible_error)
         largest_limit, mean_limit = right.error_limits
         return replace(
             right,
             allows_input_rounding=True,
-            error_limits=(max(largest_limit, largest_error), max(mean_limit, mean_movement * factor)),
+            error_limits=(max(largest_limit, largest_error), max(mean_limit, mean_rounding)),
             allowed=right.allowed.clamp(min=largest_error),
             explained_counts=counts,
         )

@@ -72,9 +72,7 @@ class PropertyRunner:
             torch.manual_seed(request.seed)
             # On `plain` in place of the variant, once: its error widens the limit below.
             sides, _ = yield from self._drive(start_property(), call, self.plain)
-            difference = (sides[0] - sides[1]).abs() if sides else torch.zeros(0)
-            difference = difference[difference.isfinite()]
-            self.plain_errors[error_key] = float(difference.max()) if difference.numel() else 0.0
+            self.plain_errors[error_key] = largest_finite_magnitude(sides[0] - sides[1]) if sides else 0.0
         torch.manual_seed(request.seed)  # Both draw the same values, if the property draws any.
         sides, call_count = yield from self._drive(start_property(), call, None)
         if sides is None:

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +77,7 @@ class StatedTask:
             copies = [tensor.clone() for tensor in inputs.tensors]
             rebuilt = rebuild_inputs(inputs.skeleton, copies, self.terms["passes"])
             values = {"inputs": rebuilt, "expected": expected, "outputs": output}
-            arguments = [values[name] for name in self.terms["given"]]
-            return run_check(partial(self.checker, *arguments))
+            return run_check(self.checker, [values[name] for name in self.terms["given"]])
         right_tensors, tensors = outputs_by_path(expected).values(), outputs_by_path(output).values()
         if len(right_tensors) != len(tensors):
             return f"{len(tensors)} outputs where {len(right_tensors)} are expected"

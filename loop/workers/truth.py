@@ -91,14 +91,6 @@ class Truth:
                 copies[name] = value.to(device)
         return replace(self, **copies)  # type: ignore[arg-type]
 
-    @property
-    def tightening_note(self) -> str:
-        """A note that the stated tolerance was tightened; empty if it applies as stated."""
-        if self.stated_allowed is None:
-            return ""
-        atol = f"{self.tolerance.atol:.2g}"
-        return f"the stated atol of output {self.file.name}: zeros would be right by it; {atol} is allowed"
-
     def tighten_for(self, output: Tensor) -> "Truth":
         """Reduce the allowed errors if more elements of `output` are off than rounding explains: errors
         up to the power of two with the largest excess stay allowed, larger ones not."""
@@ -215,10 +207,8 @@ def explain_doubt(truth: Truth) -> str:
     share = IMPLAUSIBLE_SHARE * (3 if truth.file.dtype == "bfloat16" else 1)
     if truth.plain_max <= share * largest + IMPLAUSIBLE_FLOOR:
         return ""
-    return (
-        f"reference and plain implementation differ by {truth.plain_max:.2g} where values reach {largest:.2g}: "
-        "one of them is wrong"
-    )
+    difference = f"differ by {truth.plain_max:.2g} where values reach {largest:.2g}"
+    return f"reference and plain implementation {difference}: one of them is wrong"
 
 
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
@@ -378,43 +368,32 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     error = torch.where(wrong_mask, error, error.nan_to_num(0.0, 0.0)).nan_to_num(math.inf)
     maps, spans = dict[str, tuple[Span, ...]](), dict[str, Span]()
     for axis, name in enumerate(truth.dimension_names):
-        maps[name] = _map_errors(error, wrong_mask, axis)
-        indices = wrong_mask.movedim(axis, 0).reshape(wrong_mask.shape[axis], -1).any(1).nonzero().reshape(-1)
-        first, last = int(indices[0]), int(indices[-1])
-        spans[name] = Span(first=first, last=last, count=len(indices), size=wrong_mask.shape[axis])
+        size, stretches = wrong_mask.shape[axis], list[Span]()
+        step = -(-size // MAP_STRETCHES)
+        for first in range(0, size, step):
+            length = min(step, size - first)
+            largest_there = json_number(error.narrow(axis, first, length).max())
+            count = int(wrong_mask.narrow(axis, first, length).sum())
+            stretches.append(Span(first=first, last=first + length - 1, count=count, largest=largest_there))
+        maps[name] = tuple(stretches)
+        indices = wrong_mask.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
+        spans[name] = Span(first=int(indices[0]), last=int(indices[-1]), count=len(indices), size=size)
     passes_as_stated = False
     if truth.stated_allowed is not None:
         passes_as_stated = not bool(truth.mask_wrong(output, truth.stated_allowed).any())
-    mismatches = {
-        "first": _describe_mismatch(truth, output, wrong_mask),
-        "worst": _describe_mismatch(truth, output, excess * wrong_mask),
-    }
-    places = {"map": maps, "spans": spans}
-    return finding.model_copy(update={**mismatches, **places, "passes_only_as_stated": passes_as_stated})
-
-
-def _map_errors(error: Tensor, wrong_mask: Tensor, axis: int) -> tuple[Span, ...]:
-    """Largest error and number of wrong elements in equal stretches along an axis."""
-    size = wrong_mask.shape[axis]
-    stretches, step = [], -(-size // MAP_STRETCHES)
-    for first in range(0, size, step):
-        length = min(step, size - first)
-        largest = json_number(error.narrow(axis, first, length).max())
-        count = int(wrong_mask.narrow(axis, first, length).sum())
-        stretches.append(Span(first=first, last=first + length - 1, count=count, largest=largest))
-    return tuple(stretches)
-
-
-def _describe_mismatch(truth: Truth, output: Tensor, badness: Tensor) -> Mismatch:
-    """The first element with the largest `badness`: mask of wrong elements, or errors / allowed."""
-    flat_index = int(badness.double().reshape(-1).argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(flat_index), output.shape)]
-    return Mismatch(
-        index=dict(zip(truth.dimension_names, index, strict=True)),
-        expected=json_number(truth.reference.reshape(-1)[flat_index]),
-        got=json_number(output.reshape(-1)[flat_index]),
-        allowed=float(truth.allowed.reshape(-1)[flat_index]),
-    )
+    mismatches = []
+    for badness in (wrong_mask, excess * wrong_mask):  # The first wrong element, and the worst one.
+        flat_index = int(badness.double().reshape(-1).argmax())
+        index = [int(i) for i in torch.unravel_index(torch.tensor(flat_index), output.shape)]
+        mismatch = Mismatch(
+            index=dict(zip(truth.dimension_names, index, strict=True)),
+            expected=json_number(truth.reference.reshape(-1)[flat_index]),
+            got=json_number(output.reshape(-1)[flat_index]),
+            allowed=float(truth.allowed.reshape(-1)[flat_index]),
+        )
+        mismatches.append(mismatch)
+    update = {"first": mismatches[0], "worst": mismatches[1], "map": maps, "spans": spans}
+    return finding.model_copy(update={**update, "passes_only_as_stated": passes_as_stated})
 
 
 HALF_PRECISION_ROUNDINGS = 2.0
@@ -433,28 +412,28 @@ ExactAnswer = Callable[[list[Tensor]], Tensor]
 
 
 def measure_input_rounding(
-    answer: ExactAnswer, inputs: Sequence[Tensor], reference: Tensor, dtype: str
+    answer: ExactAnswer, inputs: Sequence[Tensor], reference: Tensor, dtype: str, terms: int
 ) -> tuple[Tensor, float, float]:
-    """How far the exact `answer` moves from `reference` if every input is rounded: by element,
-    largest, mean. Inputs are rounded to `dtype`, or to their own wider type; narrower ones convert
-    exactly. Two cases count: random directions, and all upwards, because random roundings
-    average out in a long sum, while errors of its partial sums do not."""
-    dtype_eps = torch.finfo(getattr(torch, dtype)).eps
-
-    def measure_movement(signs: Sequence[Tensor], share: float) -> Tensor:
-        """Movement of each element if inputs change by this share of a rounding."""
-        changed = []
-        for tensor, sign in zip(inputs, signs, strict=True):
-            if tensor.is_floating_point():
-                rounding = min(dtype_eps, torch.finfo(tensor.dtype).eps) / 2
-                tensor = tensor.double() * (1 + (sign * share * rounding).double())
-            changed.append(tensor)
-        return (answer(changed) - reference).abs()
-
+    """What rounding may cost an answer with sums of `terms` terms: by element, largest, mean. It is so many times
+    as far as the exact `answer` moves from `reference` if every input is rounded: to `dtype`, or to its own wider
+    type; narrower ones convert exactly. Two cases count: random directions, and all upwards, because random
+    roundings average out in a long sum, while errors of its partial sums do not."""
+    dtype_info = torch.finfo(getattr(torch, dtype))
+    roundings = HALF_PRECISION_ROUNDINGS
+    if dtype_info.bits >= 32:
+        roundings = ROUNDINGS + ROUNDINGS_PER_SUM * math.sqrt(terms)
     movements = []
     for signs in ([random_signs(tensor) for tensor in inputs], [torch.ones(())] * len(inputs)):
-        movement = measure_movement(signs, 1.0)
-        small_movement = measure_movement(signs, 1 / SMALLER_STEP)
+        movement_by_step = []
+        for share in (1.0, 1 / SMALLER_STEP):  # Of a rounding, by which the inputs change.
+            changed = []
+            for tensor, sign in zip(inputs, signs, strict=True):
+                if tensor.is_floating_point():
+                    rounding = min(dtype_info.eps, torch.finfo(tensor.dtype).eps) / 2
+                    tensor = tensor.double() * (1 + (sign * share * rounding).double())
+                changed.append(tensor)
+            movement_by_step.append((answer(changed) - reference).abs())
+        movement, small_movement = movement_by_step
         is_finite = reference.isfinite() & movement.isfinite()
         noise = 0.0
         if bool(is_finite.any()):
@@ -462,19 +441,13 @@ def measure_input_rounding(
         jumps = movement < MIN_SHRINKAGE * small_movement
         jumps |= (movement > MAX_SHRINKAGE * small_movement) & (movement > noise)
         movements.append(movement.masked_fill_(jumps | ~is_finite, 0.0))
-    by_element, count = torch.maximum(*movements), max(int(reference.isfinite().sum()), 1)
+    count = max(int(reference.isfinite().sum()), 1)
+    by_element = torch.maximum(*movements).mul_(roundings)  # In place: the tensor may have gigabytes.
     largest = float(by_element.max()) if by_element.numel() else 0.0
-    return by_element, largest, max(float(movement.sum()) for movement in movements) / count
+    return by_element, largest, roundings * max(float(movement.sum()) for movement in movements) / count
 
 
 def random_signs(tensor: Tensor, seed: int = 0) -> Tensor:
     """A reproducible random +1 or -1 for each element of a tensor, on its device."""
     generator = torch.Generator(tensor.device).manual_seed(seed)
     return torch.randint(2, tensor.shape, generator=generator, device=tensor.device).double() * 2 - 1
-
-
-def allowed_roundings(dtype: str, terms: int) -> float:
-    """How many input roundings an answer with sums of `terms` terms may cost."""
-    if torch.finfo(getattr(torch, dtype)).bits < 32:
-        return HALF_PRECISION_ROUNDINGS
-    return ROUNDINGS + ROUNDINGS_PER_SUM * math.sqrt(terms)

@@ -18,11 +18,11 @@ from loop.calls.arena import MOST_CALLS, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
 from loop.calls.invocation import CONTROL_BYTES, Loaded, Places, Prepared, Stage, place_tensors
 from loop.calls.library import Compiled
-from loop.calls.own_modules import search_folder
+from loop.calls.own_modules import describe_error, search_folder
 from loop.calls.seal import Seal
 from loop.workers import checking, messages
 from loop.workers.checking import CallCheck
-from loop.workers.messages import Answers, RefusalReply, Request, answer_request, serve
+from loop.workers.messages import Request, serve
 
 
 class LoadedCandidate:
@@ -140,7 +140,7 @@ class WorkerProgram:
             stray_writes=tuple(check.stray_writes),
             stray_reads=check.stray_reads,
             depends_on_prefill=check.depends_on_prefill,
-            replaced_functions=self._replaced_functions(),
+            replaced_functions=tuple(self.seal.replaced_functions()) if self.seal else (),
             float_unit_change=checking.describe_float_unit(),
         )
 
@@ -188,16 +188,12 @@ class WorkerProgram:
 
             self.staged_call = EmptyKernels()
         obey(self.shared_memory, self.bell, self.staged_call, self.input_count, request.last_order)
-        return self._replaced_functions()
+        return tuple(self.seal.replaced_functions()) if self.seal else ()
 
     def unstage(self, request: messages.Unstage | None = None) -> None:
         """Release the staged call."""
         self.staged_call.close()
         self.staged_call, self.shared_memory, self.input_count = Stage(), None, 0
-
-    def _replaced_functions(self) -> tuple[str, ...]:
-        """Watched functions that the variant replaced; empty before loading."""
-        return tuple(self.seal.replaced_functions()) if self.seal else ()
 
 
 def main(cores: str, *descriptors: str) -> None:
@@ -210,7 +206,7 @@ def main(cores: str, *descriptors: str) -> None:
         os.set_inheritable(handle, False)
     program = WorkerProgram(arena, bell[0] if bell else None)
 
-    def respond(request: Request[Any]) -> object:
+    def answer(request: Request[Any]) -> object:
         """Answer a request. End this process if a kernel lost the device."""
         # Several workers load at once: bind all threads to the cores only at the first request after loading.
         if unbound_cores and not isinstance(request, messages.Load):
@@ -219,18 +215,19 @@ def main(cores: str, *descriptors: str) -> None:
                     if not os.sched_getaffinity(int(task)) <= unbound_cores:
                         os.sched_setaffinity(int(task), unbound_cores)
             unbound_cores.clear()
-        reply = answer_request(answers[type(request)], request)
-        # Under a tool no further request comes, and the tool reports the error.
-        if isinstance(reply, RefusalReply) and not isinstance(request, messages.Observe):
-            reason = invocation.explain_lost_device()
-            if reason:  # The session sees a crash.
-                refusal = reply.message
-                text = refusal if reason in refusal else f"{refusal}; {reason}"
+        try:
+            return answers[type(request)](request)
+        except Exception as error:
+            # Under a tool no further request comes, and the tool reports the error.
+            lost = "" if isinstance(request, messages.Observe) else invocation.explain_lost_device()
+            if lost:  # The session sees a crash.
+                refusal = str(error) if isinstance(error, Refused) else describe_error(error)
+                text = refusal if lost in refusal else f"{refusal}; {lost}"
                 os.write(2, f"\n{invocation.LOST_PREFIX}{text}\n".encode())
                 os._exit(invocation.LOST_EXIT)
-        return reply
+            raise
 
-    answers: Answers = {
+    answers: dict[type, Callable[[Any], object]] = {
         messages.Load: program.load,
         messages.Compute: program.compute,
         messages.StageCall: program.stage,
@@ -239,7 +236,7 @@ def main(cores: str, *descriptors: str) -> None:
         messages.Observe: lambda request: checking.make_observed_call(program.find_candidate().loaded, request),
         messages.ListLaunches: checking.list_launches,
     }
-    serve(respond)
+    serve(answer)
 
 
 if __name__ == "__main__":
