@@ -31,8 +31,7 @@ from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, CallWay, Floors, JudgeProcess, Unjudged, Worker, WorkerLost
 
 JUDGE_LIMIT_S = 120.0
-FIRST_CALL_S = 120.0
-"""Default time limit in seconds for a process's first call, which may autotune."""
+FIRST_CALL_S = 120.0  # Default time limit in seconds for a process's first call, which may autotune.
 FIRST_CALL_HUNG = " took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Environment variables with the cache folders of just-in-time compilers. Each build of a variant gets its own new
@@ -471,8 +470,7 @@ class Fitting(NamedTuple):
         """A step's `message`, extended by the first excluded workload and the number of others."""
         if not self.exclusions:
             return message
-        other_count = len(self.exclusions) - 1
-        more = f", and {other_count} more" if other_count else ""
+        more = f", and {len(self.exclusions) - 1} more" if len(self.exclusions) > 1 else ""
         return f"{message or 'nothing has room'}; left out: {self.exclusions[0]}{more}"
 
 
@@ -490,8 +488,9 @@ def fit_workloads(
     memory = bench.sensors.memory() if bench.sensors else None
     if memory is None:
         return Fitting(tuple(workloads), ())
-    free_bytes = memory[0]
-    fitting, exclusions, gpu = [], [], detect_gpus().first
+    fitting, exclusions, gpu, free_bytes = [], [], detect_gpus().first, memory[0]
+    names = ", ".join(dict.fromkeys(side.name for side in sides))
+    available = f"{free_bytes / 2**30:.3f} GiB of {gpu.name if gpu else 'the GPU'} are free"
     for workload in workloads:
         call = bench.make_call(workload, "unused", with_windows=with_windows)
         input_bytes = sum(tensor.pool_nbytes for tensor in call.inputs)
@@ -504,9 +503,7 @@ def fit_workloads(
         size = max(bytes_of_sides, default=0) if one_at_a_time else sum(bytes_of_sides)
         if size <= free_bytes:
             fitting.append(workload)
-            continue
-        side_names = ", ".join(dict.fromkeys(side.name for side in sides))
-        needed = f"inputs and outputs of {side_names} take {size / 2**30:.3f} GiB of device memory"
-        available = f"{free_bytes / 2**30:.3f} GiB of {gpu.name if gpu else 'the GPU'} are free"
-        exclusions.append(f"{workload.name}: {needed}, {available}")
+        else:
+            needed = f"inputs and outputs of {names} take {size / 2**30:.3f} GiB of device memory"
+            exclusions.append(f"{workload.name}: {needed}, {available}")
     return Fitting(tuple(fitting), tuple(exclusions))

@@ -20,16 +20,13 @@ from loop.calls.library import Compiled, Invocation
 from loop.calls.memory import KINDS, MIXED, Guard
 from loop.workers.messages import DryLaunches, Kernel, ListLaunches, Observe
 
-MIN_CALLS = 2
-"""Minimum number of calls. A slow call is made once if it was already checked on other values."""
-SLOW_LIMIT_S = 0.1
-"""Stop trying kinds of guard bytes after this time. Each check of a slow call draws one kind."""
+MIN_CALLS = 2  # Least number of calls; 1 if a call is slow and was checked on other values.
+SLOW_LIMIT_S = 0.1  # After this time, no more kinds of guard bytes are tried. Each check draws one.
 HURRIED_LIMIT_S = 3e-3  # The same limit for a hurried check, which then ends.
 REPEAT_S, MAX_OUTPUTS = 4e-3, 3
 """Seconds for which a fast call is repeated, and the number of different outputs that ends it. A
 data race may show once in a hundred calls."""
-CONFIRMING_CALLS = 6
-"""Calls that must agree, half with either guard bytes, to confirm an out-of-bounds read."""
+CONFIRMING_CALLS = 6  # Calls, half with either guard bytes, that must agree on an out-of-bounds read.
 NAMING_LIMIT_S = 5.0  # Time limit in seconds for finding out which tensor is read out of bounds.
 
 Guards = tuple[Guard, ...]
@@ -193,8 +190,7 @@ class CallCheck:
 
 DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 """Environment variables that switch the emulator's dry run on and name the file of its launches."""
-ADDRESS_STEP = 1 << 40
-"""Distance between tensors' addresses in a dry run, which nothing dereferences."""
+ADDRESS_STEP = 1 << 40  # Distance between tensors' addresses in a dry run, which nothing dereferences.
 DRIVER_LIBRARY = "libcuda.so.1"
 
 

@@ -31,8 +31,7 @@ NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
 times their effect on an output is allowed as an error."""
 REFERENCE_BYTES_PER_ELEMENT = 64
 """Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
-MAX_NOISE_SHARE = 1e-9
-"""Errors below this share of the largest input or output value may be float64's own rounding."""
+MAX_NOISE_SHARE = 1e-9  # Smaller errors, as a share of the largest value, may be float64's own.
 
 
 @dataclass
@@ -91,8 +90,7 @@ class Judge:
         self.answer_by_key.pop(request.key, None)
 
     def prepare_answer(self, request: judge_messages.PrepareAnswer) -> judge_messages.PreparedAnswer:
-        """Write the inputs of a call to their files and compute its right answer. The reply says why reference and
-        plain implementation contradict each other, and why no output can be judged, if so."""
+        """Write the inputs of a call to their files and compute its right answer."""
         inputs = self.functions.make_inputs(request)
         self.drawn_inputs.record(inputs)
         device = request.device
@@ -108,29 +106,24 @@ class Judge:
             answer = self._compute_answer(inputs, request)
         self.answer_by_key[request.call.key] = answer
         floating = [output for output in answer.truths if not output.is_integer]
-        doubts, unjudged_reasons = [], []
+        doubt = unjudged_reason = ""
         if self.plain or answer.ran_in_own_types:
-            doubts = list(map(truth.explain_doubt, floating))
-        passes_zeros = False
+            doubt = next(filter(None, map(truth.explain_doubt, floating)), "")
         if not self.checker_decides:
             function_name = "`plain`" if self.plain else "the reference"
-            unjudged_reasons = [truth.explain_unjudged(output, function_name) for output in floating]
-            passes_zeros = bool(floating) and all(map(self.would_pass_zeros, answer.truths))
+            reasons = [truth.explain_unjudged(output, function_name) for output in floating]
+            unjudged_reason = next(filter(None, reasons), "")
         has_new_call = self.signature.has_unknown_outputs or self.functions.generator is not None
-        return judge_messages.PreparedAnswer(
-            call=answer.inputs.call if has_new_call else None,
-            notes=(*inputs.notes, *answer.notes),
-            doubt=next(filter(None, doubts), ""),
-            unjudged_reason=next(filter(None, unjudged_reasons), ""),
-            passes_zeros=passes_zeros,
-        )
+        new_call, notes = answer.inputs.call if has_new_call else None, (*inputs.notes, *answer.notes)
+        passes_zeros = bool(floating) and not self.checker_decides
+        passes_zeros = passes_zeros and all(map(self.would_pass_zeros, answer.truths))
+        return judge_messages.PreparedAnswer(doubt, new_call, notes, unjudged_reason, passes_zeros)
 
     def would_pass_zeros(self, right: Truth) -> bool:
         """Whether the judge would accept an output of zeros: such a workload cannot show unwritten results."""
-        if not would_pass_zeros(right.tolerance, right.reference):
-            return False
-        zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.file.dtype])
-        return self._find_worst(right, [zeros]).passes
+        dtype, reference = TORCH_DTYPES[right.file.dtype], right.reference
+        passes_tolerance = would_pass_zeros(right.tolerance, reference)
+        return passes_tolerance and self._find_worst(right, [torch.zeros_like(reference, dtype=dtype)]).passes
 
     def _compute_answer(self, inputs: Inputs, request: judge_messages.PrepareAnswer) -> Answer:
         """Compute the right answer of a call. Raises Refused if two requested runs of it differ."""
@@ -196,9 +189,8 @@ class Judge:
     def _run_in_float64(
         self, call: Call, tensors: list[Tensor], own_type_outputs: dict[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-        """Compute the outputs in float64, with notes on where float64 was impossible or rounds: there the
-        outputs are `own_type_outputs` (None: not computed yet). Raises Refused if the reference fails in every
-        type."""
+        """Compute the outputs in float64, with notes on where that was impossible or rounds: there the outputs
+        are `own_type_outputs` (None: not computed yet). Raises Refused if the reference fails in every type."""
         run_reference = partial(self.functions.compute_outputs, "reference", tensors, call)
         try:
             outputs, _ = run_reference(exact=True)
@@ -237,8 +229,7 @@ class Judge:
         return tolerance
 
     def compare(self, request: judge_messages.Compare) -> Finding:
-        """Compare the output files of a call with the right answer; return the worst finding. If the GPU lacks
-        memory, the answer stays on the CPU from then on."""
+        """Compare output files with the right answer. If the GPU lacks memory, it is on the CPU from then on."""
         answer = self.answer_by_key[request.call.key]
         try:
             return self._compare_files(request, answer)
@@ -247,8 +238,8 @@ class Judge:
             return self._compare_files(request, answer)
 
     def _compare_files(self, request: judge_messages.Compare, answer: Answer) -> Finding:
-        """Compare output files with the answer, by tolerance and by the task's own checker, and with each
-        other. If the request names an earlier call, measure how far the two right answers differ, too."""
+        """Compare output files with the answer, by tolerance and by the task's own checker, with each other, and
+        the answer with that of an earlier call if the request names one."""
         call, outputs_of_files = answer.inputs.call, []
         for path in request.output_files:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
@@ -279,9 +270,8 @@ class Judge:
     def _compare_output(
         self, answer: Answer, index: int, results: Sequence[Tensor], *, tries_faults: bool
     ) -> Finding:
-        """Compare several results for output number `index`; return the worst finding. Widens the
-        answer's stored limits where rounding may explain a wrong result, which is too expensive to
-        compute for every call. `tries_faults`: compare a wrong result with known faults too."""
+        """Compare several results for output number `index`; return the worst finding. Widens the answer's
+        limits where rounding may explain a wrong result, which is too expensive to compute for every call."""
         inputs, right = answer.inputs, answer.truths[index]
         device = right.reference.device
         outputs = [self._to_canonical_form(result.to(device), inputs.call) for result in results]
@@ -312,9 +302,8 @@ class Judge:
         return max(findings, key=lambda finding: finding.badness)
 
     def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
-        """Widen the allowed error of output number `index` by what any sound summation and exp may
-        lose. `explained_counts` of the result counts errors that rounded inputs explain, and those of
-        a run of the reference in the call's own types, which replaces a missing `plain`."""
+        """Widen the allowed error of output number `index` by what any sound summation and exp may lose. A run
+        of the reference in the call's own types replaces a missing `plain`."""
         inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
         if self.functions.has_plain_signature(call) and sizes and not self.signature.has_unknown_outputs:
@@ -354,9 +343,8 @@ class Judge:
         )
 
     def _allow_reference_noise(self, inputs: Inputs, right: Truth, index: int, output: Tensor) -> Truth:
-        """Allow more where float64 rounding of the reference itself may explain a wrong element: say,
-        an exact zero that is the difference of large numbers. It is estimated by how far the element
-        moves when inputs change by a few float64 roundings."""
+        """Allow more where float64 rounding of the reference itself may explain a wrong element: say, an exact
+        zero that is the difference of large numbers. Inputs that change by a few roundings show how much."""
         scale = max(map(truth.largest_finite_magnitude, [right.reference, *inputs.tensors]))
         error = (output.double() - right.reference).abs()
         wrong = truth.mask_outside(output, right.reference, right.allowed)
@@ -393,8 +381,7 @@ class Judge:
         return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
 
     def _compute_own_type_output(self, inputs: Inputs, right: Truth, index: int) -> Tensor | None:
-        """Output `index` of the reference, computed in the inputs' own types; itself float64, in canonical form.
-        None if the reference refuses, or if the shape is another than in float64."""
+        """Output `index` of the reference in the inputs' own types; None if it refuses or has another shape."""
         try:
             output = self._compute_output(inputs.call, index, inputs.tensors, exact=False)
         except Refused:
@@ -402,16 +389,14 @@ class Judge:
         return output if output.shape == right.reference.shape else None
 
     def _compute_output(self, call: Call, index: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
-        """Run the reference on `tensors`; return output number `index` in float64, canonical form.
-        `exact`: compute in float64; otherwise in the tensors' own types."""
+        """Output number `index` of the reference on `tensors`, in canonical form; `exact`: computed in float64."""
         outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=exact)
         return self._to_canonical_form(list(outputs.values())[index].double(), call)
 
     def _find_fitting_faults(
         self, inputs: Inputs, right: Truth, index: int, outputs: list[Tensor]
     ) -> dict[str, bool] | None:
-        """Known faults that explain the wrong results for output number `index`, as `Finding.fits`:
-        description to whether it explains the right elements too; None if too few are wrong."""
+        """Known faults that explain the wrong results for output number `index`, as `Finding.fits` has them."""
         wrong_outputs, rtol = [], right.tolerance.rtol
         for output in map(Tensor.double, outputs):
             wrong = truth.mask_outside(output, right.reference, right.tighten_for(output).allowed)
@@ -429,19 +414,12 @@ class Judge:
             for description, fault in self.functions.faults.items():
                 answer = partial(self.functions.call_function, "fault", fault, exact, call)
                 suspects_of_target.append((description, answer))
-        suspects_of_call = suspects.suspects_of_call(
-            run_reference, call, tensors, self.signature, right.reference, has_plain_signature=is_plain
-        )
-        suspects_of_result = suspects.suspects_of_result(right.reference, is_integer=right.is_integer)
-        candidates = itertools.chain(suspects_of_target, suspects_of_call, suspects_of_result)
-        fits = suspects.find_fitting_suspects(wrong_outputs, candidates)
-        if fits == {}:  # None of them fits: try the right answer times a factor.
-            fits = suspects.find_fitting_suspects(wrong_outputs, wrong_outputs[0].find_factor())
-        return fits
+        kind = {"has_plain_signature": is_plain, "is_integer": right.is_integer}
+        general = suspects.find_suspects(run_reference, call, tensors, self.signature, right.reference, **kind)
+        return suspects.find_fitting_suspects(wrong_outputs, itertools.chain(suspects_of_target, general))
 
     def _to_canonical_form(self, output: Tensor, call: Call) -> Tensor:
-        """Apply the component's `form` function, if any. It maps outputs that are equally right,
-        such as differently scaled partial sums, to equal tensors."""
+        """Apply the component's `form` function, if any: equally right outputs become equal tensors."""
         function = self.functions.canonical_form
         if function is None:
             return output

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 MALLOC_OPTIONS = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
 """mallopt(3) thresholds: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD. malloc then keeps freed memory, which
 reduces page faults when judging 64 million elements from 1.1 million to 8,400."""
-MAX_MATMUL_ERROR = 1e-4
-"""Largest error of a float32 matrix product of random normals, as a share of its largest element."""
+MAX_MATMUL_ERROR = 1e-4  # Largest error of a float32 product, as a share of its largest element.
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
 """Libraries that must not be loaded twice from different files in one process."""
 

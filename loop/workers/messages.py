@@ -67,10 +67,8 @@ def reply_line(reply: object) -> str:
     return json.dumps(reply, ensure_ascii=False, default=vars) + "\n"
 
 
-Mistake = dict[str, Any]
-"""The mistake that a negative control makes, as `Control.mistake_settings` describes it."""
-ObserveMode = Literal["mark", "trace", "once"]
-"""How to observe a call: `Observe` explains the words."""
+Mistake = dict[str, Any]  # The mistake of a negative control, as in `Control.mistake_settings`.
+ObserveMode = Literal["mark", "trace", "once"]  # How to observe a call: `Observe` explains the words.
 
 
 class Load(Request[None]):

@@ -39,8 +39,7 @@ SANITIZER_FLAGS = (
     "-fno-omit-frame-pointer",
     "-g1",
 )
-SANITIZER_LIBRARIES = ("libasan.so", "libubsan.so")
-"""Sanitizer runtimes, to be preloaded before Python's own libraries."""
+SANITIZER_LIBRARIES = ("libasan.so", "libubsan.so")  # To be preloaded before Python's own libraries.
 FAULT_MESSAGE = re.compile(
     rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)", re.MULTILINE
 )
@@ -49,8 +48,7 @@ FAULT_CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", 
 SOURCE_LOCATION = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
 STOP_LIMIT_S = 0.05  # Seconds to wait for a process to stop after SIGSTOP.
-ERROR_TAIL, ERROR_LINE = 2000, 200
-"""Characters to keep of a lost child's stderr, and of its last line in a message."""
+ERROR_TAIL, ERROR_LINE = 2000, 200  # Characters to keep of a lost child's stderr, and of its last line.
 MAX_REPLY_BYTES = 4 << 20  # Longest reply in bytes. It bounds our memory against an endless stream.
 HUNG = "no answer for {:g} s: killed"
 FORGED = "something else than its worker wrote to the worker's replies"
@@ -122,8 +120,8 @@ class Program:
         self._pending = bytearray()
         """Bytes of replies that were read but not yet returned."""
         self._unanswered: deque[Request[Any]] = deque()
-        try:
-            forked: ForkedProcess | None = None
+        forked: ForkedProcess | None = None
+        with child_end:
             if nursery is not None:
                 with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
                     forked = nursery.fork(module, arguments, environment, child_end.fileno(), handles)
@@ -136,11 +134,6 @@ class Program:
                 dies_by_itself=not tool,
                 process=forked,
             )
-        except BaseException:
-            self._channel.close()
-            raise
-        finally:
-            child_end.close()
         self.child.watch(self._channel.fileno())
 
     def send(self, request: Request[Any]) -> None:
@@ -275,47 +268,36 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         """Sockets of judge and worker to wake each other; None if a core is free to poll from."""
         self.arena = Arena()
         handles = [self.arena.file_descriptor, *([self.bells[1].fileno()] if self.bells else [])]
-        try:
-            super().__init__(
-                "loop.workers.worker_program",
-                self.cores,
-                *(f"{{{number}}}" for number in range(len(handles))),
-                environment={**thread_environment(threads, self.cores), **(environment or {})},
-                handles=handles,
-                tool=tool,
-                nursery=nursery,
-            )
-        except BaseException:
-            self._close_shared()
-            raise
-
-    def _close_shared(self) -> None:
-        self.arena.close()
-        for bell in self.bells or ():
-            bell.close()
+        super().__init__(
+            "loop.workers.worker_program",
+            self.cores,
+            *(f"{{{number}}}" for number in range(len(handles))),
+            environment={**thread_environment(threads, self.cores), **(environment or {})},
+            handles=handles,
+            tool=tool,
+            nursery=nursery,
+        )
 
     def pause(self) -> None:
         """Suspend the child's process group, so that it uses no core while another side is timed."""
         if self._is_paused or self.child.code is not None:
             return
         self._is_paused = True
-        self._signal_group(signal.SIGSTOP)
-        # On a busy machine the child stops only when it is scheduled.
-        end_s = time.monotonic() + STOP_LIMIT_S
-        with contextlib.suppress(OSError), open(f"/proc/{self.child.process.pid}/stat", "rb", 0) as file:
-            while not file.read().rpartition(b")")[2].startswith(b" T") and time.monotonic() < end_s:
-                time.sleep(1e-5)
-                file.seek(0)
+        # On a busy machine the child stops only when it is scheduled. If it has died, `receive` reports it.
+        end_s, pid = time.monotonic() + STOP_LIMIT_S, self.child.process.pid
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGSTOP)
+            with open(f"/proc/{pid}/stat", "rb", 0) as file:
+                while not file.read().rpartition(b")")[2].startswith(b" T") and time.monotonic() < end_s:
+                    time.sleep(1e-5)
+                    file.seek(0)
 
     def resume(self) -> None:
         """Continue a stopped child."""
         if self._is_paused:
             self._is_paused = False
-            self._signal_group(signal.SIGCONT)
-
-    def _signal_group(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
-            os.killpg(self.child.process.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
+                os.killpg(self.child.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Continue the child if it is stopped, end it, close its sockets and the shared memory."""
@@ -323,7 +305,9 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         try:
             super().close()
         finally:
-            self._close_shared()
+            self.arena.close()
+            for bell in self.bells or ():
+                bell.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -334,12 +318,9 @@ def choose_cores(threads: int) -> str:
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])
 
 
-LIFE_CHECK_S = 20e-3
-"""After this wait in seconds, check whether the worker still lives, and let the screen update."""
-NAP_S = 200e-6
-"""After that, sleep this long between polls. The added error is below 1 % of the waiting time."""
-EMPTY_ORDERS, EMPTY_CALLS = 40, 200
-"""Number of timed orders without a real call, and of empty calls in each."""
+LIFE_CHECK_S = 20e-3  # After this wait, check that the worker lives, and let the screen update.
+NAP_S = 200e-6  # After that, sleep between polls: below 1 % of the waiting time.
+EMPTY_ORDERS, EMPTY_CALLS = 40, 200  # Timed orders without a real call, and empty calls in each.
 CallWay = Literal["", "c_abi", "python", "kernel"]
 """How a call is made: not at all, through C, from Python, or as a kernel in a graph."""
 
@@ -451,23 +432,13 @@ def run_untimed(
 ) -> str:
     """Run `python -m MODULE TERMS RESULT`, where TERMS is a file that holds `terms`. Returns what the program
     wrote into RESULT. `folder`: where it runs; None: an empty one. Raises WorkFailed if it writes nothing."""
+    variables = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", "TORCH_COMPILE_DISABLE": "1"}
+    variables |= {**UNTIMED_ENVIRONMENT, **memory_limit(device)}
     with tempfile.TemporaryDirectory(prefix="loop-", ignore_cleanup_errors=True) as scratch:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
         terms_file.write_text(terms)
-        completed = run_to_end(
-            run(
-                [sys.executable, "-m", module, str(terms_file), str(result_file)],
-                limit_s=limit_s,
-                cwd=folder or Path(scratch),
-                env={
-                    "PYTHONPATH": python_path(),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                    "TORCH_COMPILE_DISABLE": "1",
-                    **UNTIMED_ENVIRONMENT,
-                    **memory_limit(device),
-                },
-            )
-        )
+        command = [sys.executable, "-m", module, str(terms_file), str(result_file)]
+        completed = run_to_end(run(command, limit_s=limit_s, cwd=folder or Path(scratch), env=variables))
         if not result_file.is_file():
             last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
             raise WorkFailed(f"a process ended without a result: {last_line}")

@@ -21,13 +21,11 @@ from loop.workers.judge_messages import AdvanceProperty, Finding
 from loop.workers.truth import largest_finite_magnitude
 from loop.workers.workload_call import attribute_numbers
 
-RequestedCall = tuple[list[Tensor], dict[str, Any]]
-"""Inputs and attributes of a call."""
+RequestedCall = tuple[list[Tensor], dict[str, Any]]  # Inputs and attributes of a call.
 Property = Generator[RequestedCall, Tensor, tuple[Tensor, Tensor] | None]
 """A running property: yields calls, receives outputs, returns two tensors that must agree."""
 
-PLAIN_ERROR_FACTOR = 2.0
-"""A variant may violate a property by this many times the error of the plain implementation."""
+PLAIN_ERROR_FACTOR = 2.0  # A property may be violated by this many times the error of `plain`.
 MAX_ROUNDING_SHARE = 0.1  # Rounding errors stay below this share of the largest value.
 
 

@@ -25,24 +25,20 @@ from loop.model.target import Fill
 from loop.workers.judge_messages import PrepareAnswer, SetTarget
 from loop.workers.workload_call import input_fills
 
-MAX_DRAWN_BYTES = 256 << 20
-"""Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""
+MAX_DRAWN_BYTES = 256 << 20  # For all draws of all inputs together. Larger inputs are drawn once.
 NUMBERS_PER_BLOCK = 1 << 16  # Random numbers drawn in one step.
 DRAW_ALIGNMENT_BYTES = 256  # Alignment in bytes of each draw in the input's file.
 MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")
 """Functions that may fail for one size only. Other sizes are still judged."""
-MAX_INPUTS = 64
-"""Inputs of a signature that get seeds of their own, different for every seed of a workload."""
-SEED_STEP = 104_729
-"""Distance between the seeds of several draws: a prime, so that seeds of workloads rarely meet."""
+MAX_INPUTS = 64  # Inputs with seeds of their own, different for every seed of a workload.
+SEED_STEP = 104_729  # Between the seeds of several draws: a prime, so that they rarely meet.
 
 
 def draw_values(
     fill: Fill, random_state: numpy.random.RandomState, file: TensorFile, nan_axis: int | None
 ) -> numpy.ndarray:
     """Draw the values of one input file: flat, [elements + extra elements], float64 for such an input, else
-    float32. `nan_axis`: set one random index along it to NaN; None: no NaN. NumPy promises (NEP 19) that
-    RandomState gives the same values for a seed in every release."""
+    float32. `nan_axis`: set one random index along it to NaN. RandomState never changes (NEP 19)."""
     shape, number_type = file.shape, numpy.float64 if file.dtype == "float64" else numpy.float32
     values = numpy.full(shape, fill.scale, dtype=number_type)
     if fill.kind in ("normal", "zeros"):
@@ -68,9 +64,9 @@ def draw_values(
 def make_tensor(
     fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
 ) -> Tensor:
-    """Draw one input tensor, flat and in its own element type: the content of its file. `input_position`: in the
-    signature. `nan_axis`: as in `draw_values`. For odd seeds the extreme values of each axis go to its ends, so a
-    loop that stops early leaves them out and fails. Along `file.constant_axis` the first values are repeated."""
+    """Draw one input tensor, flat and in its own element type: the content of its file. For odd seeds the extreme
+    values of each axis go to its ends, so a loop that stops early leaves them out and fails. Along
+    `file.constant_axis` the first values are repeated."""
     stream, shape = seed * MAX_INPUTS + input_position, file.shape
     random_state = numpy.random.RandomState(stream % 2**32)
     values = draw_values(fill, random_state, file, nan_axis)
@@ -90,12 +86,11 @@ def make_tensor(
 
 @dataclass
 class Inputs:
-    """The inputs of a call, and notes on what these inputs cannot test."""
+    """The inputs of a call in their own element types, and notes on what they cannot test."""
 
     call: Call
     """The call, with the files of these inputs."""
     tensors: list[Tensor]
-    """The inputs, in their own element types."""
     notes: tuple[str, ...] = ()
 
     def copy_to(self, device: str) -> "Inputs":
@@ -104,8 +99,7 @@ class Inputs:
 
 
 class TargetFunctions:
-    """The Python functions that a target names: reference, plain implementation, input generator,
-    checker. Each is None if the target names none, except the reference."""
+    """The Python functions that a target names: the reference, and others, which are None if it names none."""
 
     def __init__(self, terms: SetTarget) -> None:
         target, component = terms.target, terms.component
@@ -143,8 +137,8 @@ class TargetFunctions:
         return sizes
 
     def make_inputs(self, request: PrepareAnswer) -> Inputs:
-        """Make the inputs of a call and write them to their files: by the target's generator, else by the
-        component's own `inputs` function, else by the workload's fills (kinds of random values)."""
+        """Make the inputs of a call and write them to their files: by the target's generator, the component's own
+        `inputs` function, or the workload's fills (kinds of random values)."""
         if self.generator is not None:
             return self._generate_inputs(request)
         call, seed = request.call, request.workload.seed
@@ -220,8 +214,8 @@ class TargetFunctions:
     def _draw_other_seeds(
         self, request: PrepareAnswer, known_draw: SplitStructure
     ) -> tuple[list[SplitStructure], str]:
-        """Draw inputs from other seeds than `known_draw`; return them and a note on what stays untested.
-        No draws if they need too much memory, differ in shape, or do not depend on the seed."""
+        """Draw inputs from other seeds than `known_draw`; return them and a note on what stays untested. No
+        draws if they need too much memory, differ in shape, or do not depend on the seed."""
         purpose = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         draw_bytes = sum(tensor.nbytes for tensor in known_draw.tensors)
         if draw_bytes * request.draws > MAX_DRAWN_BYTES:
@@ -245,14 +239,13 @@ class TargetFunctions:
         return self._call_or_refuse("generator", draw, request.call)  # type: ignore[no-any-return]
 
     def call_function(self, role: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
-        """Call a target's function with the tensors by position and the call's attributes by
-        keyword, and `sizes` (by dimension: inputs lack some) if it has that keyword. `role`: such as
-        `reference`, for error messages. Raises Refused if it raises."""
+        """Call a target's function with the tensors by position and the call's attributes by keyword.
+        `role`: such as `reference`, for error messages. Raises Refused if it raises."""
         keywords = {**call.attributes, **self._sizes_keyword(function, call)}
         return self._call_or_refuse(role, partial(function, *inputs, **keywords), call)
 
     def _sizes_keyword(self, function: Any, call: Call) -> dict[str, Any]:
-        """The keyword `sizes` for a function that has it and does not bind it; else empty."""
+        """The keyword `sizes` (by dimension: inputs lack some) if the function has it unbound; else empty."""
         is_bound = isinstance(function, partial) and "sizes" in function.keywords
         takes_sizes = "sizes" in _parameter_names(function) and not is_bound
         return {"sizes": self.dimension_sizes(call)} if takes_sizes else {}
@@ -260,10 +253,9 @@ class TargetFunctions:
     def compute_outputs(
         self, role: Literal["reference", "plain"], inputs: Sequence[Tensor], call: Call, *, exact: bool
     ) -> tuple[dict[str, Tensor], Any]:
-        """Run the reference or the plain implementation; return its outputs by name (copies, because it
-        may reuse its buffers) and the raw result. `exact`: compute in float64, on copies of the
-        inputs; a module's weights become float64 too. Raises Refused if it changes an input in place
-        that is not an output: the next function would read the changed values."""
+        """Run the reference or the plain implementation; return its outputs by name (copies, because it may
+        reuse its buffers) and the raw result. `exact`: with inputs and a module's weights in float64. Raises
+        Refused if it changes an input that is not an output: the next function would read the new values."""
         function, tensors = self.reference if role == "reference" else self.plain, list(inputs)
         for position, tensor in enumerate(inputs):
             if exact:
@@ -352,10 +344,9 @@ class TargetFunctions:
 def draw_inputs(
     generator: Any, arguments: Mapping[str, Any], seed: int, passing: str, device: str, dtype: str = "float32"
 ) -> SplitStructure:
-    """Seed all random generators, call the input generator and split its result into tensors and
-    a structure of (positional arguments, keywords). `arguments`: the generator's keywords, which win
-    over `seed`, `device` and `dtype`, passed only if it has them. `passing`: how the reference takes
-    the result: `positional`, `keywords` or `one` (one object). Raises Refused if it does not fit."""
+    """Seed all random generators, call the input generator and split its result into tensors and a structure of
+    (positional arguments, keywords). `arguments`: its keywords, which win over `seed`, `device` and `dtype`;
+    these are passed only if it has them. `passing`: as `TargetFunctions.input_passing`. Raises Refused."""
     settings = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
     keywords = {name: setting for name, setting in settings.items() if name in parameters}
@@ -374,8 +365,7 @@ def draw_inputs(
 
 
 def rebuild_inputs(skeleton: bytes, tensors: Sequence[Tensor], passing: str) -> Any:
-    """Rebuild the generator's original result around these tensors. `skeleton`: the pickled
-    structure without its tensors. `passing`: what it was: `one` object, `keywords`, or a list."""
+    """Rebuild the generator's result around these tensors; inverse of `draw_inputs`."""
     positional, keywords = rebuild_structure(skeleton, tensors)
     if passing == "one":
         return positional[0]

@@ -35,8 +35,7 @@ implementation may be almost exact by chance."""
 MEAN_UNCERTAINTY = 3.2
 """Relative uncertainty of a mean error over n elements, times sqrt(n): three standard deviations of
 a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
-SUMMATION_ROUNDINGS = 4
-"""Roundings of the largest value by which two runs of one reference may differ."""
+SUMMATION_ROUNDINGS = 4  # Roundings of the largest value by which two runs of one reference may differ.
 IMPLAUSIBLE_SHARE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
 """Largest share of the largest value that rounding can explain; three times as much in bfloat16. Softmax of wide
 logits, 3,000 seeds: below 0.02 in float16, above 0.1 for 1 seed in 600 in bfloat16, at most 0.16."""
@@ -46,8 +45,7 @@ stated if 1/16 of that is below the reference's mean rounding error: the output 
 OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
 MOST_DISTANCE = 1e9  # Of two right answers: replies hold no infinity.
 MAP_STRETCHES = 8  # Equal stretches of a dimension for which a report shows the largest error.
-SLICE_ELEMENTS = 1 << 20, 1 << 26
-"""Elements compared at a time, on a CPU (fits the cache) and on a GPU (fits the memory)."""
+SLICE_ELEMENTS = 1 << 20, 1 << 26  # Compared at a time: fits a CPU's cache, and a GPU's memory.
 
 
 @dataclass
@@ -92,8 +90,8 @@ class Truth:
         return replace(self, **copies)  # type: ignore[arg-type]
 
     def tighten_for(self, output: Tensor) -> "Truth":
-        """Reduce the allowed errors if more elements of `output` are off than rounding explains: errors
-        up to the power of two with the largest excess stay allowed, larger ones not."""
+        """Reduce the allowed errors if more elements of `output` are off than rounding explains: those up to the
+        power of two with the largest excess stay allowed."""
         if self.explained_counts is None:
             return self
         expected = EXPECTED_FACTOR * self.explained_counts + EXPECTED_EXTRA
@@ -122,8 +120,8 @@ class Truth:
 def make_truth(
     file: TensorFile, dimension_names: list[str], reference: Tensor, plain: Tensor | None, stated: Tolerance
 ) -> Truth:
-    """Make the Truth of one output. `plain`: the output of the plain implementation, or of the
-    reference in its own types; None if unknown. `stated`: the tolerance of target.yaml."""
+    """Make the Truth of one output. `plain`: the output of the plain implementation, or of the reference in its
+    own types; None if unknown. `stated`: the tolerance of target.yaml."""
     is_float = is_floating(file.dtype)
     plain_max, plain_mean, plain_overflows, tolerance = 0.0, 0.0, False, stated
     if plain is not None:
@@ -172,18 +170,14 @@ def float64_slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def answers_agree(answer: Tensor, other: Tensor) -> bool:
-    """Whether two answers agree up to the order of summation: shape, values, NaN positions. A
-    library may choose that order by the tensor's address, which changes the last bits."""
+    """Whether two answers agree up to the order of summation, which a library may choose by a tensor's address."""
     if answer.shape != other.shape:
         return False
     allowed = 0.0
     if answer.is_floating_point():
         allowed = SUMMATION_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_finite_magnitude(answer)
-    for a, b in float64_slices(answer, other):
-        agrees = (a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= allowed)
-        if not bool(agrees.all()):
-            return False
-    return True
+    limit = torch.tensor(allowed, dtype=torch.float64, device=answer.device).expand(answer.shape)
+    return not bool(mask_outside(answer, other, limit).any())
 
 
 def mask_overflow(output: Tensor, reference: Tensor) -> Tensor:
@@ -192,8 +186,8 @@ def mask_overflow(output: Tensor, reference: Tensor) -> Tensor:
 
 
 def explain_unjudged(truth: Truth, function_name: str) -> str:
-    """Why no output can be judged: the largest finite right value does not fit the output's type, or the function
-    `function_name`, whose rounding was measured, overflows; empty if outputs can be judged."""
+    """Why no output can be judged: the right values do not fit the output's type, or the function `function_name`,
+    whose rounding was measured, overflows; empty if outputs can be judged."""
     dtype, largest = truth.file.dtype, largest_finite_magnitude(truth.reference)
     dtype_max = torch.finfo(getattr(torch, dtype)).max
     if largest > dtype_max:
@@ -216,11 +210,8 @@ def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     max_rounding_error = IMPLAUSIBLE_SHARE * largest_finite_magnitude(truth.reference)
     for output in outputs:
         largest, _ = largest_and_mean_error(output, truth.reference)
-        if largest > max_rounding_error:
+        if largest > max_rounding_error or bool((output.isfinite() != truth.reference.isfinite()).any()):
             return False
-        for values, expected in float64_slices(output, truth.reference):
-            if bool((values.isfinite() != expected.isfinite()).any()):
-                return False
     return True
 
 
@@ -251,9 +242,8 @@ def allowed_errors(tolerance: Tolerance, reference: Tensor) -> Tensor:
 
 
 def tighten_tolerance(stated: Tolerance, reference: Tensor, plain_mean: float, dtype: str) -> Tolerance:
-    """Reduce `atol` if an all-zero output would pass although the output is more than noise.
-    `plain_mean`: mean error of the plain implementation, or of the reference in its own types; 0 if
-    unknown, as nothing ran in float64: then the tolerance stays."""
+    """Reduce `atol` if an all-zero output would pass although the output is more than noise. `plain_mean`: mean
+    error of the plain implementation; 0 if unknown: then the tolerance stays."""
     if not plain_mean or not 0 < stated.atol < math.inf or not would_pass_zeros(stated, reference):
         return stated
     count, square_sum = 0, 0.0
@@ -297,8 +287,8 @@ def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, fl
 
 
 def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]) -> float:
-    """Largest distance between two right answers, in units of their rounding errors; `MOST_DISTANCE` at most, and
-    for different outputs that nothing rounded. Leaves out pairs of unequal shapes."""
+    """Largest distance between two right answers of equal shape, in units of their rounding errors, up to
+    `MOST_DISTANCE`, which different outputs that nothing rounded have."""
     largest = 0.0
     for truth, other in zip(truths, other_truths, strict=True):
         if truth.reference.shape != other.reference.shape:
@@ -314,8 +304,7 @@ def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]
 
 
 def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
-    """Limits on a variant's (largest, mean) error: the plain implementation's with slack, or `dtype`'s
-    roundings."""
+    """Limits on a variant's (largest, mean) error: that of `plain` with slack, or `dtype`'s roundings."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_finite_magnitude(reference)
     largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, MIN_ROUNDINGS * rounding)
     uncertainty = MEAN_UNCERTAINTY / math.sqrt(max(1, int(reference.isfinite().sum())))
@@ -396,10 +385,8 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     return finding.model_copy(update={**update, "passes_only_as_stated": passes_as_stated})
 
 
-HALF_PRECISION_ROUNDINGS = 2.0
-"""Input roundings that a half-precision answer may cost: kernels round what they multiply."""
-ROUNDINGS = 16.0
-"""The same for wider types: a polynomial exponential is off by a few units in the last place."""
+HALF_PRECISION_ROUNDINGS = 2.0  # That a half-precision answer may cost: kernels round inputs.
+ROUNDINGS = 16.0  # The same for wider types: a polynomial exponential is off by a few ulp.
 ROUNDINGS_PER_SUM = 1.0
 """Additional roundings per square root of the number of terms. Roundings of n partial sums are a
 random walk with standard deviation sqrt(n)/3 roundings of the sum; this allows three of them."""
@@ -407,8 +394,7 @@ SMALLER_STEP, MIN_SHRINKAGE, MAX_SHRINKAGE, FLOAT64_NOISE = 16.0, 4.0, 16.0**3, 
 """A step that is SMALLER_STEP times smaller must move an element at least MIN_SHRINKAGE (nearly linear) and at
 most MAX_SHRINKAGE times (cubic) less. Otherwise the function jumps there (an index, a comparison) and no rounding
 is forgiven. Movements below FLOAT64_NOISE times the largest element are float64's own rounding."""
-ExactAnswer = Callable[[list[Tensor]], Tensor]
-"""Computes the exact answer to other inputs."""
+ExactAnswer = Callable[[list[Tensor]], Tensor]  # Computes the exact answer to other inputs.
 
 
 def measure_input_rounding(
