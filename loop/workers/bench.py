@@ -209,16 +209,18 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """Combine a variant with its build; the name `baseline` means the target's baseline. Without a `build`,
         the side of a compiled variant cannot be loaded. `emulated`: the variant as the emulator runs it."""
+        modules, function, environment = self.target.modules, FunctionTerms(""), dict[str, str]()
+        if modules is not None:
+            arguments = modules.arguments.python if modules.arguments else ""
+            function = FunctionTerms("", True, arguments, may_change_state=modules.state == "free")
         if name == BASELINE:
-            terms: Terms = workload_call.make_function_terms(self.target, self.target.baseline.python)
+            terms: Terms = function.replace(python=self.target.baseline.python)
             return Side(BASELINE, terms, get_args(Dtype), deterministic=False, build_id=None)
         variant = self.emulated_variants([name])[name] if emulated else self.target.variants[name]
         library, build_id = (build.library, build.build_id) if build else ("", "")
-        environment = {}
         if isinstance(variant, PythonVariant):
-            name_of_function = f"{variant.module}:{variant.function}"
-            function = workload_call.make_function_terms(self.target, name_of_function)
-            terms = function.replace(passes_outputs=variant.passing == "passed", folder=library)
+            place = f"{variant.module}:{variant.function}"
+            terms = function.replace(python=place, passes_outputs=variant.passing == "passed", folder=library)
             for cache in JIT_CACHE_VARIABLES if build_id else ():
                 environment[cache] = str(self.scratch / build_id / cache)
         elif isinstance(variant, CAbiVariant):

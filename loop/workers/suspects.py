@@ -59,9 +59,10 @@ class WrongOutput:
             return None
         is_near = (self.output - answer).abs() <= self._allowed_distance(answer)
         is_near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
-        if _share_of_true(is_near[self.wrong_mask]) < MIN_EXPLAINED_SHARE:
+        near_wrong, near_right = is_near[self.wrong_mask], is_near[~self.wrong_mask]
+        if int(near_wrong.sum()) < MIN_EXPLAINED_SHARE * near_wrong.numel():
             return None
-        return _share_of_true(is_near[~self.wrong_mask]) >= MIN_EXPLAINED_SHARE
+        return int(near_right.sum()) >= MIN_EXPLAINED_SHARE * near_right.numel()
 
     def rms_error(self, answer: Tensor) -> float:
         """RMS error of the finite wrong elements if `answer` were right."""
@@ -86,11 +87,6 @@ class WrongOutput:
     def _allowed_distance(self, answer: Tensor) -> Tensor:
         """How far each element of the output may be from a suspect's answer that explains it."""
         return ALLOWANCE_FACTOR * (self.absolute_allowance + self.rtol * _finite_magnitudes(answer))
-
-
-def _share_of_true(mask: Tensor) -> float:
-    """Share of True elements; 1.0 for an empty mask."""
-    return float(mask.double().mean()) if mask.numel() else 1.0
 
 
 def _finite_magnitudes(values: Tensor) -> Tensor:
@@ -188,23 +184,18 @@ def find_suspects(
             yield f"the sign of {name} were lost", answer_with({position: tensor.abs()})
         for axis, dimension in enumerate(dimensions_of_input[position]):
             if tensor.shape[axis] > 1:
-                repeated_first = answer_with({position: _repeat_first_index(tensor, axis)})
-                yield f"only the first {dimension} of {name} were read", repeated_first
+                repeated = tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
+                yield f"only the first {dimension} of {name} were read", answer_with({position: repeated})
                 for shift, word in ((1, "early"), (-1, "late")):
                     shifted = answer_with({position: tensor.roll(shift, axis)})
                     yield f"{name} were read one {dimension} too {word}", shifted
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
         for pair in itertools.combinations(axes, 2) if size_by_dimension[dimension] > 1 else ():
-            repeated = {n: _repeat_first_index(inputs[n], axis) for n, axis in pair}
+            both = {n: inputs[n].narrow(axis, 0, 1).expand_as(inputs[n]).clone() for n, axis in pair}
             pair_names = " and ".join(names[position] for position, _ in pair)
-            yield f"only the first {dimension} of {pair_names} were read", answer_with(repeated)
+            yield f"only the first {dimension} of {pair_names} were read", answer_with(both)
     yield from _changed_results(right_output, is_integer=is_integer)
-
-
-def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
-    """The input as a kernel sees it that reads only the first index along an axis."""
-    return tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
 
 
 def _shifted_outputs(right_output: Tensor, dimensions: Sequence[str]) -> Iterator[Suspect]:

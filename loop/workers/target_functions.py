@@ -34,12 +34,15 @@ MAX_INPUTS = 64  # Inputs with seeds of their own, different for every seed of a
 SEED_STEP = 104_729  # Between the seeds of several draws: a prime, so that they rarely meet.
 
 
-def draw_values(
-    fill: Fill, random_state: numpy.random.RandomState, file: TensorFile, nan_axis: int | None
-) -> numpy.ndarray:
-    """Draw the values of one input file: flat, [elements + extra elements], float64 for such an input, else
-    float32. `nan_axis`: set one random index along it to NaN. RandomState never changes (NEP 19)."""
-    shape, number_type = file.shape, numpy.float64 if file.dtype == "float64" else numpy.float32
+def make_tensor(
+    fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
+) -> Tensor:
+    """Draw one input tensor, flat [elements + extra elements] and in its own element type: the content of its
+    file. `nan_axis`: set one random index along it to NaN. For odd seeds the extreme values of each axis go to its
+    ends, so a loop that stops early fails. Along `file.constant_axis` the first values are repeated."""
+    stream, shape = seed * MAX_INPUTS + input_position, file.shape
+    random_state = numpy.random.RandomState(stream % 2**32)  # The same values in every release (NEP 19).
+    number_type = numpy.float64 if file.dtype == "float64" else numpy.float32
     values = numpy.full(shape, fill.scale, dtype=number_type)
     if fill.kind in ("normal", "zeros"):
         values = numpy.empty(file.elements + file.extra_elements, dtype=number_type)
@@ -58,18 +61,6 @@ def draw_values(
     if nan_axis is not None and values.size:
         values = values.reshape(shape)
         numpy.moveaxis(values, nan_axis, 0)[random_state.randint(shape[nan_axis])] = numpy.nan
-    return values.reshape(-1)
-
-
-def make_tensor(
-    fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
-) -> Tensor:
-    """Draw one input tensor, flat and in its own element type: the content of its file. For odd seeds the extreme
-    values of each axis go to its ends, so a loop that stops early leaves them out and fails. Along
-    `file.constant_axis` the first values are repeated."""
-    stream, shape = seed * MAX_INPUTS + input_position, file.shape
-    random_state = numpy.random.RandomState(stream % 2**32)
-    values = draw_values(fill, random_state, file, nan_axis)
     if seed % 2 and fill.kind == "normal" and not file.extra_elements:
         values = values.reshape(shape)
         for axis in random_state.permutation(values.ndim):  # Later axes may move earlier extremes.

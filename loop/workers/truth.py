@@ -126,7 +126,7 @@ def make_truth(
     plain_max, plain_mean, plain_overflows, tolerance = 0.0, 0.0, False, stated
     if plain is not None:
         plain_max, plain_mean = largest_and_mean_error(plain, reference)
-        plain_overflows = bool(mask_overflow(plain, reference).any())
+        plain_overflows = bool((reference.isfinite() & ~plain.isfinite()).any())
         if is_float:
             tolerance = tighten_tolerance(stated, reference, plain_mean, file.dtype)
     allowed, explained_counts = allowed_errors(tolerance, reference), None
@@ -178,11 +178,6 @@ def answers_agree(answer: Tensor, other: Tensor) -> bool:
         allowed = SUMMATION_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_finite_magnitude(answer)
     limit = torch.tensor(allowed, dtype=torch.float64, device=answer.device).expand(answer.shape)
     return not bool(mask_outside(answer, other, limit).any())
-
-
-def mask_overflow(output: Tensor, reference: Tensor) -> Tensor:
-    """Mask where an output is NaN or infinite but the reference is finite."""
-    return reference.isfinite() & ~output.isfinite()
 
 
 def explain_unjudged(truth: Truth, function_name: str) -> str:

@@ -2,9 +2,10 @@
 
 import hashlib
 import random
+import re
 from collections.abc import Mapping
 
-from loop.calls.call import Call, FunctionTerms, TensorFile, Value, place_outputs, window_step
+from loop.calls.call import Call, TensorFile, Value, place_outputs, window_step
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.target import Fill, Signature, Target, Workload
 from loop.workers.judge_messages import PrepareAnswer
@@ -43,15 +44,6 @@ def make_answer_request(
     return PrepareAnswer(call.replace(inputs=tuple(inputs)), workload)
 
 
-def make_function_terms(target: Target, name: str) -> FunctionTerms:
-    """Terms for loading a Python variant or the baseline; a class, if the target has modules."""
-    modules = target.modules
-    if modules is None:
-        return FunctionTerms(name)
-    arguments = modules.arguments.python if modules.arguments else ""
-    return FunctionTerms(name, is_class=True, arguments=arguments, may_change_state=modules.state == "free")
-
-
 def make_call(target: Target, workload: Workload, folder: str, owner: str, layout: Layout = "contiguous") -> Call:
     """Make the call of a workload: its tensors as files in `folder`. `owner`: name of the
     side in the output file's name. If the target has a generator, the inputs are still unknown, and
@@ -77,7 +69,7 @@ def make_call(target: Target, workload: Workload, folder: str, owner: str, layou
         if is_broadcast and axes and is_floating(file.dtype) and is_ordinary:
             file = file.replace(constant_axis=axes[-(workload.seed % 2)])
         inputs.append(file)
-    output_path, output_files = f"{stem}-{alphanumeric(owner)}-output.bin", []
+    output_path, output_files = f"{stem}-{re.sub(r'\W', '_', owner)}-output.bin", []
     if not signature.has_unknown_outputs:
         for name, dimensions in signature.outputs.items():
             output_files.append(make_file(name, output_path, dimensions))
@@ -119,12 +111,7 @@ def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
 
 def file_stem(workload: Workload) -> str:
     """Common beginning of the names of a workload's files."""
-    return f"{alphanumeric(workload.name)}-{workload.seed}"
-
-
-def alphanumeric(name: str) -> str:
-    """A name as part of a file's name: other characters become underscores."""
-    return "".join(c if c.isalnum() else "_" for c in name)
+    return f"{re.sub(r'\W', '_', workload.name)}-{workload.seed}"
 
 
 def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
