@@ -187,10 +187,9 @@ class Program:
 
     def _read_available(self) -> bool:
         """Read available bytes of replies without waiting; return whether there were any."""
-        try:
+        received = b""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
             received = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
-        except (BlockingIOError, ConnectionError):
-            return False
         self._pending += received
         return bool(received)
 

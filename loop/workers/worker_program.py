@@ -29,8 +29,7 @@ class LoadedCandidate:
     """A loaded variant, with its state between checks."""
 
     def __init__(self, loaded: Loaded) -> None:
-        self.loaded = loaded
-        self.generator = random.Random()
+        self.loaded, self.generator = loaded, random.Random()
         self.prepared: Prepared | None = None
         """The call that was prepared last; None: none yet."""
         self.prepared_form: object = None
@@ -51,9 +50,8 @@ class LoadedCandidate:
         if self.prepared is not None and not is_new:
             self.prepared.refill(call)  # In the same memory, to catch caching by address.
         else:
-            self.prepared = None  # Release the old memory first: both may not fit.
+            self.prepared, self.is_slow = None, False  # Release the old memory first: both may not fit.
             self.prepared, self.prepared_form = self.loaded.prepare(call, request.layout), form
-            self.is_slow = False
         prepared = self.prepared
         is_thorough = not (request.is_hurried or request.may_run_once)
         makes_other_call = request.layout == "contiguous" and is_thorough
@@ -113,8 +111,7 @@ class WorkerProgram:
         else:
             load_variant = partial(Compiled, terms)
         self.seal = Seal()  # Of all that was imported until here.
-        loaded = load_variant()
-        self.slowdown_share = request.slowdown_share
+        loaded, self.slowdown_share = load_variant(), request.slowdown_share
         self.candidates[""] = LoadedCandidate(loaded)
         if request.device == loaded.device == "cuda":
             from loop.calls.cuda.stage import the_device
@@ -126,15 +123,14 @@ class WorkerProgram:
         """Check one call; write its distinct outputs to files and report what the check noticed. An output that
         came only between inaccessible guard zones has no digest: at other addresses its last bits may differ."""
         check = self.find_candidate(request.mistake).check(request)
-        call_ranges = []
+        call_ranges, digests = [], []
         for number, output in enumerate(check.outputs):
             with open(f"{request.call.output.path}.{number}", "wb") as file:
                 file.write(output.block)
             call_ranges.append(messages.CallRange(output.first_call, output.last_call))
+            digests += [] if output.only_in_enclosures else [hashlib.sha256(output.block).hexdigest()]
         return messages.Computed(
-            digests=tuple(
-                hashlib.sha256(out.block).hexdigest() for out in check.outputs if not out.only_in_enclosures
-            ),
+            digests=tuple(digests),
             call_ranges=tuple(call_ranges),
             changed_inputs=tuple(sorted(check.changed_inputs)),
             stray_writes=tuple(check.stray_writes),
@@ -148,14 +144,11 @@ class WorkerProgram:
         """The variant, or the variant with a mistake, which has its own state. Raises Refused before `load`."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
-        honest = self.candidates[""]
-        if mistake is None:
-            return honest
-        from loop import mistakes
+        name = mistake["name"] if mistake else ""
+        if mistake and name not in self.candidates:
+            from loop import mistakes
 
-        name = mistake["name"]
-        if name not in self.candidates:
-            self.candidates[name] = LoadedCandidate(mistakes.wrap(honest.loaded, mistake))
+            self.candidates[name] = LoadedCandidate(mistakes.wrap(self.candidates[""].loaded, mistake))
         return self.candidates[name]
 
     def stage(self, request: messages.StageCall) -> None:

@@ -69,7 +69,7 @@ def make_call(target: Target, workload: Workload, folder: str, owner: str, layou
         if is_broadcast and axes and is_floating(file.dtype) and is_ordinary:
             file = file.replace(constant_axis=axes[-(workload.seed % 2)])
         inputs.append(file)
-    output_path, output_files = f"{stem}-{re.sub(r'\W', '_', owner)}-output.bin", []
+    output_path, output_files = f"{stem}-" + re.sub(r"\W", "_", owner) + "-output.bin", []
     if not signature.has_unknown_outputs:
         for name, dimensions in signature.outputs.items():
             output_files.append(make_file(name, output_path, dimensions))
@@ -111,7 +111,7 @@ def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
 
 def file_stem(workload: Workload) -> str:
     """Common beginning of the names of a workload's files."""
-    return f"{re.sub(r'\W', '_', workload.name)}-{workload.seed}"
+    return re.sub(r"\W", "_", workload.name) + f"-{workload.seed}"
 
 
 def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
