@@ -28,12 +28,11 @@ from loop.model.workloads import is_supported
 from loop.workers import judge_messages, program, workload_call
 from loop.workers.messages import Load, Request
 from loop.workers.nursery import Nursery
-from loop.workers.program import START_LIMIT_S, Floors, JudgeProcess, Unjudged, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, CallWay, Floors, JudgeProcess, Unjudged, Worker, WorkerLost
 
 JUDGE_LIMIT_S = 120.0
-FIRST_CALL_S = 120.0
-"""Default time limit in seconds for a process's first call, which may autotune."""
-FIRST_CALL_HUNG = "{} took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
+FIRST_CALL_S = 120.0  # Default time limit in seconds for a process's first call, which may autotune.
+FIRST_CALL_HUNG = " took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Environment variables with the cache folders of just-in-time compilers. Each build of a variant gets its own new
 folders, so `loop` never runs kernels that an earlier build or a proposer left in the user's cache."""
@@ -108,24 +107,26 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     """Seconds of the first requests of all processes so far."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
-    """Process that forks torch workers. Only the bench that started it closes it."""
+    """Another bench's process that forks torch workers; None: this bench has one of its own."""
     _floors: Floors | None = None
     """Measured once, when first needed."""
     _component: Component | None = None
     """The component under judgement; None: the whole target."""
 
     def __post_init__(self) -> None:
-        self._owns_nursery = self._nursery is None
         self.first_call_s = self.target.first_call_s or FIRST_CALL_S
         """Time limit in seconds for the first call of a process."""
+        numbers = program.choose_cores(self.threads) if self.device == "cpu" else ""
+        self.nursery = self._nursery or Nursery(program.thread_environment(self.threads, numbers))
+        """Forks workers with torch imported; starts its process when it is first needed."""
         self._judge.device = self.device
         if self.can_fork_torch and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
             self._judge.nursery = self.nursery
 
     def __exit__(self, *_: object) -> None:
         self._judge.end()
-        if self._nursery is not None and self._owns_nursery:
-            self._nursery.close()
+        if self._nursery is None:
+            self.nursery.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def copy_for_folder(self, folder: Path, target: Target) -> "Bench":
@@ -148,22 +149,9 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         OpenMP binds them to cores when torch is imported, and each process needs other cores."""
         return self.device == "cuda" or self.threads == 1
 
-    @property
-    def nursery(self) -> Nursery:
-        """The handle of the process that forks workers with torch imported; made at the first access."""
-        if self._nursery is None:
-            cores = program.choose_cores(self.threads) if self.device == "cpu" else ""
-            self._nursery = Nursery(program.thread_environment(self.threads, cores))
-        return self._nursery
-
     def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """Send a request to the judge and return its reply. Starts the judge if necessary."""
-        is_about_target = not isinstance(request, judge_messages.CheckEnvironment)
-        if is_about_target and self._judge.target != self._target_request:
-            self._judge.answers.clear()  # It forgets the last target's.
-            yield from self._judge.ask(self._target_request, START_LIMIT_S, "importing torch")
-            self._judge.target = self._target_request
-        return (yield from self._judge.ask(request, limit_s, note))
+        """Send a request to the judge, as `JudgeProcess.ask` does, and return its reply."""
+        return (yield from self._judge.ask(self._target_request, request, limit_s, note))
 
     @cached_property
     def _target_request(self) -> judge_messages.SetTarget:
@@ -171,20 +159,33 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return judge_messages.SetTarget(target, self._component, str(self.folder), cores())
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
-        """Measure the times of empty calls, once; if `is_repeated`, again to keep the minimum."""
-        if self._floors is None or is_repeated:
-            with Worker(self.threads) as worker:
-                floors = yield from program.measure_floors(worker, self.device)
-            latest, earlier = floors.call_s_by_way, self._floors or floors
-            minima = {way: min(call_s, latest.get(way, call_s)) for way, call_s in earlier.call_s_by_way.items()}
-            self._floors = Floors(min(earlier.order_s, floors.order_s), minima)
+        """Measure the times of an order without calls and of one empty call made in each way, once: tenth
+        percentiles, as interference only slows orders. If `is_repeated`, again to keep the minimum."""
+        if self._floors is not None and not is_repeated:
+            return self._floors
+        order_s, call_s_by_way = 0.0, dict[CallWay, float]()
+        with Worker(self.threads) as worker:
+            for way in get_args(CallWay)[: 4 if self.device == "cuda" else 3]:
+                with contextlib.suppress(Refused):  # Without a GPU, the first request that needs one reports that.
+                    timings = yield from program.time_empty_orders(worker, way)
+                    seconds = sorted(worker_s or judge_s for judge_s, worker_s in timings)[len(timings) // 10]
+                    if way == "":
+                        order_s = seconds
+                    else:  # A GPU's own clock does not include the order.
+                        calls_s = seconds if way == "kernel" else max(seconds - order_s, 0.0)
+                        call_s_by_way[way] = calls_s / program.EMPTY_CALLS
+        if self._floors is not None:
+            order_s = min(order_s, self._floors.order_s)
+            for way, call_s in self._floors.call_s_by_way.items():
+                call_s_by_way[way] = min(call_s, call_s_by_way.get(way, call_s))
+        self._floors = Floors(order_s, call_s_by_way)
         return self._floors
 
     def measure_gpu_lag_s(self) -> Generator[Tick, None, float]:
         """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels now: third
         quartile; 0.0 without GPU. On a shared GPU or busy host it is several times larger."""
         with Worker(self.threads) as worker, contextlib.suppress(Refused):
-            timings = yield from program.time_empty_orders(worker, START_LIMIT_S, "kernel")
+            timings = yield from program.time_empty_orders(worker, "kernel")
             return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
         return 0.0
 
@@ -208,16 +209,18 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """Combine a variant with its build; the name `baseline` means the target's baseline. Without a `build`,
         the side of a compiled variant cannot be loaded. `emulated`: the variant as the emulator runs it."""
+        modules, function, environment = self.target.modules, FunctionTerms(""), dict[str, str]()
+        if modules is not None:
+            arguments = modules.arguments.python if modules.arguments else ""
+            function = FunctionTerms("", True, arguments, may_change_state=modules.state == "free")
         if name == BASELINE:
-            terms: Terms = workload_call.make_function_terms(self.target, self.target.baseline.python)
+            terms: Terms = function.replace(python=self.target.baseline.python)
             return Side(BASELINE, terms, get_args(Dtype), deterministic=False, build_id=None)
         variant = self.emulated_variants([name])[name] if emulated else self.target.variants[name]
         library, build_id = (build.library, build.build_id) if build else ("", "")
-        environment = {}
         if isinstance(variant, PythonVariant):
-            name_of_function = f"{variant.module}:{variant.function}"
-            function = workload_call.make_function_terms(self.target, name_of_function)
-            terms = function.replace(passes_outputs=variant.passing == "passed", folder=library)
+            place = f"{variant.module}:{variant.function}"
+            terms = function.replace(python=place, passes_outputs=variant.passing == "passed", folder=library)
             for cache in JIT_CACHE_VARIABLES if build_id else ():
                 environment[cache] = str(self.scratch / build_id / cache)
         elif isinstance(variant, CAbiVariant):
@@ -335,11 +338,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
 
     def compiled_variants(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Of the named variants, those that a compiler has to build, for this machine's GPU."""
-        compiled = {}
-        for name in names:
-            if isinstance(self.target.variants[name], CAbiVariant):
-                compiled[name] = self.target.compiled_variant(name, self.architecture)
-        return compiled
+        compiled = [name for name in names if isinstance(self.target.variants[name], CAbiVariant)]
+        return {name: self.target.compiled_variant(name, self.architecture) for name in compiled}
 
     def emulated_variants(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Of the named variants, those that the emulator can run, with their emulator build."""
@@ -414,13 +414,10 @@ class KeptWorker:
             # An import may compile, as `load_inline` does. It does not get that time twice.
             limit_s = max(START_LIMIT_S, 0.0 if self._load_error else self.bench.first_call_s)
             try:
-                yield from worker.receive(limit_s, f"loading {self.side.name}")
+                yield from worker.receive(limit_s, f"loading {self.side.name}", "loading" + FIRST_CALL_HUNG)
             except (Refused, WorkerLost) as error:
                 self._load_error = error
                 self.close()
-                if isinstance(error, WorkerLost) and error.kind == "hung":
-                    reason = FIRST_CALL_HUNG.format("loading", limit_s)
-                    raise WorkerLost("hung", reason, error.errors, error.cause) from error
                 raise
             self._is_loaded = True
         return worker
@@ -431,16 +428,13 @@ class KeptWorker:
         """Load the side, send a request and return the reply. Raises WorkerLost or Refused.
         `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
         worker = yield from self.load()
-        start_s, is_first = time.monotonic(), self.is_new_process
-        if is_first:
-            limit_s = max(limit_s, first_call_s)
+        start_s, is_first, hung = time.monotonic(), self.is_new_process, program.HUNG
+        if is_first and first_call_s:
+            limit_s, hung = max(limit_s, first_call_s), "the first call" + FIRST_CALL_HUNG
         try:
-            reply = yield from worker.ask(request, limit_s=limit_s, note=note)
-        except WorkerLost as lost:
+            reply = yield from worker.ask(request, limit_s=limit_s, note=note, hung=hung)
+        except WorkerLost:
             self.close()
-            if lost.kind == "hung" and is_first and first_call_s:
-                reason = FIRST_CALL_HUNG.format("the first call", limit_s)
-                raise WorkerLost("hung", reason, lost.errors, lost.cause) from lost
             raise
         if is_first:
             self.is_new_process = False
@@ -478,8 +472,7 @@ class Fitting(NamedTuple):
         """A step's `message`, extended by the first excluded workload and the number of others."""
         if not self.exclusions:
             return message
-        other_count = len(self.exclusions) - 1
-        more = f", and {other_count} more" if other_count else ""
+        more = f", and {len(self.exclusions) - 1} more" if len(self.exclusions) > 1 else ""
         return f"{message or 'nothing has room'}; left out: {self.exclusions[0]}{more}"
 
 
@@ -497,8 +490,9 @@ def fit_workloads(
     memory = bench.sensors.memory() if bench.sensors else None
     if memory is None:
         return Fitting(tuple(workloads), ())
-    free_bytes = memory[0]
-    fitting, exclusions, gpu = [], [], detect_gpus().first
+    fitting, exclusions, gpu, free_bytes = [], [], detect_gpus().first, memory[0]
+    names = ", ".join(dict.fromkeys(side.name for side in sides))
+    available = f"{free_bytes / 2**30:.3f} GiB of {gpu.name if gpu else 'the GPU'} are free"
     for workload in workloads:
         call = bench.make_call(workload, "unused", with_windows=with_windows)
         input_bytes = sum(tensor.pool_nbytes for tensor in call.inputs)
@@ -511,9 +505,7 @@ def fit_workloads(
         size = max(bytes_of_sides, default=0) if one_at_a_time else sum(bytes_of_sides)
         if size <= free_bytes:
             fitting.append(workload)
-            continue
-        side_names = ", ".join(dict.fromkeys(side.name for side in sides))
-        needed = f"inputs and outputs of {side_names} take {size / 2**30:.3f} GiB of device memory"
-        available = f"{free_bytes / 2**30:.3f} GiB of {gpu.name if gpu else 'the GPU'} are free"
-        exclusions.append(f"{workload.name}: {needed}, {available}")
+        else:
+            needed = f"inputs and outputs of {names} take {size / 2**30:.3f} GiB of device memory"
+            exclusions.append(f"{workload.name}: {needed}, {available}")
     return Fitting(tuple(fitting), tuple(exclusions))

@@ -17,8 +17,7 @@ from loop.model.target import Attribute
 from loop.workers.judge_messages import FindBlindSpots
 from loop.workers.target_functions import Inputs, TargetFunctions
 
-EXAMPLE_PREFIX = " (as with "
-"""Begins the example in a fault's words. Faults that differ in their examples only are one."""
+EXAMPLE_PREFIX = " (as with "  # Begins the example in a fault's words. Without it, equal faults are one.
 SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
 LEAST_HALVED, MOST_INPUTS = 8, 8
 """Least size of a dimension of which the second half is tried, and most inputs of a call whose dimensions are."""
@@ -100,108 +99,97 @@ def find_blind_spots(functions: TargetFunctions, drawn_inputs: DrawnInputs, requ
     with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
         if request.pair:
             inputs, other_inputs = (functions.make_inputs(call) for call in request.pair)
-            probe = ReferenceProbe(functions, inputs)
-            return weaknesses | probe.find_unread(other_inputs.tensors)
+            weaknesses |= find_unread(functions, inputs, other_inputs.tensors)
     return weaknesses
 
 
-class ReferenceProbe:
-    """Changes one input or attribute of a call at a time, to see whether the reference's outputs change."""
+def find_unread(functions: TargetFunctions, inputs: Inputs, other_tensors: Sequence[Tensor]) -> Weaknesses:
+    """Change each input and attribute of a call by itself. Returns weaknesses: inputs (`unread`), their halves
+    (`unread_halves`) and attributes (`ignored`) that change no output of the reference, outputs that nothing
+    changes (`unmoved`), weights with their `initial` values. `other_tensors`: the inputs under another seed."""
+    call, tensors, is_exact = inputs.call, inputs.tensors, True
+    try:
+        outputs, _ = functions.compute_outputs("reference", tensors, call, exact=True)
+    except Refused:  # It runs in the inputs' own types only.
+        is_exact = False
+        outputs, _ = functions.compute_outputs("reference", tensors, call, exact=False)
+    changed_outputs = set[str]()
 
-    def __init__(self, functions: TargetFunctions, inputs: Inputs) -> None:
-        """Runs the reference once, to compare with. Raises Refused if it fails."""
-        self.functions, self.inputs = functions, inputs
-        self.changed_outputs: set[str] = set()
-        """Outputs that some change has altered."""
-        self.is_exact = True
-        """Whether the reference runs in float64; otherwise in the inputs' own types."""
-        compute = partial(functions.compute_outputs, "reference", inputs.tensors, inputs.call)
+    def changes_output(replacements: dict[int, Tensor], call: Call = call) -> bool | None:
+        """Whether an output changes if some inputs are replaced; notes which. None if the reference fails."""
+        changed = [replacements.get(n, tensor) for n, tensor in enumerate(tensors)]
         try:
-            self.outputs, _ = compute(exact=True)
-        except Refused:
-            self.is_exact = False
-            self.outputs, _ = compute(exact=False)
-
-    def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
-        """Whether these inputs and attributes change outputs; notes which. None if the reference fails."""
-        compute = partial(self.functions.compute_outputs, "reference", tensors, call, exact=self.is_exact)
-        try:
-            outputs, _ = run_in_time(compute)
+            compute = partial(functions.compute_outputs, "reference", changed, call, exact=is_exact)
+            results, _ = run_in_time(compute)
         except (Refused, RuntimeError):
             return None
-        names = {name for name in outputs if not same_bits(outputs[name], self.outputs[name])}
-        self.changed_outputs |= names
+        names = {name for name in results if not same_bits(results[name], outputs[name])}
+        changed_outputs.update(names)
         return bool(names)
 
-    def find_unread(self, other_tensors: Sequence[Tensor]) -> Weaknesses:
-        """Change each input and attribute by itself. Returns weaknesses: inputs (`unread`)
-        and attributes (`ignored`) that change no output, outputs that nothing changes (`unmoved`),
-        weights with their `initial` values. `other_tensors`: the inputs under another seed."""
-        call, tensors = self.inputs.call, self.inputs.tensors
-        effect_by_input, unread_halves = dict[str, bool | None](), list[str]()
-        for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
-            changed = _change_input(tensor, other_tensors[n])
-            if changed is not None:
-                changed_tensors = [*tensors[:n], changed, *tensors[n + 1 :]]
-                effect_by_input[file.name] = self.changes_output(changed_tensors, call)
-            if changed is not None and effect_by_input[file.name] and len(tensors) <= MOST_INPUTS:
-                unread_halves += self._find_unread_halves(n, other_tensors[n])
-        ignored_attributes = []
-        for name in call.attributes:
-            attribute, effects = self.functions.signature.attributes[name], list[bool | None]()
-            for _, value in alternative_values(call.attributes[name], attribute):
-                changed_call = call.replace(attributes={**call.attributes, name: value})
-                effects.append(self.changes_output(tensors, changed_call))
-                if effects[-1]:
-                    break
-            if False in effects and True not in effects:
-                ignored_attributes.append(name)
-        constant_outputs = []
-        if any(effect is not None for effect in effect_by_input.values()):
-            constant_outputs = [name for name in self.outputs if name not in self.changed_outputs]
-        unread_inputs = [name for name, effect in effect_by_input.items() if effect is False]
-        if set(constant_outputs) == set(self.outputs):
-            unread_inputs = []  # One message, that nothing changes any output, is enough.
-        return {
-            "whole_outputs": tuple(n for n, output in self.outputs.items() if not output.is_floating_point()),
-            "ignored": tuple(ignored_attributes),
-            "unmoved": tuple(constant_outputs),
-            "unread": tuple(unread_inputs),
-            "unread_halves": tuple(unread_halves),
-            "initial": tuple(self._initial_weights()),
-        }
+    effect_by_input, unread_halves = dict[str, bool | None](), list[str]()
+    for n, (file, tensor, other) in enumerate(zip(call.inputs, tensors, other_tensors, strict=True)):
+        changed = _change_input(tensor, other)
+        if changed is None:
+            continue
+        effect_by_input[file.name] = changes_output({n: changed})
+        dims = functions.signature.inputs.get(file.name, "").split()
+        is_halved = effect_by_input[file.name] and len(tensors) <= MOST_INPUTS
+        for axis in range(tensor.dim()) if is_halved else ():
+            changed_halves = _change_half(tensor, other, axis)
+            # None changes an output. Values that the reference does not take prove nothing.
+            if changed_halves and all(changes_output({n: half}) is False for half in changed_halves):
+                dimension = dims[axis] if len(dims) == tensor.dim() else f"axis {axis}"
+                unread_halves.append(f"{file.name} along {dimension}")
+    ignored_attributes = []
+    for name, attribute_value in call.attributes.items():
+        effects = set[bool | None]()
+        for _, value in alternative_values(attribute_value, functions.signature.attributes[name]):
+            if True not in effects:
+                effects.add(changes_output({}, call.replace(attributes={**call.attributes, name: value})))
+        if False in effects and True not in effects:
+            ignored_attributes.append(name)
+    constant_outputs = []
+    if any(effect is not None for effect in effect_by_input.values()):
+        constant_outputs = [name for name in outputs if name not in changed_outputs]
+    unread_inputs = [name for name, effect in effect_by_input.items() if effect is False]
+    if set(constant_outputs) == set(outputs):
+        unread_inputs = []  # One message, that nothing changes any output, is enough.
+    return {
+        "whole_outputs": tuple(name for name, output in outputs.items() if not output.is_floating_point()),
+        "ignored": tuple(ignored_attributes),
+        "unmoved": tuple(constant_outputs),
+        "unread": tuple(unread_inputs),
+        "unread_halves": tuple(unread_halves),
+        "initial": tuple(_initial_weights(functions, call)),
+    }
 
-    def _find_unread_halves(self, number: int, other: Tensor) -> Iterator[str]:
-        """Axes along which the second half of input `number` affects no output: `image along W`. Tries
-        the values of `other`, the input under another seed with equal shape, and those that win a maximum."""
-        tensors, call = self.inputs.tensors, self.inputs.call
-        tensor, name = tensors[number], call.inputs[number].name
-        dims = self.functions.signature.inputs.get(name, "").split()
-        for axis, size in enumerate(tensor.shape):
-            half, other_half = (part.narrow(axis, size // 2, size - size // 2) for part in (tensor, other))
-            if size < LEAST_HALVED or same_bits(half, other_half):
-                continue
-            winners = [half.double() + 999, half.double() - 999] if tensor.is_floating_point() else []
-            for values in (other_half, *winners):
-                changed = tensor.clone()
-                changed.narrow(axis, size // 2, size - size // 2).copy_(values)
-                changed_tensors = [*tensors[:number], changed, *tensors[number + 1 :]]
-                if self.changes_output(changed_tensors, call) is not False:
-                    break  # It is read, or the reference does not take such values.
-            else:
-                yield f"{name} along {dims[axis] if len(dims) == tensor.dim() else f'axis {axis}'}"
 
-    def _initial_weights(self) -> Iterator[str]:
-        """Names of a reference module's weights that are all 1 or all 0; none for a function."""
-        if self.functions.are_classes:
-            arguments = self.functions.constructor_arguments
-            module = make_instance(self.functions.reference, arguments, self.inputs.call.seed)
-            weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
-            for name, weight in weights.items():
-                if weight.numel() and weight.is_floating_point():
-                    low, high = map(float, weight.aminmax())
-                    if low == high and low in (0.0, 1.0):
-                        yield name
+def _change_half(tensor: Tensor, other: Tensor, axis: int) -> list[Tensor]:
+    """Copies of an input with new values in the second half along an axis: those of `other` (the input under
+    another seed), and those that win a maximum. Empty if the axis is short, or if that half never varies."""
+    size = tensor.shape[axis]
+    half, other_half = (part.narrow(axis, size // 2, size - size // 2) for part in (tensor, other))
+    if size < LEAST_HALVED or same_bits(half, other_half):
+        return []
+    winners = [half.double() + 999, half.double() - 999] if tensor.is_floating_point() else []
+    copies = []
+    for values in (other_half, *winners):
+        copies.append(tensor.clone())
+        copies[-1].narrow(axis, size // 2, size - size // 2).copy_(values)
+    return copies
+
+
+def _initial_weights(functions: TargetFunctions, call: Call) -> Iterator[str]:
+    """Names of a reference module's weights that are all 1 or all 0; none for a function."""
+    if functions.are_classes:
+        module = make_instance(functions.reference, functions.constructor_arguments, call.seed)
+        weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
+        for name, weight in weights.items():
+            if weight.numel() and weight.is_floating_point():
+                low, high = map(float, weight.aminmax())
+                if low == high and low in (0.0, 1.0):
+                    yield name
 
 
 def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:

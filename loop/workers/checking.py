@@ -10,6 +10,7 @@ import math
 import os
 import random
 import sys
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -20,16 +21,13 @@ from loop.calls.library import Compiled, Invocation
 from loop.calls.memory import KINDS, MIXED, Guard
 from loop.workers.messages import DryLaunches, Kernel, ListLaunches, Observe
 
-MIN_CALLS = 2
-"""Minimum number of calls. A slow call is made once if it was already checked on other values."""
-SLOW_LIMIT_S = 0.1
-"""Stop trying kinds of guard bytes after this time. Each check of a slow call draws one kind."""
+MIN_CALLS = 2  # Least number of calls; 1 if a call is slow and was checked on other values.
+SLOW_LIMIT_S = 0.1  # After this time, no more kinds of guard bytes are tried. Each check draws one.
 HURRIED_LIMIT_S = 3e-3  # The same limit for a hurried check, which then ends.
 REPEAT_S, MAX_OUTPUTS = 4e-3, 3
 """Seconds for which a fast call is repeated, and the number of different outputs that ends it. A
 data race may show once in a hundred calls."""
-CONFIRMING_CALLS = 6
-"""Calls that must agree, half with either guard bytes, to confirm an out-of-bounds read."""
+CONFIRMING_CALLS = 6  # Calls, half with either guard bytes, that must agree on an out-of-bounds read.
 NAMING_LIMIT_S = 5.0  # Time limit in seconds for finding out which tensor is read out of bounds.
 
 Guards = tuple[Guard, ...]
@@ -193,45 +191,38 @@ class CallCheck:
 
 DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 """Environment variables that switch the emulator's dry run on and name the file of its launches."""
-ADDRESS_STEP = 1 << 40
-"""Distance between tensors' addresses in a dry run, which nothing dereferences."""
+ADDRESS_STEP = 1 << 40  # Distance between tensors' addresses in a dry run, which nothing dereferences.
 DRIVER_LIBRARY = "libcuda.so.1"
 
 
 def list_launches(request: ListLaunches) -> DryLaunches:
     """List the launches of one call of an emulated library in order, and the error that its entry
     returned, if any. The library runs in a mode in which it executes no kernel and appends the
-    launches to a file, after those of earlier calls. Raises Refused for a variant that is no library."""
+    launches to a file, after those of earlier calls."""
     from pathlib import Path
 
-    path, call = Path(request.path), request.call
+    assert isinstance(request.variant, LibraryTerms)
+    path, call, entry_error = Path(request.path), request.call, ""
+    path.touch()
+    earlier_bytes = path.stat().st_size
     # Set first: the library may read them only when loaded.
     os.environ |= {DRY_RUN_VARIABLE: "1", LAUNCHES_VARIABLE: request.path}
-    if not isinstance(request.variant, LibraryTerms):
-        raise Refused("only a library can be asked what it launches")
-    variant = Compiled(request.variant)
-    earlier_bytes = path.stat().st_size if path.exists() else 0
-    entry_error = ""
     inputs = [ADDRESS_STEP * number for number in range(1, len(call.inputs) + 1)]
     output_block = ADDRESS_STEP * (len(call.inputs) + 1)
     outputs = [output_block + part.offset for part in call.separate_outputs]
+    variant = Compiled(request.variant)
     try:
         Invocation(variant.invoke, call, inputs, outputs).run()
     except Refused as refused:
         entry_error = str(refused)
-    new_content = path.read_bytes()[earlier_bytes:] if path.exists() else b""
-    lines = new_content.decode(errors="replace").splitlines()
-    try:
-        return DryLaunches(tuple(map(json.loads, lines)), entry_error)
-    except ValueError as error:
-        raise Refused(f"a line of {LAUNCHES_VARIABLE} is no JSON: {error}") from error
+    lines = path.read_bytes()[earlier_bytes:].decode(errors="replace").splitlines()
+    return DryLaunches(tuple(map(json.loads, lines)), entry_error)
 
 
 def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     """Make a call under a tool; return its kernels if `how` is `trace` (Refused without a GPU), else ().
     `once`, for sanitizers: each tensor of a compiled GPU variant is an allocation of exactly its size,
-    the output uninitialised, so that out-of-bounds accesses and reads of unwritten memory show.
-    `mark`: profilers count only between the marks, after a warm-up call."""
+    the output uninitialised. `mark`: profilers count only between the marks, after a warm-up call."""
     if request.how == "once":
         if isinstance(loaded, Compiled) and loaded.device == "cuda":
             from loop.calls.cuda.stage import ExactCall
@@ -245,29 +236,23 @@ def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     run = prepared.bind()  # `run` holds raw addresses, so `prepared` has to stay alive.
     run()
     if request.how == "trace":
-        return trace_kernels(prepared)
-    driver = None
+        return trace_kernels(run)
+    torch, driver = sys.modules.get("torch"), None
     with contextlib.suppress(OSError):  # Without a driver no profiler waits for marks.
         driver = ctypes.CDLL(DRIVER_LIBRARY)
     if driver:
         driver.cuProfilerStart()  # From here on `ncu --profile-from-start off` counts.
     run()
-    _wait_for_torch()
+    if torch is not None and torch.cuda.is_available():  # A compiled variant's call has already waited.
+        torch.cuda.synchronize()
     if driver:
         driver.cuProfilerStop()
     return ()
 
 
-def _wait_for_torch() -> None:
-    """Wait for torch's work on the device. A compiled variant's call has already waited."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
-    """Record the kernels of one prepared call with torch's profiler, in the second of two runs: the
-    first includes the profiler's setup. Raises Refused if torch has no GPU."""
+def trace_kernels(run: Callable[[], Any]) -> tuple[Kernel, ...]:
+    """Record the kernels of one call with torch's profiler, in the second of two runs: the first
+    includes the profiler's setup. Raises Refused if torch has no GPU."""
     import tempfile
     from pathlib import Path
 
@@ -276,11 +261,10 @@ def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
 
     if not torch.cuda.is_available():
         raise Refused("torch sees no CUDA device")
-    run = prepared.bind()
     for _ in range(2):
         with profile(activities=[ProfilerActivity.CUDA]) as profiled:
             run()
-            _wait_for_torch()
+            torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))

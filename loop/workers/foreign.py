@@ -15,8 +15,6 @@ from loop.calls.torch_side import Function
 
 INTEGER_RANGES = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 """Range of random integers for each type; other types get -1024 to 1023."""
-FLOAT8_TYPES = ("float8_e4m3fn", "float8_e5m2")
-"""Types whose random values are limited to -2 to 2, because they overflow early."""
 
 
 class ForeignBuffer(NamedTuple):
@@ -27,10 +25,9 @@ class ForeignBuffer(NamedTuple):
 
 
 def adapt_generator(generate: Function, seed_limit: int, positions: Sequence[int]) -> Function:
-    """Wrap a generator. Its seed is reduced modulo `seed_limit`, as the task's own seeds are small:
-    some generators draw values around the seed, and near 1e9 all float32 values are equal within any
-    tolerance. Tensors at `positions` of its tuple, the task's output buffers, become placeholders:
-    they are no inputs that a variant could read."""
+    """Wrap a generator. Its seed is reduced modulo `seed_limit`: some generators draw values around the seed, and
+    near 1e9 all float32 values are equal within any tolerance. Tensors at `positions` of its tuple, the task's
+    output buffers, become placeholders: they are no inputs that a variant could read."""
 
     @functools.wraps(generate)
     def generate_without_buffers(**keywords: Any) -> Any:
@@ -39,10 +36,9 @@ def adapt_generator(generate: Function, seed_limit: int, positions: Sequence[int
         drawn = generate(**keywords)
         if not positions:
             return drawn  # A single tensor is no tuple.
-        inputs = []
-        for position, tensor in enumerate(drawn):
-            is_buffer = position in positions
-            inputs.append(ForeignBuffer(tuple(tensor.shape), tensor.dtype) if is_buffer else tensor)
+        inputs = list(drawn)
+        for position in positions:
+            inputs[position] = ForeignBuffer(tuple(drawn[position].shape), drawn[position].dtype)
         return tuple(inputs)
 
     return generate_without_buffers
@@ -56,19 +52,18 @@ def allocate_buffers(function: Function) -> Function:
     @functools.wraps(function)
     def call_with_buffers(inputs: Any, *other_arguments: Any) -> Any:
         filled = list(inputs) if isinstance(inputs, tuple) else []
-        buffers = [buffer for buffer in filled if isinstance(buffer, ForeignBuffer)]
+        buffers = {n: buffer for n, buffer in enumerate(filled) if isinstance(buffer, ForeignBuffer)}
         if not buffers:
             return function(inputs, *other_arguments)
         tensors = [tensor for tensor in filled if isinstance(tensor, Tensor)]
         is_exact = any(tensor.dtype == torch.float64 for tensor in tensors)
         device = tensors[0].device if tensors else "cpu"
-        for position, buffer in enumerate(filled):
-            if isinstance(buffer, ForeignBuffer):
-                dtype = torch.float64 if is_exact and buffer.dtype.is_floating_point else buffer.dtype
-                filled[position] = torch.empty(buffer.shape, dtype=dtype, device=device)
+        for position, buffer in buffers.items():
+            dtype = torch.float64 if is_exact and buffer.dtype.is_floating_point else buffer.dtype
+            filled[position] = torch.empty(buffer.shape, dtype=dtype, device=device)
         result = function(tuple(filled), *other_arguments)
         if not is_exact and isinstance(result, Tensor) and result.dtype == torch.float64:
-            types = [buffer.dtype for buffer in buffers if buffer.shape == tuple(result.shape)]
+            types = [buffer.dtype for buffer in buffers.values() if buffer.shape == tuple(result.shape)]
             return result.to(types[0]) if types and types[0].is_floating_point else result
         return result
 
@@ -102,7 +97,7 @@ def make_random_generator(
             shape = [size_by_axis[axis] for axis in axes]
             if dtype.is_floating_point:
                 tensor = torch.randn(shape, device=device)
-                tensor = tensor.clamp(-2, 2) if dtype_name in FLOAT8_TYPES else tensor
+                tensor = tensor.clamp(-2, 2) if dtype.itemsize == 1 else tensor  # float8 overflows early.
             else:
                 low, high = INTEGER_RANGES.get(dtype_name, (-1024, 1024))
                 tensor = torch.randint(low, high, shape, device=device)
@@ -133,11 +128,11 @@ def return_outputs(
 
     def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
-        input_sizes: dict[str, int] = {}
+        known_sizes = dict(arguments)
         for name, axes in inputs.items():
             if axes is not None:
-                input_sizes |= zip(axes, arguments[name].shape, strict=True)
-        size_by_axis = _resolve_sizes(sizes, {**arguments, **input_sizes})
+                known_sizes |= zip(axes, arguments[name].shape, strict=True)
+        size_by_axis = _resolve_sizes(sizes, known_sizes)
         device = next(value.device for value in arguments.values() if isinstance(value, Tensor))
         allocated = []
         for output_axes, dtype_name in outputs.values():

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from loop.model.target import Tolerance
 from loop.workers import judge_messages, suspects, truth
 from loop.workers.blind_spots import DrawnInputs, find_blind_spots
 from loop.workers.judge_messages import Finding
-from loop.workers.messages import Answers, Request
+from loop.workers.messages import Request
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import Inputs, TargetFunctions
 from loop.workers.truth import IMPLAUSIBLE_SHARE, MAX_SLACK, Truth, would_pass_zeros
@@ -31,8 +31,7 @@ NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
 times their effect on an output is allowed as an error."""
 REFERENCE_BYTES_PER_ELEMENT = 64
 """Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
-MAX_NOISE_SHARE = 1e-9
-"""Errors below this share of the largest input or output value may be float64's own rounding."""
+MAX_NOISE_SHARE = 1e-9  # Smaller errors, as a share of the largest value, may be float64's own.
 
 
 @dataclass
@@ -71,7 +70,7 @@ class Judge:
         """Key of a call to its right answer."""
         self.drawn_inputs = DrawnInputs()
         runner = PropertyRunner(self.signature, self.tolerance_by_dtype, self.plain)
-        self.answers: Answers = {
+        self.answers: dict[type, Callable[[Any], object]] = {
             judge_messages.PrepareAnswer: self.prepare_answer,
             judge_messages.DiscardAnswer: self.discard_answer,
             judge_messages.Compare: self.compare,
@@ -91,8 +90,7 @@ class Judge:
         self.answer_by_key.pop(request.key, None)
 
     def prepare_answer(self, request: judge_messages.PrepareAnswer) -> judge_messages.PreparedAnswer:
-        """Write the inputs of a call to their files and compute its right answer. The reply says why reference and
-        plain implementation contradict each other, and why no output can be judged, if so."""
+        """Write the inputs of a call to their files and compute its right answer."""
         inputs = self.functions.make_inputs(request)
         self.drawn_inputs.record(inputs)
         device = request.device
@@ -108,29 +106,24 @@ class Judge:
             answer = self._compute_answer(inputs, request)
         self.answer_by_key[request.call.key] = answer
         floating = [output for output in answer.truths if not output.is_integer]
-        doubts, unjudged_reasons = [], []
+        doubt = unjudged_reason = ""
         if self.plain or answer.ran_in_own_types:
-            doubts = list(map(truth.explain_doubt, floating))
-        passes_zeros = False
+            doubt = next(filter(None, map(truth.explain_doubt, floating)), "")
         if not self.checker_decides:
             function_name = "`plain`" if self.plain else "the reference"
-            unjudged_reasons = [truth.explain_unjudged(output, function_name) for output in floating]
-            passes_zeros = bool(floating) and all(map(self.would_pass_zeros, answer.truths))
+            reasons = [truth.explain_unjudged(output, function_name) for output in floating]
+            unjudged_reason = next(filter(None, reasons), "")
         has_new_call = self.signature.has_unknown_outputs or self.functions.generator is not None
-        return judge_messages.PreparedAnswer(
-            call=answer.inputs.call if has_new_call else None,
-            notes=(*inputs.notes, *answer.notes),
-            doubt=next(filter(None, doubts), ""),
-            unjudged_reason=next(filter(None, unjudged_reasons), ""),
-            passes_zeros=passes_zeros,
-        )
+        new_call, notes = answer.inputs.call if has_new_call else None, (*inputs.notes, *answer.notes)
+        passes_zeros = bool(floating) and not self.checker_decides
+        passes_zeros = passes_zeros and all(map(self.would_pass_zeros, answer.truths))
+        return judge_messages.PreparedAnswer(doubt, new_call, notes, unjudged_reason, passes_zeros)
 
     def would_pass_zeros(self, right: Truth) -> bool:
         """Whether the judge would accept an output of zeros: such a workload cannot show unwritten results."""
-        if not would_pass_zeros(right.tolerance, right.reference):
-            return False
-        zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.file.dtype])
-        return self._find_worst(right, [zeros]).passes
+        dtype, reference = TORCH_DTYPES[right.file.dtype], right.reference
+        passes_tolerance = would_pass_zeros(right.tolerance, reference)
+        return passes_tolerance and self._find_worst(right, [torch.zeros_like(reference, dtype=dtype)]).passes
 
     def _compute_answer(self, inputs: Inputs, request: judge_messages.PrepareAnswer) -> Answer:
         """Compute the right answer of a call. Raises Refused if two requested runs of it differ."""
@@ -166,30 +159,19 @@ class Judge:
             if right.is_integer and own_type_outputs is not None:
                 right = replace(right, own_type_output=own_type_outputs[name].double())
             truths.append(right)
-        if request.checks_determinism:
-            self._check_determinism(call, tensors, own_type_outputs, truths)
-        if not self.checker_decides:
-            notes = (*notes, *(right.tightening_note for right in truths if right.tightening_note))
-        if not self.functions.checker:
-            raw_result = None
-        inputs = replace(inputs, call=call)
+            if right.stated_allowed is not None and not self.checker_decides:
+                atol = f"zeros would be right by it; {right.tolerance.atol:.2g} is allowed"
+                notes = (*notes, f"the stated atol of output {file.name}: {atol}")
+        if request.checks_determinism:  # Repeats the run in the call's own types if there was one: it is cheaper.
+            first = list((own_type_outputs or exact_outputs).values())
+            if own_type_outputs is None:
+                second, _ = self._run_in_float64(call, tensors, None)
+            else:
+                second, _ = run_reference(call, exact=False)
+            if not all(map(truth.answers_agree, first, second.values())):
+                raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
+        inputs, raw_result = replace(inputs, call=call), raw_result if self.functions.checker else None
         return Answer(inputs, truths, own_type_outputs is not None, raw_result, notes)
-
-    def _check_determinism(
-        self, call: Call, tensors: list[Tensor], own_type_outputs: dict[str, Tensor] | None, truths: list[Truth]
-    ) -> None:
-        """Raise Refused if a second run of the reference differs from the first. It repeats the run
-        in the call's own types if there was one, because that is cheaper than float64."""
-        if own_type_outputs is None:
-            first = [right.reference for right in truths]
-            outputs, _ = self._run_in_float64(call, tensors, None)
-            second = [self._to_canonical_form(output.double(), call) for output in outputs.values()]
-        else:
-            first = list(own_type_outputs.values())
-            outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=False)
-            second = list(outputs.values())
-        if not all(map(truth.answers_agree, first, second)):
-            raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
 
     def _with_output_files(self, call: Call, outputs: dict[str, Tensor]) -> Call:
         """Add the outputs that the reference returned to a call whose signature names none."""
@@ -207,9 +189,8 @@ class Judge:
     def _run_in_float64(
         self, call: Call, tensors: list[Tensor], own_type_outputs: dict[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-        """Compute the outputs in float64, with notes on where float64 was impossible or rounds: there the
-        outputs are `own_type_outputs` (None: not computed yet). Raises Refused if the reference fails in every
-        type."""
+        """Compute the outputs in float64, with notes on where that was impossible or rounds: there the outputs
+        are `own_type_outputs` (None: not computed yet). Raises Refused if the reference fails in every type."""
         run_reference = partial(self.functions.compute_outputs, "reference", tensors, call)
         try:
             outputs, _ = run_reference(exact=True)
@@ -248,8 +229,7 @@ class Judge:
         return tolerance
 
     def compare(self, request: judge_messages.Compare) -> Finding:
-        """Compare the output files of a call with the right answer; return the worst finding. If the GPU lacks
-        memory, the answer stays on the CPU from then on."""
+        """Compare output files with the right answer. If the GPU lacks memory, it is on the CPU from then on."""
         answer = self.answer_by_key[request.call.key]
         try:
             return self._compare_files(request, answer)
@@ -258,8 +238,8 @@ class Judge:
             return self._compare_files(request, answer)
 
     def _compare_files(self, request: judge_messages.Compare, answer: Answer) -> Finding:
-        """Compare output files with the answer, by tolerance and by the task's own checker, and with each
-        other. If the request names an earlier call, measure how far the two right answers differ, too."""
+        """Compare output files with the answer, by tolerance and by the task's own checker, with each other, and
+        the answer with that of an earlier call if the request names one."""
         call, outputs_of_files = answer.inputs.call, []
         for path in request.output_files:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
@@ -290,9 +270,8 @@ class Judge:
     def _compare_output(
         self, answer: Answer, index: int, results: Sequence[Tensor], *, tries_faults: bool
     ) -> Finding:
-        """Compare several results for output number `index`; return the worst finding. Widens the
-        answer's stored limits where rounding may explain a wrong result, which is too expensive to
-        compute for every call. `tries_faults`: compare a wrong result with known faults too."""
+        """Compare several results for output number `index`; return the worst finding. Widens the answer's
+        limits where rounding may explain a wrong result, which is too expensive to compute for every call."""
         inputs, right = answer.inputs, answer.truths[index]
         device = right.reference.device
         outputs = [self._to_canonical_form(result.to(device), inputs.call) for result in results]
@@ -323,9 +302,8 @@ class Judge:
         return max(findings, key=lambda finding: finding.badness)
 
     def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
-        """Widen the allowed error of output number `index` by what any sound summation and exp may
-        lose. `explained_counts` of the result counts errors that rounded inputs explain, and those of
-        a run of the reference in the call's own types, which replaces a missing `plain`."""
+        """Widen the allowed error of output number `index` by what any sound summation and exp may lose. A run
+        of the reference in the call's own types replaces a missing `plain`."""
         inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
         if self.functions.has_plain_signature(call) and sizes and not self.signature.has_unknown_outputs:
@@ -336,15 +314,14 @@ class Judge:
         else:
             summed_terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
         dtype = right.file.dtype if call.structure else call.dtype
+        recompute = partial(self._compute_output, call, index)
         try:
-            movement, largest_movement, mean_movement = truth.measure_input_rounding(
-                partial(self._compute_output, call, index), inputs.tensors, right.reference, dtype
+            errors, largest_rounding, mean_rounding = truth.measure_input_rounding(
+                recompute, inputs.tensors, right.reference, dtype, summed_terms
             )
         except Refused:  # Without float64 the condition of the function is unknown.
             return replace(right, allows_input_rounding=True, explained_counts=None)
-        factor = truth.allowed_roundings(dtype, summed_terms)
-        movement = movement.mul_(factor)  # In place: the tensor may have gigabytes.
-        counts = truth.count_by_magnitude(movement[movement > 0])
+        counts = truth.count_by_magnitude(errors[errors > 0])
         reference_error = 0.0 if self.plain else MAX_SLACK * right.plain_max
         if not self.plain and not answer.ran_in_own_types:
             own_type_output = self._compute_own_type_output(inputs, right, index)
@@ -355,20 +332,19 @@ class Judge:
         if right.explained_counts is not None:
             counts += right.explained_counts
         plausible_error = IMPLAUSIBLE_SHARE * truth.largest_finite_magnitude(right.reference)
-        largest_error = min(max(largest_movement * factor, reference_error), plausible_error)
+        largest_error = min(max(largest_rounding, reference_error), plausible_error)
         largest_limit, mean_limit = right.error_limits
         return replace(
             right,
             allows_input_rounding=True,
-            error_limits=(max(largest_limit, largest_error), max(mean_limit, mean_movement * factor)),
+            error_limits=(max(largest_limit, largest_error), max(mean_limit, mean_rounding)),
             allowed=right.allowed.clamp(min=largest_error),
             explained_counts=counts,
         )
 
     def _allow_reference_noise(self, inputs: Inputs, right: Truth, index: int, output: Tensor) -> Truth:
-        """Allow more where float64 rounding of the reference itself may explain a wrong element: say,
-        an exact zero that is the difference of large numbers. It is estimated by how far the element
-        moves when inputs change by a few float64 roundings."""
+        """Allow more where float64 rounding of the reference itself may explain a wrong element: say, an exact
+        zero that is the difference of large numbers. Inputs that change by a few roundings show how much."""
         scale = max(map(truth.largest_finite_magnitude, [right.reference, *inputs.tensors]))
         error = (output.double() - right.reference).abs()
         wrong = truth.mask_outside(output, right.reference, right.allowed)
@@ -396,17 +372,15 @@ class Judge:
         if not bool((wrong & ~output.isfinite()).any()):
             return ""
         own_type_output = self._compute_own_type_output(inputs, right, index)
-        if own_type_output is None or not bool(truth.mask_overflow(own_type_output, right.reference).any()):
+        if own_type_output is None or not bool((right.reference.isfinite() & ~own_type_output.isfinite()).any()):
             return ""
         overflows_too = ~output.isfinite() & ~own_type_output.isfinite()
         is_near = (output.double() - own_type_output).abs() <= right.allowed
-        if bool((wrong & ~(overflows_too | is_near)).any()):
-            return ""
-        return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
+        is_explained = not bool((wrong & ~(overflows_too | is_near)).any())
+        return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype) if is_explained else ""
 
     def _compute_own_type_output(self, inputs: Inputs, right: Truth, index: int) -> Tensor | None:
-        """Output `index` of the reference, computed in the inputs' own types; itself float64, in canonical form.
-        None if the reference refuses, or if the shape is another than in float64."""
+        """Output `index` of the reference in the inputs' own types; None if it refuses or has another shape."""
         try:
             output = self._compute_output(inputs.call, index, inputs.tensors, exact=False)
         except Refused:
@@ -414,16 +388,14 @@ class Judge:
         return output if output.shape == right.reference.shape else None
 
     def _compute_output(self, call: Call, index: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
-        """Run the reference on `tensors`; return output number `index` in float64, canonical form.
-        `exact`: compute in float64; otherwise in the tensors' own types."""
+        """Output number `index` of the reference on `tensors`, in canonical form; `exact`: computed in float64."""
         outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=exact)
         return self._to_canonical_form(list(outputs.values())[index].double(), call)
 
     def _find_fitting_faults(
         self, inputs: Inputs, right: Truth, index: int, outputs: list[Tensor]
     ) -> dict[str, bool] | None:
-        """Known faults that explain the wrong results for output number `index`, as `Finding.fits`:
-        description to whether it explains the right elements too; None if too few are wrong."""
+        """Known faults that explain the wrong results for output number `index`, as `Finding.fits` has them."""
         wrong_outputs, rtol = [], right.tolerance.rtol
         for output in map(Tensor.double, outputs):
             wrong = truth.mask_outside(output, right.reference, right.tighten_for(output).allowed)
@@ -441,19 +413,14 @@ class Judge:
             for description, fault in self.functions.faults.items():
                 answer = partial(self.functions.call_function, "fault", fault, exact, call)
                 suspects_of_target.append((description, answer))
-        suspects_of_call = suspects.suspects_of_call(
-            run_reference, call, tensors, self.signature, right.reference, has_plain_signature=is_plain
-        )
-        suspects_of_result = suspects.suspects_of_result(right.reference, is_integer=right.is_integer)
-        candidates = itertools.chain(suspects_of_target, suspects_of_call, suspects_of_result)
-        fits = suspects.find_fitting_suspects(wrong_outputs, candidates)
-        if fits == {}:  # None of them fits: try the right answer times a factor.
-            fits = suspects.find_fitting_suspects(wrong_outputs, wrong_outputs[0].find_factor())
-        return fits
+        kind = {"has_plain_signature": is_plain, "is_integer": right.is_integer}
+        general = suspects.find_suspects(run_reference, call, tensors, self.signature, right.reference, **kind)
+        return suspects.find_fitting_suspects(wrong_outputs, itertools.chain(suspects_of_target, general))
 
     def _to_canonical_form(self, output: Tensor, call: Call) -> Tensor:
-        """Apply the component's `form` function, if any. It maps outputs that are equally right,
-        such as differently scaled partial sums, to equal tensors."""
+        """Apply the component's `form` function, if any: equally right outputs become equal tensors."""
+        if output.is_floating_point() and output.element_size() == 1:  # torch lacks functions of float8.
+            output = output.half()
         function = self.functions.canonical_form
         if function is None:
             return output

@@ -3,14 +3,13 @@ one imports torch, so a broken torch is a finding of the checks of the environme
 
 import ctypes
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loop.calls.call import Refused
 from loop.calls.own_modules import search_folder
 from loop.workers.judge_messages import CheckEnvironment, EnvironmentFinding, SetTarget
-from loop.workers.messages import Request, answer_request, serve
+from loop.workers.messages import Request, serve
 
 if TYPE_CHECKING:
     from loop.workers.judge import Judge
@@ -18,51 +17,48 @@ if TYPE_CHECKING:
 MALLOC_OPTIONS = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
 """mallopt(3) thresholds: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD. malloc then keeps freed memory, which
 reduces page faults when judging 64 million elements from 1.1 million to 8,400."""
-MAX_MATMUL_ERROR = 1e-4
-"""Largest error of a float32 matrix product of random normals, as a share of its largest element."""
+MAX_MATMUL_ERROR = 1e-4  # Largest error of a float32 product, as a share of its largest element.
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
 """Libraries that must not be loaded twice from different files in one process."""
 
 
-def _import_library(name: str, consequence: str) -> Any:
-    """Import a library. Raises Refused with `consequence`, as in `no torch to look at`, and the reason."""
+def check_environment(request: CheckEnvironment) -> EnvironmentFinding:
+    """Make one check of the environment: torch's version and threads; whether NumPy and torch see each other's
+    writes; the device; the libraries. A torch or NumPy that cannot be imported is the check's finding."""
+    name = "numpy" if request.check == "numpy" else "torch"
     try:
-        return __import__(name)
+        library = __import__(name)
     except Exception as error:
         last_line = ["", *str(error).strip().splitlines()][-1]
-        raise Refused(f"{consequence}: {type(error).__name__}: {last_line}") from error
+        message = f"{name} cannot be imported: {type(error).__name__}: {last_line}"
+        return EnvironmentFinding(message, {}, is_ok=False)
+    match request.check:
+        case "torch":
+            library.set_num_threads(request.threads)
+            cuda_version, threads = library.version.cuda, library.get_num_threads()
+            build = f"CUDA {cuda_version}" if cuda_version else "CPU"
+            fields = {"version": library.__version__, "cuda_build": cuda_version, "threads": threads}
+            return EnvironmentFinding(f"torch {library.__version__}, {build} build", fields, is_ok=True)
+        case "numpy":
+            message, shares_memory = f"NumPy {library.__version__}", False
+            try:
+                import torch
+
+                array = library.zeros(1)
+                tensor = torch.from_numpy(array).add_(1)
+                shares_memory = bool(array[0] == 1 == tensor.numpy()[0])
+            except Exception as error:
+                message += f" does not work with torch: {error}"
+            fields = {"version": library.__version__, "shares_memory": shares_memory}
+            return EnvironmentFinding(message, fields, is_ok=shares_memory)
+        case "device":
+            return check_device(library, request.device)
+        case _:
+            return check_libraries()
 
 
-def check_torch(request: CheckEnvironment) -> EnvironmentFinding:
-    """Report torch's version, CUDA build and thread count."""
-    torch = _import_library("torch", "torch cannot be imported")
-    torch.set_num_threads(request.threads)
-    cuda_version = torch.version.cuda
-    build = f"CUDA {cuda_version}" if cuda_version else "CPU"
-    fields = {"version": torch.__version__, "cuda_build": cuda_version, "threads": torch.get_num_threads()}
-    return EnvironmentFinding(f"torch {torch.__version__}, {build} build", fields, is_ok=True)
-
-
-def check_numpy(request: CheckEnvironment) -> EnvironmentFinding:
-    """Report NumPy's version and whether torch and NumPy see each other's writes."""
-    numpy = _import_library("numpy", "NumPy cannot be imported")
-    message, fields = f"NumPy {numpy.__version__}", {"version": numpy.__version__}
-    shares_memory = False
-    try:
-        torch = _import_library("torch", "no torch")
-        array = numpy.zeros(1)
-        tensor = torch.from_numpy(array).add_(1)
-        shares_memory = bool(array[0] == 1 == tensor.numpy()[0])
-    except Refused:
-        return EnvironmentFinding(f"{message}, but no torch to agree with", fields, is_ok=False)
-    except Exception as error:
-        message = f"{message} does not work with torch: {error}"
-    return EnvironmentFinding(message, {**fields, "shares_memory": shares_memory}, is_ok=shares_memory)
-
-
-def check_device(request: CheckEnvironment) -> EnvironmentFinding:
+def check_device(torch: Any, device: str) -> EnvironmentFinding:
     """Compare a small matrix product on the device with float64 on the CPU."""
-    torch, device = _import_library("torch", "no torch to try the device with"), request.device
     try:
         if device == "cuda":
             from loop.calls.torch_call import require_device
@@ -83,9 +79,8 @@ def check_device(request: CheckEnvironment) -> EnvironmentFinding:
     return EnvironmentFinding(f"matrix product off by {error:.1e}", fields, is_ok=error < MAX_MATMUL_ERROR)
 
 
-def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
+def check_libraries() -> EnvironmentFinding:
     """Find runtimes that are loaded from several files with torch: `libgomp twice (a.so, b.so)`."""
-    _import_library("torch", "no torch to look at")
     mapped_files = Path("/proc/self/maps")  # The system's list of this process's mapped files.
     lines = mapped_files.read_text().splitlines() if mapped_files.is_file() else []
     paths = {line.split()[-1] for line in lines if ".so" in line}
@@ -105,15 +100,11 @@ def main() -> None:
         ctypes.CDLL(None).mallopt(option, value)
     sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
     judge: Judge
-    checks = {"torch": check_torch, "numpy": check_numpy, "device": check_device, "libraries": check_libraries}
 
     def answer(request: Request[Any]) -> object:
         nonlocal judge
         if isinstance(request, CheckEnvironment):
-            try:
-                return checks[request.check](request)
-            except Refused as refusal:  # A failed import is the check's finding.
-                return EnvironmentFinding(str(refusal), {}, is_ok=False)
+            return check_environment(request)
         if not isinstance(request, SetTarget):
             return judge.reply_to(request)
         from loop.workers.judge import Judge
@@ -122,7 +113,7 @@ def main() -> None:
         judge = Judge(request)
         return None
 
-    serve(partial(answer_request, answer))
+    serve(answer)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from loop.base.own_process import die_with_parent, limit_memory
@@ -36,14 +36,10 @@ class RefusalReply(Plain):
     """Seed with which the emulator reproduces the fault; None without one."""
 
 
-Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
-"""Type of a request to the function that answers it."""
-
-
-def serve(respond: Callable[[Request[Any]], object]) -> None:
-    """Read pickled requests from the socket that is standard input, and write each reply to it as a
-    line of JSON, until no more requests come. `respond` makes a reply. For code that runs in between,
-    standard input is /dev/null, so a variant cannot read requests."""
+def serve(answer: Callable[[Request[Any]], object]) -> None:
+    """Read pickled requests from the socket that is standard input, and write each reply of `answer` to it
+    as a line of JSON, until no more requests come. An exception becomes a RefusalReply. For code that runs
+    in between, standard input is /dev/null, so a variant cannot read requests."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     channel_fd, null_fd = os.dup(0), os.open(os.devnull, os.O_RDONLY)
@@ -53,20 +49,17 @@ def serve(respond: Callable[[Request[Any]], object]) -> None:
     replies = os.fdopen(os.dup(channel_fd), "w", encoding="utf-8", errors="replace")
     with os.fdopen(channel_fd, "rb") as requests, replies, contextlib.suppress(EOFError):
         while True:
-            replies.write(reply_line(respond(pickle.load(requests))))
+            request = pickle.load(requests)
+            try:
+                reply = answer(request)
+            except Refused as error:
+                reply = RefusalReply(str(error)[:MAX_ERROR_CHARACTERS], error.cause, error.code, error.seed)
+            except Exception as error:
+                # NotImplementedError is equivalent to the error number by which a C kernel declines.
+                cause: Cause = "declined" if isinstance(error, NotImplementedError) else "raised"
+                reply = RefusalReply(describe_error(error), cause, type(error).__name__)
+            replies.write(reply_line(reply))
             replies.flush()
-
-
-def answer_request(answer: Callable[[Any], object], request: Request[Any]) -> object:
-    """Answer one request by the function `answer`; an exception becomes a RefusalReply."""
-    try:
-        return answer(request)
-    except Refused as error:
-        return RefusalReply(str(error)[:MAX_ERROR_CHARACTERS], error.cause, error.code, error.seed)
-    except NotImplementedError as error:  # Equivalent to the error number of a C kernel.
-        return RefusalReply(describe_error(error), "declined", type(error).__name__)
-    except Exception as error:
-        return RefusalReply(describe_error(error), "raised", type(error).__name__)
 
 
 def reply_line(reply: object) -> str:
@@ -74,10 +67,8 @@ def reply_line(reply: object) -> str:
     return json.dumps(reply, ensure_ascii=False, default=vars) + "\n"
 
 
-Mistake = dict[str, Any]
-"""The mistake that a negative control makes, as `Control.mistake_settings` describes it."""
-ObserveMode = Literal["mark", "trace", "once"]
-"""How to observe a call: `Observe` explains the words."""
+Mistake = dict[str, Any]  # The mistake of a negative control, as in `Control.mistake_settings`.
+ObserveMode = Literal["mark", "trace", "once"]  # How to observe a call: `Observe` explains the words.
 
 
 class Load(Request[None]):

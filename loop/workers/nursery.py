@@ -27,8 +27,7 @@ POLL_S = 1e-3  # Seconds between two looks at a child that should end.
 MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
 """Limits of one order to fork: its JSON text, and the descriptors that come with it."""
 MAX_PAGES = 1 << 16  # Pages of the largest inaccessible mapping before a worker's own.
-ADOPTION_LIMIT_S = 10.0
-"""Seconds until the session must have become the parent of a forked process."""
+ADOPTION_LIMIT_S = 10.0  # Seconds until the session must have become the parent of a forked process.
 
 
 class ForkedProcess:

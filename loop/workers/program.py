@@ -39,8 +39,7 @@ SANITIZER_FLAGS = (
     "-fno-omit-frame-pointer",
     "-g1",
 )
-SANITIZER_LIBRARIES = ("libasan.so", "libubsan.so")
-"""Sanitizer runtimes, to be preloaded before Python's own libraries."""
+SANITIZER_LIBRARIES = ("libasan.so", "libubsan.so")  # To be preloaded before Python's own libraries.
 FAULT_MESSAGE = re.compile(
     rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)", re.MULTILINE
 )
@@ -49,9 +48,9 @@ FAULT_CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", 
 SOURCE_LOCATION = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
 STOP_LIMIT_S = 0.05  # Seconds to wait for a process to stop after SIGSTOP.
-ERROR_TAIL, ERROR_LINE = 2000, 200
-"""Characters to keep of a lost child's stderr, and of its last line in a message."""
+ERROR_TAIL, ERROR_LINE = 2000, 200  # Characters to keep of a lost child's stderr, and of its last line.
 MAX_REPLY_BYTES = 4 << 20  # Longest reply in bytes. It bounds our memory against an endless stream.
+HUNG = "no answer for {:g} s: killed"
 FORGED = "something else than its worker wrote to the worker's replies"
 MIN_MEMORY_BYTES = 1 << 30  # Minimum memory limit of a program in bytes.
 R = TypeVar("R")
@@ -82,16 +81,14 @@ def parse_fault(errors: str) -> tuple[Cause, str]:
     return cause, message
 
 
+make_adapter = cache(TypeAdapter)  # To make one takes a millisecond.
+
+
 def read_reply(line: bytes, reply_type: Any) -> Any:
     """Decode a reply of type `reply_type`, or a RefusalReply. Raises ValueError for anything else: a
     candidate may have written it."""
-    return reply_adapter(reply_type).validate_json(line, strict=True)
-
-
-@cache
-def reply_adapter(reply_type: Any) -> TypeAdapter[Any]:
-    """What validates a reply of type `reply_type`, or a RefusalReply. Made once, as that takes a millisecond."""
-    return TypeAdapter(Union[reply_type, RefusalReply])  # noqa: UP007 - it may be a string
+    adapter = make_adapter(Union[reply_type, RefusalReply])  # noqa: UP007 - it may be a string
+    return adapter.validate_json(line, strict=True)
 
 
 class WorkerLost(Exception):
@@ -123,8 +120,8 @@ class Program:
         self._pending = bytearray()
         """Bytes of replies that were read but not yet returned."""
         self._unanswered: deque[Request[Any]] = deque()
-        try:
-            forked: ForkedProcess | None = None
+        forked: ForkedProcess | None = None
+        with child_end:
             if nursery is not None:
                 with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
                     forked = nursery.fork(module, arguments, environment, child_end.fileno(), handles)
@@ -137,11 +134,6 @@ class Program:
                 dies_by_itself=not tool,
                 process=forked,
             )
-        except BaseException:
-            self._channel.close()
-            raise
-        finally:
-            child_end.close()
         self.child.watch(self._channel.fileno())
 
     def send(self, request: Request[Any]) -> None:
@@ -150,13 +142,14 @@ class Program:
         with contextlib.suppress(ConnectionError):  # The child has died: `receive` reports it.
             self._channel.sendall(pickle.dumps(request))
 
-    def receive(self, limit_s: float, note: str) -> Generator[Tick, None, Any]:
+    def receive(self, limit_s: float, note: str, hung: str = HUNG) -> Generator[Tick, None, Any]:
         """Wait for the reply to the oldest unanswered request. Raises WorkerLost if the child dies,
-        exceeds `limit_s` or sends an invalid reply; Refused if it refuses."""
+        exceeds `limit_s` (`hung`: its message, with a place for the seconds) or sends an invalid reply;
+        Refused if it refuses."""
         start_s = self.child.seconds
         while b"\n" not in self._pending:
             if self.child.seconds - start_s > limit_s:
-                raise self.kill_as_lost("hung", f"no answer for {limit_s:g} s: killed")
+                raise self.kill_as_lost("hung", hung.format(limit_s))
             self.child.wait_for_output()
             if not self._read_available() and self.child.code is not None:
                 prefix = "ended by itself, " if self.child.code >= 0 else ""
@@ -175,15 +168,15 @@ class Program:
             raise Refused(reply.message, reply.cause, reply.code, reply.seed)
         return reply
 
-    def ask(self, request: Request[R], *, limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """Send a request, unless it was sent early, and wait for its reply. Replies to others that were sent early
-        are dropped: none may be taken for that of this request."""
+    def ask(self, request: Request[R], *, limit_s: float, note: str, hung: str = HUNG) -> Generator[Tick, None, R]:
+        """Send a request, unless it was sent early, and `receive` its reply. Replies to others that were sent
+        early are dropped: none may be taken for that of this request."""
         while self._unanswered and self._unanswered[0] != request:
             with contextlib.suppress(Refused):
                 yield from self.receive(limit_s, note)
         if not self._unanswered:
             self.send(request)
-        reply: R = yield from self.receive(limit_s, note)
+        reply: R = yield from self.receive(limit_s, note, hung)
         return reply
 
     @property
@@ -194,10 +187,9 @@ class Program:
 
     def _read_available(self) -> bool:
         """Read available bytes of replies without waiting; return whether there were any."""
-        try:
+        received = b""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
             received = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
-        except (BlockingIOError, ConnectionError):
-            return False
         self._pending += received
         return bool(received)
 
@@ -275,47 +267,36 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         """Sockets of judge and worker to wake each other; None if a core is free to poll from."""
         self.arena = Arena()
         handles = [self.arena.file_descriptor, *([self.bells[1].fileno()] if self.bells else [])]
-        try:
-            super().__init__(
-                "loop.workers.worker_program",
-                self.cores,
-                *(f"{{{number}}}" for number in range(len(handles))),
-                environment={**thread_environment(threads, self.cores), **(environment or {})},
-                handles=handles,
-                tool=tool,
-                nursery=nursery,
-            )
-        except BaseException:
-            self._close_shared()
-            raise
-
-    def _close_shared(self) -> None:
-        self.arena.close()
-        for bell in self.bells or ():
-            bell.close()
+        super().__init__(
+            "loop.workers.worker_program",
+            self.cores,
+            *(f"{{{number}}}" for number in range(len(handles))),
+            environment={**thread_environment(threads, self.cores), **(environment or {})},
+            handles=handles,
+            tool=tool,
+            nursery=nursery,
+        )
 
     def pause(self) -> None:
         """Suspend the child's process group, so that it uses no core while another side is timed."""
         if self._is_paused or self.child.code is not None:
             return
         self._is_paused = True
-        self._signal_group(signal.SIGSTOP)
-        # On a busy machine the child stops only when it is scheduled.
-        end_s = time.monotonic() + STOP_LIMIT_S
-        with contextlib.suppress(OSError), open(f"/proc/{self.child.process.pid}/stat", "rb", 0) as file:
-            while not file.read().rpartition(b")")[2].startswith(b" T") and time.monotonic() < end_s:
-                time.sleep(1e-5)
-                file.seek(0)
+        # On a busy machine the child stops only when it is scheduled. If it has died, `receive` reports it.
+        end_s, pid = time.monotonic() + STOP_LIMIT_S, self.child.process.pid
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGSTOP)
+            with open(f"/proc/{pid}/stat", "rb", 0) as file:
+                while not file.read().rpartition(b")")[2].startswith(b" T") and time.monotonic() < end_s:
+                    time.sleep(1e-5)
+                    file.seek(0)
 
     def resume(self) -> None:
         """Continue a stopped child."""
         if self._is_paused:
             self._is_paused = False
-            self._signal_group(signal.SIGCONT)
-
-    def _signal_group(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
-            os.killpg(self.child.process.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
+                os.killpg(self.child.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Continue the child if it is stopped, end it, close its sockets and the shared memory."""
@@ -323,7 +304,9 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         try:
             super().close()
         finally:
-            self._close_shared()
+            self.arena.close()
+            for bell in self.bells or ():
+                bell.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -334,14 +317,11 @@ def choose_cores(threads: int) -> str:
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])
 
 
-LIFE_CHECK_S = 20e-3
-"""After this wait in seconds, check whether the worker still lives, and let the screen update."""
-NAP_S = 200e-6
-"""After that, sleep this long between polls. The added error is below 1 % of the waiting time."""
-EMPTY_ORDERS, EMPTY_CALLS = 40, 200
-"""Number of timed orders without a real call, and of empty calls in each."""
-CallWay = Literal["c_abi", "python", "kernel"]
-"""How a call is made: through C, from Python, or as a kernel in a graph."""
+LIFE_CHECK_S = 20e-3  # After this wait, check that the worker lives, and let the screen update.
+NAP_S = 200e-6  # After that, sleep between polls: below 1 % of the waiting time.
+EMPTY_ORDERS, EMPTY_CALLS = 40, 200  # Timed orders without a real call, and empty calls in each.
+CallWay = Literal["", "c_abi", "python", "kernel"]
+"""How a call is made: not at all, through C, from Python, or as a kernel in a graph."""
 
 
 class Orders:
@@ -401,7 +381,7 @@ class Orders:
             yield from self.worker.receive(self.limit_s, self.note)
             raise WorkerLost("crashed", "it left its orders undone", "")
         if waited_ns / 1e9 > self.limit_s:
-            raise self.worker.kill_as_lost("hung", f"no answer for {self.limit_s:g} s: killed")
+            raise self.worker.kill_as_lost("hung", HUNG.format(self.limit_s))
 
     @contextlib.contextmanager
     def keep_off_worker_cores(self) -> Iterator[None]:
@@ -425,37 +405,13 @@ class Floors:
     """Way to seconds of one empty call."""
 
 
-def measure_floors(worker: Worker, device: Device) -> Generator[Tick, None, Floors]:
-    """Measure the times of an order without calls and of one empty call made in each way: tenth percentiles,
-    as interference only slows orders."""
-    timings = yield from time_empty_orders(worker, START_LIMIT_S, "", 0)
-    order_s = tenth_percentile([judge_s for judge_s, _ in timings])
-    call_s_by_way: dict[CallWay, float] = {}
-    ways: tuple[CallWay, ...] = ("c_abi", "python", "kernel")
-    for way in ways[: 3 if device == "cuda" else 2]:
-        with contextlib.suppress(Refused):  # Without a GPU, the first request that needs one reports that.
-            timings = yield from time_empty_orders(worker, START_LIMIT_S, way)
-            seconds = tenth_percentile([worker_s or judge_s for judge_s, worker_s in timings])
-            if way != "kernel":  # A GPU's own clock does not include the order.
-                seconds = max(seconds - order_s, 0.0)
-            call_s_by_way[way] = seconds / EMPTY_CALLS
-    return Floors(order_s, call_s_by_way)
-
-
-def tenth_percentile(times: Sequence[float]) -> float:
-    """The value that a tenth of the times stay below."""
-    return sorted(times)[len(times) // 10]
-
-
-def time_empty_orders(
-    worker: Worker, limit_s: float, way: str, call_count: int = EMPTY_CALLS
-) -> Generator[Tick, None, list[tuple[float, float]]]:
-    """Time EMPTY_ORDERS orders of `call_count` calls that do nothing. Each pair: seconds of an order by the
-    judge's clock, and by the GPU's clock (0 without one). `way`: how they are called (a `CallWay`); empty
-    for orders without calls. Raises Refused if the way needs a GPU and there is none."""
-    orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.control_words
+def time_empty_orders(worker: Worker, way: CallWay) -> Generator[Tick, None, list[tuple[float, float]]]:
+    """Time EMPTY_ORDERS orders of EMPTY_CALLS calls that do nothing. Each pair: seconds of an order by
+    the judge's clock, and by the GPU's clock (0 without one). Raises Refused if the way needs a GPU and
+    there is none."""
+    orders, words = Orders(worker, START_LIMIT_S, "timing empty calls"), worker.arena.control_words
     orders.enter(way)
-    words[CALL_COUNT] = call_count
+    words[CALL_COUNT] = EMPTY_CALLS if way else 0
     with orders.keep_off_worker_cores():
         timings = []
         for _ in range(EMPTY_ORDERS):
@@ -475,23 +431,13 @@ def run_untimed(
 ) -> str:
     """Run `python -m MODULE TERMS RESULT`, where TERMS is a file that holds `terms`. Returns what the program
     wrote into RESULT. `folder`: where it runs; None: an empty one. Raises WorkFailed if it writes nothing."""
+    variables = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", "TORCH_COMPILE_DISABLE": "1"}
+    variables |= {**UNTIMED_ENVIRONMENT, **memory_limit(device)}
     with tempfile.TemporaryDirectory(prefix="loop-", ignore_cleanup_errors=True) as scratch:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
         terms_file.write_text(terms)
-        completed = run_to_end(
-            run(
-                [sys.executable, "-m", module, str(terms_file), str(result_file)],
-                limit_s=limit_s,
-                cwd=folder or Path(scratch),
-                env={
-                    "PYTHONPATH": python_path(),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                    "TORCH_COMPILE_DISABLE": "1",
-                    **UNTIMED_ENVIRONMENT,
-                    **memory_limit(device),
-                },
-            )
-        )
+        command = [sys.executable, "-m", module, str(terms_file), str(result_file)]
+        completed = run_to_end(run(command, limit_s=limit_s, cwd=folder or Path(scratch), env=variables))
         if not result_file.is_file():
             last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
             raise WorkFailed(f"a process ended without a result: {last_line}")
@@ -545,11 +491,17 @@ class JudgeProcess:
         self._program, self.target = None, None
         self.answers.clear()
 
-    def ask(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """Send a request and return the reply. Raises WorkFailed if it is refused or the process
-        dies. Raises MachineFailure if the system killed the process for lack of memory."""
+    def ask(self, target: SetTarget, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+        """Send a request about a target, and before it the target if the process holds another; return the
+        reply. Raises WorkFailed if it is refused or the process dies. Raises MachineFailure if the system
+        killed the process for lack of memory."""
         try:
-            return (yield from self.start_program().ask(request, limit_s=limit_s, note=note))
+            judge = self.start_program()
+            if self.target != target and not isinstance(request, CheckEnvironment):
+                self.answers.clear()  # It forgets the last target's.
+                yield from judge.ask(target, limit_s=START_LIMIT_S, note="importing torch")
+                self.target = target
+            return (yield from judge.ask(request, limit_s=limit_s, note=note))
         except WorkerLost as lost:
             self.end()
             message = f"{note}: the judging process was lost: {lost.reason}"

@@ -21,13 +21,11 @@ from loop.workers.judge_messages import AdvanceProperty, Finding
 from loop.workers.truth import largest_finite_magnitude
 from loop.workers.workload_call import attribute_numbers
 
-RequestedCall = tuple[list[Tensor], dict[str, Any]]
-"""Inputs and attributes of a call."""
+RequestedCall = tuple[list[Tensor], dict[str, Any]]  # Inputs and attributes of a call.
 Property = Generator[RequestedCall, Tensor, tuple[Tensor, Tensor] | None]
 """A running property: yields calls, receives outputs, returns two tensors that must agree."""
 
-PLAIN_ERROR_FACTOR = 2.0
-"""A variant may violate a property by this many times the error of the plain implementation."""
+PLAIN_ERROR_FACTOR = 2.0  # A property may be violated by this many times the error of `plain`.
 MAX_ROUNDING_SHARE = 0.1  # Rounding errors stay below this share of the largest value.
 
 
@@ -72,9 +70,7 @@ class PropertyRunner:
             torch.manual_seed(request.seed)
             # On `plain` in place of the variant, once: its error widens the limit below.
             sides, _ = yield from self._drive(start_property(), call, self.plain)
-            difference = (sides[0] - sides[1]).abs() if sides else torch.zeros(0)
-            difference = difference[difference.isfinite()]
-            self.plain_errors[error_key] = float(difference.max()) if difference.numel() else 0.0
+            self.plain_errors[error_key] = largest_finite_magnitude(sides[0] - sides[1]) if sides else 0.0
         torch.manual_seed(request.seed)  # Both draw the same values, if the property draws any.
         sides, call_count = yield from self._drive(start_property(), call, None)
         if sides is None:
@@ -86,15 +82,11 @@ class PropertyRunner:
         if plain_error <= MAX_ROUNDING_SHARE * largest_finite_magnitude(expected):
             allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * plain_error)
         error = (got - expected).abs()
-        wrong_mask = ~(error <= allowed)
-        largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
-        largest_allowed = float(allowed.nan_to_num(0.0).max()) if allowed.numel() else 0.0
-        return Finding(  # JSON has no infinity.
-            max_error=min(largest, 1e300),
-            allowed_error=min(largest_allowed, 1e300),
-            wrong=int(wrong_mask.sum()),
-            total=wrong_mask.numel(),
-        )
+        wrong_count, largest, largest_allowed = int((~(error <= allowed)).sum()), 0.0, 0.0
+        if error.numel():  # JSON has no infinity.
+            largest = min(float(error.nan_to_num(torch.inf).max()), 1e300)
+            largest_allowed = min(float(allowed.nan_to_num(0.0).max()), 1e300)
+        return Finding(max_error=largest, allowed_error=largest_allowed, wrong=wrong_count, total=error.numel())
 
     def _drive(
         self, running: Property, call: Call, plain: torch_side.Function | None
@@ -124,7 +116,6 @@ class PropertyRunner:
             output_shape = tuple(size_by_dimension[name] for name in self.signature.output_dimensions.split())
             output_file = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
             numbers = attribute_numbers(self.signature, attributes)
-            requested_call = call.replace(
-                inputs=tuple(files), output=output_file, attributes=attributes, numbers=numbers
-            )
-            output = torch_side.read_tensor(output_file, (yield requested_call)).double()
+            on_files = call.replace(inputs=tuple(files), output=output_file)
+            on_files = on_files.replace(attributes=attributes, numbers=numbers)
+            output = torch_side.read_tensor(output_file, (yield on_files)).double()

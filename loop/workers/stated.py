@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +63,9 @@ class StatedTask:
         drawn = draw_inputs(self.generator, arguments, seed, self.terms["passes"], device)
         return replace(drawn, tensors=tuple(tensor.to(device) for tensor in drawn.tensors))
 
-    def call_function(self, function: Any, inputs: SplitStructure, *, exact: bool = False) -> Any:
-        """Run a function on inputs, which it may change. `exact`: on float64 copies."""
-        tensors = list(inputs.tensors)
-        if exact:
-            tensors = [t.double() if t.is_floating_point() else t for t in tensors]
-        positional, keywords = rebuild_structure(inputs.skeleton, tensors)
+    def call_function(self, function: Any, inputs: SplitStructure) -> Any:
+        """Run a function on inputs, which it may change."""
+        positional, keywords = rebuild_structure(inputs.skeleton, inputs.tensors)
         return function(*positional, **keywords)
 
     def explain_rejection(self, inputs: SplitStructure, expected: Any, output: Any) -> str:
@@ -78,8 +74,7 @@ class StatedTask:
             copies = [tensor.clone() for tensor in inputs.tensors]
             rebuilt = rebuild_inputs(inputs.skeleton, copies, self.terms["passes"])
             values = {"inputs": rebuilt, "expected": expected, "outputs": output}
-            arguments = [values[name] for name in self.terms["given"]]
-            return run_check(partial(self.checker, *arguments))
+            return run_check(self.checker, [values[name] for name in self.terms["given"]])
         right_tensors, tensors = outputs_by_path(expected).values(), outputs_by_path(output).values()
         if len(right_tensors) != len(tensors):
             return f"{len(tensors)} outputs where {len(right_tensors)} are expected"
@@ -91,11 +86,11 @@ class StatedTask:
     def explain_difference(self, expected: Tensor, output: Any) -> str:
         """Why one output tensor is wrong by the stated rule; empty if it is right. `strict` terms refuse
         subclasses and all zeros; `matched` is the share of elements that has to be within tolerance."""
-        expected_form = f"{list(expected.shape)} {expected.dtype}"
-        if not isinstance(output, Tensor):
-            return f"expected {expected_form}, got {type(output).__name__}"
-        if output.shape != expected.shape or output.dtype != expected.dtype:
-            return f"expected {expected_form}, got {list(output.shape)} {output.dtype}"
+        expected_form, form = f"{list(expected.shape)} {expected.dtype}", type(output).__name__
+        if isinstance(output, Tensor):
+            form = f"{list(output.shape)} {output.dtype}"
+        if form != expected_form:
+            return f"expected {expected_form}, got {form}"
         if self.terms["strict"] and type(output) is not Tensor:
             return "no plain tensor"
         if self.terms["strict"] and expected.any() and not output.any():
@@ -117,10 +112,9 @@ class StatedTask:
         rule `either`, an element is right within the absolute or the relative limit, else their sum."""
         atol, rtol = self.terms["atol"], self.terms["rtol"]
         error, magnitude = (output - expected).abs(), expected.abs()
+        exceeds_limits = ~(error <= atol + rtol * magnitude)
         if self.terms["either"]:
             exceeds_limits = (error > atol) & (error / (magnitude + MIN_MAGNITUDE) > rtol)
-        else:
-            exceeds_limits = ~(error <= atol + rtol * magnitude)
         is_equal = output == expected
         if self.terms["nan"]:
             is_equal |= output.isnan() & expected.isnan()
@@ -128,9 +122,10 @@ class StatedTask:
         return denied
 
 
-def copy_inputs(inputs: SplitStructure) -> SplitStructure:
-    """Copy the inputs for a function that may change them."""
-    return replace(inputs, tensors=tuple(tensor.clone() for tensor in inputs.tensors))
+def copy_inputs(inputs: SplitStructure, *, exact: bool = False) -> SplitStructure:
+    """Copy the inputs for a function that may change them. `exact`: in float64."""
+    tensors = [t.double() if exact and t.is_floating_point() else t for t in inputs.tensors]
+    return replace(inputs, tensors=tuple(tensor.clone() for tensor in tensors))
 
 
 def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
@@ -167,16 +162,14 @@ def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
 def audit_task(task: StatedTask) -> dict[str, Any]:
     """Audit the task. Returns shapes of the first case's floating-point `inputs`, of its first such
     output (`outputs`, with one shape or none), and `findings`: flaws of the task in all cases."""
-    findings: list[dict[str, str]] = []
-    input_shapes: list[list[int]] = []
-    output_shapes: list[list[int]] = []
-    name_by_digest: dict[str, str] = {}
+    findings, name_by_digest = list[dict[str, str]](), dict[str, str]()
+    shapes: list[list[list[int]]] = [[], []]
     for case in task.terms["cases"]:
         inputs = task.draw_case(case["given"], SEED)
         if case is task.terms["cases"][0]:
             output = task.call_function(task.instantiate(task.reference), copy_inputs(inputs))
-            input_shapes = _floating_shapes(inputs)
-            output_shapes = _floating_shapes(split_structure(output))
+            for number, split in enumerate((inputs, split_structure(output))):
+                shapes[number] = [list(split.tensors[n].shape) for n in floating_positions(split.tensors)]
             findings += _find_float64_conflicts(task, inputs, outputs_by_path(output))
         findings += _find_seed_problems(task, case, inputs)
         contents = [bytes_of(bits_of(tensor).cpu()) for tensor in inputs.tensors]
@@ -185,12 +178,7 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
             what = f"cases {name_by_digest[case_digest]} and {case['name']} have the same inputs"
             findings.append({"kind": "equal cases", "what": what})
         name_by_digest.setdefault(case_digest, case["name"])
-    return {"inputs": input_shapes, "outputs": output_shapes[:1], "findings": findings}
-
-
-def _floating_shapes(split: SplitStructure) -> list[list[int]]:
-    """Shapes of the floating-point tensors of a structure, in order."""
-    return [list(split.tensors[n].shape) for n in floating_positions(split.tensors)]
+    return {"inputs": shapes[0], "outputs": shapes[1][:1], "findings": findings}
 
 
 def _find_seed_problems(
@@ -200,11 +188,10 @@ def _find_seed_problems(
     name, arguments = case["name"], case["given"]
     has_own_seed = "seed" in arguments
     other_arguments = {**arguments, "seed": arguments["seed"] + 1} if has_own_seed else arguments
-    other_inputs = task.draw_case(other_arguments, SEED + 1)
-    constant_names = []
-    for path, tensor, other in zip(inputs.names, inputs.tensors, other_inputs.tensors, strict=False):
-        if tensor.numel() and same_bits(tensor, other):
-            constant_names.append(path.split(".", 2)[-1])
+    other_tensors = task.draw_case(other_arguments, SEED + 1).tensors
+    columns = zip(inputs.names, inputs.tensors, other_tensors, strict=False)
+    constant = [path for path, tensor, other in columns if tensor.numel() and same_bits(tensor, other)]
+    constant_names = [path.split(".", 2)[-1] for path in constant]
     if constant_names and len(constant_names) == len(inputs.tensors):
         yield {"kind": "seed does nothing", "what": f"{name}: the same inputs for every seed"}
     elif constant_names:
@@ -222,7 +209,7 @@ def _find_float64_conflicts(
     `outputs`: what it gives on the inputs, by name."""
     try:
         exact_reference = task.instantiate(task.reference, exact=True)
-        exact_outputs = outputs_by_path(task.call_function(exact_reference, inputs, exact=True))
+        exact_outputs = outputs_by_path(task.call_function(exact_reference, copy_inputs(inputs, exact=True)))
     except Exception as error:
         yield {"kind": "no float64", "what": f"the reference does not run in float64: {error}"[:300]}
         return

@@ -25,25 +25,24 @@ from loop.model.target import Fill
 from loop.workers.judge_messages import PrepareAnswer, SetTarget
 from loop.workers.workload_call import input_fills
 
-MAX_DRAWN_BYTES = 256 << 20
-"""Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""
+MAX_DRAWN_BYTES = 256 << 20  # For all draws of all inputs together. Larger inputs are drawn once.
 NUMBERS_PER_BLOCK = 1 << 16  # Random numbers drawn in one step.
 DRAW_ALIGNMENT_BYTES = 256  # Alignment in bytes of each draw in the input's file.
 MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")
 """Functions that may fail for one size only. Other sizes are still judged."""
-MAX_INPUTS = 64
-"""Inputs of a signature that get seeds of their own, different for every seed of a workload."""
-SEED_STEP = 104_729
-"""Distance between the seeds of several draws: a prime, so that seeds of workloads rarely meet."""
+MAX_INPUTS = 64  # Inputs with seeds of their own, different for every seed of a workload.
+SEED_STEP = 104_729  # Between the seeds of several draws: a prime, so that they rarely meet.
 
 
-def draw_values(
-    fill: Fill, random_state: numpy.random.RandomState, file: TensorFile, nan_axis: int | None
-) -> numpy.ndarray:
-    """Draw the values of one input file: flat, [elements + extra elements], float64 for such an input, else
-    float32. `nan_axis`: set one random index along it to NaN; None: no NaN. NumPy promises (NEP 19) that
-    RandomState gives the same values for a seed in every release."""
-    shape, number_type = file.shape, numpy.float64 if file.dtype == "float64" else numpy.float32
+def make_tensor(
+    fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
+) -> Tensor:
+    """Draw one input tensor, flat [elements + extra elements] and in its own element type: the content of its
+    file. `nan_axis`: set one random index along it to NaN. For odd seeds the extreme values of each axis go to its
+    ends, so a loop that stops early fails. Along `file.constant_axis` the first values are repeated."""
+    stream, shape = seed * MAX_INPUTS + input_position, file.shape
+    random_state = numpy.random.RandomState(stream % 2**32)  # The same values in every release (NEP 19).
+    number_type = numpy.float64 if file.dtype == "float64" else numpy.float32
     values = numpy.full(shape, fill.scale, dtype=number_type)
     if fill.kind in ("normal", "zeros"):
         values = numpy.empty(file.elements + file.extra_elements, dtype=number_type)
@@ -62,47 +61,27 @@ def draw_values(
     if nan_axis is not None and values.size:
         values = values.reshape(shape)
         numpy.moveaxis(values, nan_axis, 0)[random_state.randint(shape[nan_axis])] = numpy.nan
-    return values.reshape(-1)
-
-
-def make_tensor(
-    fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
-) -> Tensor:
-    """Draw one input tensor, flat and in its own element type: the content of its file. `input_position`: in the
-    signature. `nan_axis`: as in `draw_values`. For odd seeds the extreme values of each axis go to its ends, so a
-    loop that stops early leaves them out and fails. Along `file.constant_axis` the first values are repeated."""
-    stream, shape = seed * MAX_INPUTS + input_position, file.shape
-    random_state = numpy.random.RandomState(stream % 2**32)
-    values = draw_values(fill, random_state, file, nan_axis)
     if seed % 2 and fill.kind == "normal" and not file.extra_elements:
         values = values.reshape(shape)
         for axis in random_state.permutation(values.ndim):  # Later axes may move earlier extremes.
             lines = numpy.moveaxis(values, axis, -1)
-            if lines.size:
-                move_extremes(lines, greatest=True, position=-1)
-                move_extremes(lines, greatest=False, position=0)
+            for find_extremes, end in ((numpy.argmax, -1), (numpy.argmin, 0)) if lines.size else ():
+                positions = find_extremes(lines, axis=-1)[..., None]
+                extremes = numpy.take_along_axis(lines, positions, -1)[..., 0]
+                numpy.put_along_axis(lines, positions, lines[..., end, None].copy(), -1)
+                lines[..., end] = extremes
     if file.constant_axis >= 0 and values.size:
         values = numpy.broadcast_to(values.reshape(shape).take([0], axis=file.constant_axis), shape)
     return torch.from_numpy(values.reshape(-1)).to(TORCH_DTYPES[file.dtype])
 
 
-def move_extremes(lines: numpy.ndarray, *, greatest: bool, position: int) -> None:
-    """In each line along the last axis, swap the value at `position` with the first maximum, or
-    with the first minimum if not `greatest`. Works in place."""
-    extreme_positions = (numpy.argmax if greatest else numpy.argmin)(lines, axis=-1)[..., None]
-    extremes = numpy.take_along_axis(lines, extreme_positions, -1)[..., 0]
-    numpy.put_along_axis(lines, extreme_positions, lines[..., position, None].copy(), -1)
-    lines[..., position] = extremes
-
-
 @dataclass
 class Inputs:
-    """The inputs of a call, and notes on what these inputs cannot test."""
+    """The inputs of a call in their own element types, and notes on what they cannot test."""
 
     call: Call
     """The call, with the files of these inputs."""
     tensors: list[Tensor]
-    """The inputs, in their own element types."""
     notes: tuple[str, ...] = ()
 
     def copy_to(self, device: str) -> "Inputs":
@@ -111,8 +90,7 @@ class Inputs:
 
 
 class TargetFunctions:
-    """The Python functions that a target names: reference, plain implementation, input generator,
-    checker. Each is None if the target names none, except the reference."""
+    """The Python functions that a target names: the reference, and others, which are None if it names none."""
 
     def __init__(self, terms: SetTarget) -> None:
         target, component = terms.target, terms.component
@@ -150,8 +128,8 @@ class TargetFunctions:
         return sizes
 
     def make_inputs(self, request: PrepareAnswer) -> Inputs:
-        """Make the inputs of a call and write them to their files: by the target's generator, else by the
-        component's own `inputs` function, else by the workload's fills (kinds of random values)."""
+        """Make the inputs of a call and write them to their files: by the target's generator, the component's own
+        `inputs` function, or the workload's fills (kinds of random values)."""
         if self.generator is not None:
             return self._generate_inputs(request)
         call, seed = request.call, request.workload.seed
@@ -183,51 +161,64 @@ class TargetFunctions:
         Raises Refused for a generator that fails, or does not fit the signature."""
         seed = request.workload.seed
         known_draw = self._draw(request, seed)
-        if request.checks_determinism and not _are_equal(known_draw, self._draw(request, seed)):
-            raise Refused(f"the generator is not deterministic: seed {seed} gave two sets of inputs")
+        if request.checks_determinism:
+            again = self._draw(request, seed)
+            is_equal = all(map(same_bits, known_draw.tensors, again.tensors))
+            if known_draw.skeleton != again.skeleton or not is_equal:
+                raise Refused(f"the generator is not deterministic: seed {seed} gave two sets of inputs")
         draws, position, note = [known_draw], 0, ""
         if request.draws > 1:
             other_draws, note = self._draw_other_seeds(request, known_draw)
             position = request.draw_position if other_draws else 0
             draws = [*other_draws[:position], known_draw, *other_draws[position:]]
-        names = list(self.signature.inputs)
-        if len(names) != len(known_draw.names):  # Name inputs by their paths in the structure.
-            depth = 2 if self.input_passing == "one" else 1
-            names = [path.split(".", depth)[-1] for path in known_draw.names]
-        files = []
-        for number, name in enumerate(names):
+        declared, count = self.signature.inputs, len(known_draw.tensors)
+        if declared and len(declared) != count:
+            raise Refused(f"the generator: expected {', '.join(declared)}, got {count} tensors")
+        expected_inputs, types = list(declared.items()), self.signature.types
+        if not declared:  # Name them by their paths in the structure; they may have any shape (`...`) and type.
+            depth, types = 2 if self.input_passing == "one" else 1, {}
+            expected_inputs = [(path.split(".", depth)[-1], "...") for path in known_draw.names]
+        arguments, files = {**request.workload.sizes, **request.workload.attributes}, []
+        for number, (name, dimensions) in enumerate(expected_inputs):
             tensors, path = [draw.tensors[number] for draw in draws], f"{request.call.output.path}.input-{number}"
-            tensor, nbytes = tensors[0], tensors[0].nbytes
+            tensor, nbytes, refusal = tensors[0], tensors[0].nbytes, f"the generator: expected {name}"
             if tensor.dtype not in DTYPE_NAMES:
                 raise Refused(f"the generator: {name} is of {tensor.dtype}, which is not supported")
+            shape, dtype = [arguments.get(size) for size in dimensions.split()], DTYPE_NAMES[tensor.dtype]
+            if dimensions != "..." and shape != list(tensor.shape):
+                raise Refused(f"{refusal} of shape {shape}, got {list(tensor.shape)}")
+            if types.get(name, dtype) != dtype:
+                raise Refused(f"{refusal} of {types[name]}, got {dtype}")
             # One file holds all draws, each aligned; those without an answer are extra elements.
             if len(draws) > 1:
                 nbytes = -(-nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
             contents = [bytes_of(drawn.detach().cpu().contiguous()).ljust(nbytes, b"\0") for drawn in tensors]
             Path(path).write_bytes(b"".join(contents))
-            file = TensorFile(name, path, tuple(tensor.shape), DTYPE_NAMES[tensor.dtype])
+            file = TensorFile(name, path, tuple(tensor.shape), dtype)
             stride = nbytes // tensor.element_size()
             extra_elements = len(draws) * stride - file.elements
             files.append(file.replace(extra_elements=extra_elements, offset=position * stride))
         structure = base64.b64encode(known_draw.skeleton).decode()
         call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure=structure)
-        self._check_against_signature(call, request)
         return Inputs(call, list(known_draw.tensors), (note,) if note else ())
 
     def _draw_other_seeds(
         self, request: PrepareAnswer, known_draw: SplitStructure
     ) -> tuple[list[SplitStructure], str]:
-        """Draw inputs from other seeds than `known_draw`; return them and a note on what stays untested.
-        No draws if they need too much memory, differ in shape, or do not depend on the seed."""
+        """Draw inputs from other seeds than `known_draw`; return them and a note on what stays untested. No
+        draws if they need too much memory, differ in shape, or do not depend on the seed."""
         purpose = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         draw_bytes = sum(tensor.nbytes for tensor in known_draw.tensors)
         if draw_bytes * request.draws > MAX_DRAWN_BYTES:
             return [], f"{purpose}: inputs of {draw_bytes / 2**20:.0f} MiB are drawn once a round"
         seeds = [request.workload.seed + SEED_STEP * n for n in range(1, request.draws)]
         draws = [self._draw(request, seed) for seed in seeds]
-        if any(not _have_same_structure(known_draw, draw) for draw in draws):
+        forms = []
+        for draw in (known_draw, *draws):
+            forms.append((draw.skeleton, [(tensor.shape, tensor.dtype) for tensor in draw.tensors]))
+        if any(form != forms[0] for form in forms):
             return [], f"{purpose}: other seeds give inputs of another form"
-        if known_draw.tensors and _are_equal(known_draw, draws[0]):
+        if known_draw.tensors and all(map(same_bits, known_draw.tensors, draws[0].tensors)):
             return [], f"{purpose}: the generator gives the same inputs for every seed"
         return draws, f"whether a variant remembers more than {len(draws)} answers: a generator draws no more"
 
@@ -238,38 +229,24 @@ class TargetFunctions:
         draw = partial(draw_inputs, self.generator, *settings)
         return self._call_or_refuse("generator", draw, request.call)  # type: ignore[no-any-return]
 
-    def _check_against_signature(self, call: Call, request: PrepareAnswer) -> None:
-        """Raise Refused if the generator's tensors do not match the signature."""
-        declared = self.signature.inputs
-        if declared and len(declared) != len(call.inputs):
-            raise Refused(f"the generator: expected {', '.join(declared)}, got {len(call.inputs)} tensors")
-        arguments = {**request.workload.sizes, **request.workload.attributes}
-        for tensor, dimensions in zip(call.inputs, declared.values(), strict=False):
-            expected = f"the generator: expected {tensor.name}"
-            shape, actual_shape = [arguments.get(name) for name in dimensions.split()], list(tensor.shape)
-            if dimensions != "..." and shape != actual_shape:  # `...`: any shape.
-                raise Refused(f"{expected} of shape {shape}, got {actual_shape}")
-            dtype = self.signature.types.get(tensor.name, tensor.dtype)
-            if dtype != tensor.dtype:
-                raise Refused(f"{expected} of {dtype}, got {tensor.dtype}")
-
     def call_function(self, role: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
-        """Call a target's function with the tensors by position and the call's attributes by
-        keyword, and `sizes` (by dimension: inputs lack some) if it has that keyword. `role`: such as
-        `reference`, for error messages. Raises Refused if it raises."""
-        bound_keywords = function.keywords if isinstance(function, partial) else {}
-        keywords: dict[str, Any] = dict(call.attributes)
-        if "sizes" in _parameter_names(function) and "sizes" not in bound_keywords:
-            keywords["sizes"] = self.dimension_sizes(call)
+        """Call a target's function with the tensors by position and the call's attributes by keyword.
+        `role`: such as `reference`, for error messages. Raises Refused if it raises."""
+        keywords = {**call.attributes, **self._sizes_keyword(function, call)}
         return self._call_or_refuse(role, partial(function, *inputs, **keywords), call)
+
+    def _sizes_keyword(self, function: Any, call: Call) -> dict[str, Any]:
+        """The keyword `sizes` (by dimension: inputs lack some) if the function has it unbound; else empty."""
+        is_bound = isinstance(function, partial) and "sizes" in function.keywords
+        takes_sizes = "sizes" in _parameter_names(function) and not is_bound
+        return {"sizes": self.dimension_sizes(call)} if takes_sizes else {}
 
     def compute_outputs(
         self, role: Literal["reference", "plain"], inputs: Sequence[Tensor], call: Call, *, exact: bool
     ) -> tuple[dict[str, Tensor], Any]:
-        """Run the reference or the plain implementation; return its outputs by name (copies, because it
-        may reuse its buffers) and the raw result. `exact`: compute in float64, on copies of the
-        inputs; a module's weights become float64 too. Raises Refused if it changes an input in place
-        that is not an output: the next function would read the changed values."""
+        """Run the reference or the plain implementation; return its outputs by name (copies, because it may
+        reuse its buffers) and the raw result. `exact`: with inputs and a module's weights in float64. Raises
+        Refused if it changes an input that is not an output: the next function would read the new values."""
         function, tensors = self.reference if role == "reference" else self.plain, list(inputs)
         for position, tensor in enumerate(inputs):
             if exact:
@@ -277,38 +254,6 @@ class TargetFunctions:
                 tensors[position] = tensor.to(dtype, copy=True)
             elif position in call.updated_inputs:
                 tensors[position] = tensor.clone()
-        # torch counts in-place changes of a tensor in `_version`.
-        versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-        outputs, raw_result = self._outputs_by_name(role, function, tensors, call, exact=exact)
-        for position, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
-            is_own_copy = exact or position in call.updated_inputs
-            if is_own_copy or tensor.is_inference() or tensor._version == version:
-                continue
-            name = call.inputs[position].name
-            if name.isdigit():  # An error names the parameter, not its position.
-                parameters = list(_parameter_names(getattr(function, "forward", function)))
-                names = parameters[1:] if parameters[:1] == ["self"] else parameters
-                name = names[int(name)] if int(name) < len(names) else name
-            raise Refused(
-                f"the {role} itself changes its input `{name}`, so nothing is judged: let it change "
-                f"a copy (`{name} = {name}.clone()`), or name `{name}` under `updates` in "
-                "target.yaml; then run the same command again",
-                "changed input",
-            )
-        for name, output in outputs.items():
-            outputs[name] = output.clone() if isinstance(output, Tensor) else output
-        return outputs, raw_result
-
-    def _outputs_by_name(
-        self, role: str, function: Any, tensors: list[Tensor], call: Call, *, exact: bool
-    ) -> tuple[dict[str, Tensor], Any]:
-        """Run a function; return its outputs by name and its raw result, with the parameters of
-        `compute_outputs` but without its test for changed inputs. `exact`: `tensors` are in float64."""
-        if self.has_plain_signature(call):
-            result = self.call_function(role, function, tensors, call)
-            if isinstance(result, Tensor) or self.signature.outputs:
-                return {call.output.name: result}, result
-            # Several outputs without declared names: the call below names them.
         device = tensors[0].device if tensors else torch.device("cpu")
 
         def bind() -> Any:
@@ -317,27 +262,43 @@ class TargetFunctions:
             called = Callee(function, self.constructor_arguments, terms, call, str(device), watches_state=False)
             if exact and called.module is not None:
                 called.module.double()
-            return called.bind(tensors)
+            return partial(called.bind(tensors), **self._sizes_keyword(function, call))
 
         bound_call = self._call_or_refuse(role, bind, call)
         # Making a module seeds these generators. Two runs of a function that draws shall differ.
         random.seed(), numpy.random.seed(), torch.seed()
+        # torch counts in-place changes of a tensor in `_version`.
+        versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
         result = self._call_or_refuse(role, bound_call, call)
+        for position, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
+            is_own_copy = exact or position in call.updated_inputs
+            if is_own_copy or tensor.is_inference() or tensor._version == version:
+                continue
+            name = call.inputs[position].name
+            if name.isdigit():  # An error names the parameter, not its position.
+                parameters = [p for p in _parameter_names(getattr(function, "forward", function)) if p != "self"]
+                name = parameters[int(name)] if int(name) < len(parameters) else name
+            raise Refused(
+                f"the {role} itself changes its input `{name}`, so nothing is judged: let it change "
+                f"a copy (`{name} = {name}.clone()`), or name `{name}` under `updates` in "
+                "target.yaml; then run the same command again",
+                "changed input",
+            )
         outputs = callee.outputs_by_path(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
         if updates and len(outputs) == len(names) - len(updates):
             # The function returned only the other outputs: take each updated one from its input.
             returned = iter(outputs.values())
-            inputs = dict(zip(self.signature.inputs, tensors, strict=False))
-            outputs = {name: inputs[updates[name]] if name in updates else next(returned) for name in names}
+            input_by_name = dict(zip(self.signature.inputs, tensors, strict=False))
+            outputs = {n: input_by_name[updates[n]] if n in updates else next(returned) for n in names}
         place = f"the {role} on {call.key}"
         if len(outputs) != len(names):
             raise Refused(f"{place}: expected {', '.join(names)}, got {len(outputs)} tensors")
         for path, tensor in outputs.items():
             if not isinstance(tensor, Tensor):
                 raise Refused(f"{place}: {path} is a {type(tensor).__name__} and no tensor")
-        on_device = [tensor.detach().to(device) for tensor in outputs.values()]
-        return dict(zip(names, on_device, strict=True)), result
+        copies = [tensor.detach().to(device, copy=True) for tensor in outputs.values()]
+        return dict(zip(names, copies, strict=True)), result
 
     def run_checker(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
         """Run the task's own checker and return its complaint; empty if it accepts the outputs.
@@ -355,11 +316,10 @@ class TargetFunctions:
         copies: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
             copies = rebuild_inputs(base64.b64decode(call.structure), copies, self.input_passing)
-        rebuilt = rebuild_structure(split_result.skeleton, on_device)
-        arguments = {"inputs": copies, "expected": expected, "outputs": rebuilt}
-        check = partial(self.checker, *(arguments[name] for name in self.target.checker.given))
-        complaint: str = self._call_or_refuse("checker", partial(run_check, check), call)
-        return complaint
+        values = {"inputs": copies, "expected": expected}
+        values["outputs"] = rebuild_structure(split_result.skeleton, on_device)
+        check = partial(run_check, self.checker, [values[name] for name in self.target.checker.given])
+        return self._call_or_refuse("checker", check, call)  # type: ignore[no-any-return]
 
     def _call_or_refuse(self, role: str, function: Callable[[], Any], call: Call) -> Any:
         """Call a target's function. Raises Refused with its role and source line if it raises."""
@@ -375,10 +335,9 @@ class TargetFunctions:
 def draw_inputs(
     generator: Any, arguments: Mapping[str, Any], seed: int, passing: str, device: str, dtype: str = "float32"
 ) -> SplitStructure:
-    """Seed all random generators, call the input generator and split its result into tensors and
-    a structure of (positional arguments, keywords). `arguments`: the generator's keywords, which win
-    over `seed`, `device` and `dtype`, passed only if it has them. `passing`: how the reference takes
-    the result: `positional`, `keywords` or `one` (one object). Raises Refused if it does not fit."""
+    """Seed all random generators, call the input generator and split its result into tensors and a structure of
+    (positional arguments, keywords). `arguments`: its keywords, which win over `seed`, `device` and `dtype`;
+    these are passed only if it has them. `passing`: as `TargetFunctions.input_passing`. Raises Refused."""
     settings = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
     keywords = {name: setting for name, setting in settings.items() if name in parameters}
@@ -397,19 +356,18 @@ def draw_inputs(
 
 
 def rebuild_inputs(skeleton: bytes, tensors: Sequence[Tensor], passing: str) -> Any:
-    """Rebuild the generator's original result around these tensors. `skeleton`: the pickled
-    structure without its tensors. `passing`: what it was: `one` object, `keywords`, or a list."""
+    """Rebuild the generator's result around these tensors; inverse of `draw_inputs`."""
     positional, keywords = rebuild_structure(skeleton, tensors)
     if passing == "one":
         return positional[0]
     return keywords if passing == "keywords" else list(positional)
 
 
-def run_check(check: Callable[[], Any]) -> str:
+def run_check(checker: Callable[..., Any], arguments: Sequence[Any]) -> str:
     """Call a checker and return its complaint; empty if it accepts. A checker may return a bool, a
     message, or a pair of both, or raise AssertionError."""
     try:
-        verdict = check()
+        verdict = checker(*arguments)
     except AssertionError as error:
         return str(error) or "the task's checker asserts otherwise"
     if isinstance(verdict, tuple) and len(verdict) == 2:
@@ -426,15 +384,3 @@ def _parameter_names(function: Any) -> Sequence[str]:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return ()
-
-
-def _have_same_structure(draw: SplitStructure, other: SplitStructure) -> bool:
-    """Whether two draws have the same structure, shapes and element types."""
-    forms = [(tensor.shape, tensor.dtype) for tensor in draw.tensors]
-    other_forms = [(tensor.shape, tensor.dtype) for tensor in other.tensors]
-    return draw.skeleton == other.skeleton and forms == other_forms
-
-
-def _are_equal(draw: SplitStructure, other: SplitStructure) -> bool:
-    """Whether two draws have the same structure and equal bits in all tensors."""
-    return _have_same_structure(draw, other) and all(map(same_bits, draw.tensors, other.tensors))

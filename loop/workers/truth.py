@@ -35,8 +35,7 @@ implementation may be almost exact by chance."""
 MEAN_UNCERTAINTY = 3.2
 """Relative uncertainty of a mean error over n elements, times sqrt(n): three standard deviations of
 a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
-SUMMATION_ROUNDINGS = 4
-"""Roundings of the largest value by which two runs of one reference may differ."""
+SUMMATION_ROUNDINGS = 4  # Roundings of the largest value by which two runs of one reference may differ.
 IMPLAUSIBLE_SHARE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
 """Largest share of the largest value that rounding can explain; three times as much in bfloat16. Softmax of wide
 logits, 3,000 seeds: below 0.02 in float16, above 0.1 for 1 seed in 600 in bfloat16, at most 0.16."""
@@ -46,8 +45,7 @@ stated if 1/16 of that is below the reference's mean rounding error: the output 
 OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
 MOST_DISTANCE = 1e9  # Of two right answers: replies hold no infinity.
 MAP_STRETCHES = 8  # Equal stretches of a dimension for which a report shows the largest error.
-SLICE_ELEMENTS = 1 << 20, 1 << 26
-"""Elements compared at a time, on a CPU (fits the cache) and on a GPU (fits the memory)."""
+SLICE_ELEMENTS = 1 << 20, 1 << 26  # Compared at a time: fits a CPU's cache, and a GPU's memory.
 
 
 @dataclass
@@ -91,17 +89,9 @@ class Truth:
                 copies[name] = value.to(device)
         return replace(self, **copies)  # type: ignore[arg-type]
 
-    @property
-    def tightening_note(self) -> str:
-        """A note that the stated tolerance was tightened; empty if it applies as stated."""
-        if self.stated_allowed is None:
-            return ""
-        atol = f"{self.tolerance.atol:.2g}"
-        return f"the stated atol of output {self.file.name}: zeros would be right by it; {atol} is allowed"
-
     def tighten_for(self, output: Tensor) -> "Truth":
-        """Reduce the allowed errors if more elements of `output` are off than rounding explains: errors
-        up to the power of two with the largest excess stay allowed, larger ones not."""
+        """Reduce the allowed errors if more elements of `output` are off than rounding explains: those up to the
+        power of two with the largest excess stay allowed."""
         if self.explained_counts is None:
             return self
         expected = EXPECTED_FACTOR * self.explained_counts + EXPECTED_EXTRA
@@ -130,13 +120,13 @@ class Truth:
 def make_truth(
     file: TensorFile, dimension_names: list[str], reference: Tensor, plain: Tensor | None, stated: Tolerance
 ) -> Truth:
-    """Make the Truth of one output. `plain`: the output of the plain implementation, or of the
-    reference in its own types; None if unknown. `stated`: the tolerance of target.yaml."""
+    """Make the Truth of one output. `plain`: the output of the plain implementation, or of the reference in its
+    own types; None if unknown. `stated`: the tolerance of target.yaml."""
     is_float = is_floating(file.dtype)
     plain_max, plain_mean, plain_overflows, tolerance = 0.0, 0.0, False, stated
     if plain is not None:
         plain_max, plain_mean = largest_and_mean_error(plain, reference)
-        plain_overflows = bool(mask_overflow(plain, reference).any())
+        plain_overflows = bool((reference.isfinite() & ~plain.isfinite()).any())
         if is_float:
             tolerance = tighten_tolerance(stated, reference, plain_mean, file.dtype)
     allowed, explained_counts = allowed_errors(tolerance, reference), None
@@ -180,28 +170,19 @@ def float64_slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def answers_agree(answer: Tensor, other: Tensor) -> bool:
-    """Whether two answers agree up to the order of summation: shape, values, NaN positions. A
-    library may choose that order by the tensor's address, which changes the last bits."""
+    """Whether two answers agree up to the order of summation, which a library may choose by a tensor's address."""
     if answer.shape != other.shape:
         return False
     allowed = 0.0
     if answer.is_floating_point():
         allowed = SUMMATION_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_finite_magnitude(answer)
-    for a, b in float64_slices(answer, other):
-        agrees = (a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= allowed)
-        if not bool(agrees.all()):
-            return False
-    return True
-
-
-def mask_overflow(output: Tensor, reference: Tensor) -> Tensor:
-    """Mask where an output is NaN or infinite but the reference is finite."""
-    return reference.isfinite() & ~output.isfinite()
+    limit = torch.tensor(allowed, dtype=torch.float64, device=answer.device).expand(answer.shape)
+    return not bool(mask_outside(answer, other, limit).any())
 
 
 def explain_unjudged(truth: Truth, function_name: str) -> str:
-    """Why no output can be judged: the largest finite right value does not fit the output's type, or the function
-    `function_name`, whose rounding was measured, overflows; empty if outputs can be judged."""
+    """Why no output can be judged: the right values do not fit the output's type, or the function `function_name`,
+    whose rounding was measured, overflows; empty if outputs can be judged."""
     dtype, largest = truth.file.dtype, largest_finite_magnitude(truth.reference)
     dtype_max = torch.finfo(getattr(torch, dtype)).max
     if largest > dtype_max:
@@ -215,10 +196,8 @@ def explain_doubt(truth: Truth) -> str:
     share = IMPLAUSIBLE_SHARE * (3 if truth.file.dtype == "bfloat16" else 1)
     if truth.plain_max <= share * largest + IMPLAUSIBLE_FLOOR:
         return ""
-    return (
-        f"reference and plain implementation differ by {truth.plain_max:.2g} where values reach {largest:.2g}: "
-        "one of them is wrong"
-    )
+    difference = f"differ by {truth.plain_max:.2g} where values reach {largest:.2g}"
+    return f"reference and plain implementation {difference}: one of them is wrong"
 
 
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
@@ -226,11 +205,8 @@ def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     max_rounding_error = IMPLAUSIBLE_SHARE * largest_finite_magnitude(truth.reference)
     for output in outputs:
         largest, _ = largest_and_mean_error(output, truth.reference)
-        if largest > max_rounding_error:
+        if largest > max_rounding_error or bool((output.isfinite() != truth.reference.isfinite()).any()):
             return False
-        for values, expected in float64_slices(output, truth.reference):
-            if bool((values.isfinite() != expected.isfinite()).any()):
-                return False
     return True
 
 
@@ -261,9 +237,8 @@ def allowed_errors(tolerance: Tolerance, reference: Tensor) -> Tensor:
 
 
 def tighten_tolerance(stated: Tolerance, reference: Tensor, plain_mean: float, dtype: str) -> Tolerance:
-    """Reduce `atol` if an all-zero output would pass although the output is more than noise.
-    `plain_mean`: mean error of the plain implementation, or of the reference in its own types; 0 if
-    unknown, as nothing ran in float64: then the tolerance stays."""
+    """Reduce `atol` if an all-zero output would pass although the output is more than noise. `plain_mean`: mean
+    error of the plain implementation; 0 if unknown: then the tolerance stays."""
     if not plain_mean or not 0 < stated.atol < math.inf or not would_pass_zeros(stated, reference):
         return stated
     count, square_sum = 0, 0.0
@@ -307,8 +282,8 @@ def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, fl
 
 
 def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]) -> float:
-    """Largest distance between two right answers, in units of their rounding errors; `MOST_DISTANCE` at most, and
-    for different outputs that nothing rounded. Leaves out pairs of unequal shapes."""
+    """Largest distance between two right answers of equal shape, in units of their rounding errors, up to
+    `MOST_DISTANCE`, which different outputs that nothing rounded have."""
     largest = 0.0
     for truth, other in zip(truths, other_truths, strict=True):
         if truth.reference.shape != other.reference.shape:
@@ -324,8 +299,7 @@ def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]
 
 
 def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
-    """Limits on a variant's (largest, mean) error: the plain implementation's with slack, or `dtype`'s
-    roundings."""
+    """Limits on a variant's (largest, mean) error: that of `plain` with slack, or `dtype`'s roundings."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_finite_magnitude(reference)
     largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, MIN_ROUNDINGS * rounding)
     uncertainty = MEAN_UNCERTAINTY / math.sqrt(max(1, int(reference.isfinite().sum())))
@@ -378,49 +352,36 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     error = torch.where(wrong_mask, error, error.nan_to_num(0.0, 0.0)).nan_to_num(math.inf)
     maps, spans = dict[str, tuple[Span, ...]](), dict[str, Span]()
     for axis, name in enumerate(truth.dimension_names):
-        maps[name] = _map_errors(error, wrong_mask, axis)
-        indices = wrong_mask.movedim(axis, 0).reshape(wrong_mask.shape[axis], -1).any(1).nonzero().reshape(-1)
-        first, last = int(indices[0]), int(indices[-1])
-        spans[name] = Span(first=first, last=last, count=len(indices), size=wrong_mask.shape[axis])
+        size, stretches = wrong_mask.shape[axis], list[Span]()
+        step = -(-size // MAP_STRETCHES)
+        for first in range(0, size, step):
+            length = min(step, size - first)
+            largest_there = json_number(error.narrow(axis, first, length).max())
+            count = int(wrong_mask.narrow(axis, first, length).sum())
+            stretches.append(Span(first=first, last=first + length - 1, count=count, largest=largest_there))
+        maps[name] = tuple(stretches)
+        indices = wrong_mask.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
+        spans[name] = Span(first=int(indices[0]), last=int(indices[-1]), count=len(indices), size=size)
     passes_as_stated = False
     if truth.stated_allowed is not None:
         passes_as_stated = not bool(truth.mask_wrong(output, truth.stated_allowed).any())
-    mismatches = {
-        "first": _describe_mismatch(truth, output, wrong_mask),
-        "worst": _describe_mismatch(truth, output, excess * wrong_mask),
-    }
-    places = {"map": maps, "spans": spans}
-    return finding.model_copy(update={**mismatches, **places, "passes_only_as_stated": passes_as_stated})
+    mismatches = []
+    for badness in (wrong_mask, excess * wrong_mask):  # The first wrong element, and the worst one.
+        flat_index = int(badness.double().reshape(-1).argmax())
+        index = [int(i) for i in torch.unravel_index(torch.tensor(flat_index), output.shape)]
+        mismatch = Mismatch(
+            index=dict(zip(truth.dimension_names, index, strict=True)),
+            expected=json_number(truth.reference.reshape(-1)[flat_index]),
+            got=json_number(output.reshape(-1)[flat_index]),
+            allowed=float(truth.allowed.reshape(-1)[flat_index]),
+        )
+        mismatches.append(mismatch)
+    update = {"first": mismatches[0], "worst": mismatches[1], "map": maps, "spans": spans}
+    return finding.model_copy(update={**update, "passes_only_as_stated": passes_as_stated})
 
 
-def _map_errors(error: Tensor, wrong_mask: Tensor, axis: int) -> tuple[Span, ...]:
-    """Largest error and number of wrong elements in equal stretches along an axis."""
-    size = wrong_mask.shape[axis]
-    stretches, step = [], -(-size // MAP_STRETCHES)
-    for first in range(0, size, step):
-        length = min(step, size - first)
-        largest = json_number(error.narrow(axis, first, length).max())
-        count = int(wrong_mask.narrow(axis, first, length).sum())
-        stretches.append(Span(first=first, last=first + length - 1, count=count, largest=largest))
-    return tuple(stretches)
-
-
-def _describe_mismatch(truth: Truth, output: Tensor, badness: Tensor) -> Mismatch:
-    """The first element with the largest `badness`: mask of wrong elements, or errors / allowed."""
-    flat_index = int(badness.double().reshape(-1).argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(flat_index), output.shape)]
-    return Mismatch(
-        index=dict(zip(truth.dimension_names, index, strict=True)),
-        expected=json_number(truth.reference.reshape(-1)[flat_index]),
-        got=json_number(output.reshape(-1)[flat_index]),
-        allowed=float(truth.allowed.reshape(-1)[flat_index]),
-    )
-
-
-HALF_PRECISION_ROUNDINGS = 2.0
-"""Input roundings that a half-precision answer may cost: kernels round what they multiply."""
-ROUNDINGS = 16.0
-"""The same for wider types: a polynomial exponential is off by a few units in the last place."""
+HALF_PRECISION_ROUNDINGS = 2.0  # That a half-precision answer may cost: kernels round inputs.
+ROUNDINGS = 16.0  # The same for wider types: a polynomial exponential is off by a few ulp.
 ROUNDINGS_PER_SUM = 1.0
 """Additional roundings per square root of the number of terms. Roundings of n partial sums are a
 random walk with standard deviation sqrt(n)/3 roundings of the sum; this allows three of them."""
@@ -428,33 +389,32 @@ SMALLER_STEP, MIN_SHRINKAGE, MAX_SHRINKAGE, FLOAT64_NOISE = 16.0, 4.0, 16.0**3, 
 """A step that is SMALLER_STEP times smaller must move an element at least MIN_SHRINKAGE (nearly linear) and at
 most MAX_SHRINKAGE times (cubic) less. Otherwise the function jumps there (an index, a comparison) and no rounding
 is forgiven. Movements below FLOAT64_NOISE times the largest element are float64's own rounding."""
-ExactAnswer = Callable[[list[Tensor]], Tensor]
-"""Computes the exact answer to other inputs."""
+ExactAnswer = Callable[[list[Tensor]], Tensor]  # Computes the exact answer to other inputs.
 
 
 def measure_input_rounding(
-    answer: ExactAnswer, inputs: Sequence[Tensor], reference: Tensor, dtype: str
+    answer: ExactAnswer, inputs: Sequence[Tensor], reference: Tensor, dtype: str, terms: int
 ) -> tuple[Tensor, float, float]:
-    """How far the exact `answer` moves from `reference` if every input is rounded: by element,
-    largest, mean. Inputs are rounded to `dtype`, or to their own wider type; narrower ones convert
-    exactly. Two cases count: random directions, and all upwards, because random roundings
-    average out in a long sum, while errors of its partial sums do not."""
-    dtype_eps = torch.finfo(getattr(torch, dtype)).eps
-
-    def measure_movement(signs: Sequence[Tensor], share: float) -> Tensor:
-        """Movement of each element if inputs change by this share of a rounding."""
-        changed = []
-        for tensor, sign in zip(inputs, signs, strict=True):
-            if tensor.is_floating_point():
-                rounding = min(dtype_eps, torch.finfo(tensor.dtype).eps) / 2
-                tensor = tensor.double() * (1 + (sign * share * rounding).double())
-            changed.append(tensor)
-        return (answer(changed) - reference).abs()
-
+    """What rounding may cost an answer with sums of `terms` terms: by element, largest, mean. It is so many times
+    as far as the exact `answer` moves from `reference` if every input is rounded: to `dtype`, or to its own wider
+    type; narrower ones convert exactly. Two cases count: random directions, and all upwards, because random
+    roundings average out in a long sum, while errors of its partial sums do not."""
+    dtype_info = torch.finfo(getattr(torch, dtype))
+    roundings = HALF_PRECISION_ROUNDINGS
+    if dtype_info.bits >= 32:
+        roundings = ROUNDINGS + ROUNDINGS_PER_SUM * math.sqrt(terms)
     movements = []
     for signs in ([random_signs(tensor) for tensor in inputs], [torch.ones(())] * len(inputs)):
-        movement = measure_movement(signs, 1.0)
-        small_movement = measure_movement(signs, 1 / SMALLER_STEP)
+        movement_by_step = []
+        for share in (1.0, 1 / SMALLER_STEP):  # Of a rounding, by which the inputs change.
+            changed = []
+            for tensor, sign in zip(inputs, signs, strict=True):
+                if tensor.is_floating_point():
+                    rounding = min(dtype_info.eps, torch.finfo(tensor.dtype).eps) / 2
+                    tensor = tensor.double() * (1 + (sign * share * rounding).double())
+                changed.append(tensor)
+            movement_by_step.append((answer(changed) - reference).abs())
+        movement, small_movement = movement_by_step
         is_finite = reference.isfinite() & movement.isfinite()
         noise = 0.0
         if bool(is_finite.any()):
@@ -462,19 +422,13 @@ def measure_input_rounding(
         jumps = movement < MIN_SHRINKAGE * small_movement
         jumps |= (movement > MAX_SHRINKAGE * small_movement) & (movement > noise)
         movements.append(movement.masked_fill_(jumps | ~is_finite, 0.0))
-    by_element, count = torch.maximum(*movements), max(int(reference.isfinite().sum()), 1)
+    count = max(int(reference.isfinite().sum()), 1)
+    by_element = torch.maximum(*movements).mul_(roundings)  # In place: the tensor may have gigabytes.
     largest = float(by_element.max()) if by_element.numel() else 0.0
-    return by_element, largest, max(float(movement.sum()) for movement in movements) / count
+    return by_element, largest, roundings * max(float(movement.sum()) for movement in movements) / count
 
 
 def random_signs(tensor: Tensor, seed: int = 0) -> Tensor:
     """A reproducible random +1 or -1 for each element of a tensor, on its device."""
     generator = torch.Generator(tensor.device).manual_seed(seed)
     return torch.randint(2, tensor.shape, generator=generator, device=tensor.device).double() * 2 - 1
-
-
-def allowed_roundings(dtype: str, terms: int) -> float:
-    """How many input roundings an answer with sums of `terms` terms may cost."""
-    if torch.finfo(getattr(torch, dtype)).bits < 32:
-        return HALF_PRECISION_ROUNDINGS
-    return ROUNDINGS + ROUNDINGS_PER_SUM * math.sqrt(terms)

@@ -18,19 +18,18 @@ from loop.calls.arena import MOST_CALLS, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
 from loop.calls.invocation import CONTROL_BYTES, Loaded, Places, Prepared, Stage, place_tensors
 from loop.calls.library import Compiled
-from loop.calls.own_modules import search_folder
+from loop.calls.own_modules import describe_error, search_folder
 from loop.calls.seal import Seal
 from loop.workers import checking, messages
 from loop.workers.checking import CallCheck
-from loop.workers.messages import Answers, RefusalReply, Request, answer_request, serve
+from loop.workers.messages import Request, serve
 
 
 class LoadedCandidate:
     """A loaded variant, with its state between checks."""
 
     def __init__(self, loaded: Loaded) -> None:
-        self.loaded = loaded
-        self.generator = random.Random()
+        self.loaded, self.generator = loaded, random.Random()
         self.prepared: Prepared | None = None
         """The call that was prepared last; None: none yet."""
         self.prepared_form: object = None
@@ -51,9 +50,8 @@ class LoadedCandidate:
         if self.prepared is not None and not is_new:
             self.prepared.refill(call)  # In the same memory, to catch caching by address.
         else:
-            self.prepared = None  # Release the old memory first: both may not fit.
+            self.prepared, self.is_slow = None, False  # Release the old memory first: both may not fit.
             self.prepared, self.prepared_form = self.loaded.prepare(call, request.layout), form
-            self.is_slow = False
         prepared = self.prepared
         is_thorough = not (request.is_hurried or request.may_run_once)
         makes_other_call = request.layout == "contiguous" and is_thorough
@@ -113,8 +111,7 @@ class WorkerProgram:
         else:
             load_variant = partial(Compiled, terms)
         self.seal = Seal()  # Of all that was imported until here.
-        loaded = load_variant()
-        self.slowdown_share = request.slowdown_share
+        loaded, self.slowdown_share = load_variant(), request.slowdown_share
         self.candidates[""] = LoadedCandidate(loaded)
         if request.device == loaded.device == "cuda":
             from loop.calls.cuda.stage import the_device
@@ -126,21 +123,20 @@ class WorkerProgram:
         """Check one call; write its distinct outputs to files and report what the check noticed. An output that
         came only between inaccessible guard zones has no digest: at other addresses its last bits may differ."""
         check = self.find_candidate(request.mistake).check(request)
-        call_ranges = []
+        call_ranges, digests = [], []
         for number, output in enumerate(check.outputs):
             with open(f"{request.call.output.path}.{number}", "wb") as file:
                 file.write(output.block)
             call_ranges.append(messages.CallRange(output.first_call, output.last_call))
+            digests += [] if output.only_in_enclosures else [hashlib.sha256(output.block).hexdigest()]
         return messages.Computed(
-            digests=tuple(
-                hashlib.sha256(out.block).hexdigest() for out in check.outputs if not out.only_in_enclosures
-            ),
+            digests=tuple(digests),
             call_ranges=tuple(call_ranges),
             changed_inputs=tuple(sorted(check.changed_inputs)),
             stray_writes=tuple(check.stray_writes),
             stray_reads=check.stray_reads,
             depends_on_prefill=check.depends_on_prefill,
-            replaced_functions=self._replaced_functions(),
+            replaced_functions=tuple(self.seal.replaced_functions()) if self.seal else (),
             float_unit_change=checking.describe_float_unit(),
         )
 
@@ -148,14 +144,11 @@ class WorkerProgram:
         """The variant, or the variant with a mistake, which has its own state. Raises Refused before `load`."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
-        honest = self.candidates[""]
-        if mistake is None:
-            return honest
-        from loop import mistakes
+        name = mistake["name"] if mistake else ""
+        if mistake and name not in self.candidates:
+            from loop import mistakes
 
-        name = mistake["name"]
-        if name not in self.candidates:
-            self.candidates[name] = LoadedCandidate(mistakes.wrap(honest.loaded, mistake))
+            self.candidates[name] = LoadedCandidate(mistakes.wrap(self.candidates[""].loaded, mistake))
         return self.candidates[name]
 
     def stage(self, request: messages.StageCall) -> None:
@@ -188,16 +181,12 @@ class WorkerProgram:
 
             self.staged_call = EmptyKernels()
         obey(self.shared_memory, self.bell, self.staged_call, self.input_count, request.last_order)
-        return self._replaced_functions()
+        return tuple(self.seal.replaced_functions()) if self.seal else ()
 
     def unstage(self, request: messages.Unstage | None = None) -> None:
         """Release the staged call."""
         self.staged_call.close()
         self.staged_call, self.shared_memory, self.input_count = Stage(), None, 0
-
-    def _replaced_functions(self) -> tuple[str, ...]:
-        """Watched functions that the variant replaced; empty before loading."""
-        return tuple(self.seal.replaced_functions()) if self.seal else ()
 
 
 def main(cores: str, *descriptors: str) -> None:
@@ -210,7 +199,7 @@ def main(cores: str, *descriptors: str) -> None:
         os.set_inheritable(handle, False)
     program = WorkerProgram(arena, bell[0] if bell else None)
 
-    def respond(request: Request[Any]) -> object:
+    def answer(request: Request[Any]) -> object:
         """Answer a request. End this process if a kernel lost the device."""
         # Several workers load at once: bind all threads to the cores only at the first request after loading.
         if unbound_cores and not isinstance(request, messages.Load):
@@ -219,18 +208,19 @@ def main(cores: str, *descriptors: str) -> None:
                     if not os.sched_getaffinity(int(task)) <= unbound_cores:
                         os.sched_setaffinity(int(task), unbound_cores)
             unbound_cores.clear()
-        reply = answer_request(answers[type(request)], request)
-        # Under a tool no further request comes, and the tool reports the error.
-        if isinstance(reply, RefusalReply) and not isinstance(request, messages.Observe):
-            reason = invocation.explain_lost_device()
-            if reason:  # The session sees a crash.
-                refusal = reply.message
-                text = refusal if reason in refusal else f"{refusal}; {reason}"
+        try:
+            return answers[type(request)](request)
+        except Exception as error:
+            # Under a tool no further request comes, and the tool reports the error.
+            lost = "" if isinstance(request, messages.Observe) else invocation.explain_lost_device()
+            if lost:  # The session sees a crash.
+                refusal = str(error) if isinstance(error, Refused) else describe_error(error)
+                text = refusal if lost in refusal else f"{refusal}; {lost}"
                 os.write(2, f"\n{invocation.LOST_PREFIX}{text}\n".encode())
                 os._exit(invocation.LOST_EXIT)
-        return reply
+            raise
 
-    answers: Answers = {
+    answers: dict[type, Callable[[Any], object]] = {
         messages.Load: program.load,
         messages.Compute: program.compute,
         messages.StageCall: program.stage,
@@ -239,7 +229,7 @@ def main(cores: str, *descriptors: str) -> None:
         messages.Observe: lambda request: checking.make_observed_call(program.find_candidate().loaded, request),
         messages.ListLaunches: checking.list_launches,
     }
-    serve(respond)
+    serve(answer)
 
 
 if __name__ == "__main__":

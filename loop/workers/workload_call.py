@@ -2,9 +2,10 @@
 
 import hashlib
 import random
+import re
 from collections.abc import Mapping
 
-from loop.calls.call import Call, FunctionTerms, TensorFile, Value, place_outputs, window_step
+from loop.calls.call import Call, TensorFile, Value, place_outputs, window_step
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.target import Fill, Signature, Target, Workload
 from loop.workers.judge_messages import PrepareAnswer
@@ -19,7 +20,7 @@ UNCHECKED_SEED_OFFSET = 8_000  # Added to a seed for inputs that no check uses.
 
 
 def make_answer_request(
-    target: Target, workload: Workload, call: Call, secret: str, device: Device, *, with_windows: bool
+    target: Target, workload: Workload, call: Call, secret: str, device: Device, *, with_windows: bool = False
 ) -> PrepareAnswer:
     """Make the judge's request for a workload's inputs and right answer. `secret`: random text that
     decides which values get a known answer, so that no variant can predict them. `with_windows`:
@@ -43,15 +44,6 @@ def make_answer_request(
     return PrepareAnswer(call.replace(inputs=tuple(inputs)), workload)
 
 
-def make_function_terms(target: Target, name: str) -> FunctionTerms:
-    """Terms for loading a Python variant or the baseline; a class, if the target has modules."""
-    modules = target.modules
-    if modules is None:
-        return FunctionTerms(name)
-    arguments = modules.arguments.python if modules.arguments else ""
-    return FunctionTerms(name, is_class=True, arguments=arguments, may_change_state=modules.state == "free")
-
-
 def make_call(target: Target, workload: Workload, folder: str, owner: str, layout: Layout = "contiguous") -> Call:
     """Make the call of a workload: its tensors as files in `folder`. `owner`: name of the
     side in the output file's name. If the target has a generator, the inputs are still unknown, and
@@ -64,25 +56,23 @@ def make_call(target: Target, workload: Workload, folder: str, owner: str, layou
         """A tensor's file. `dimensions`: as in the signature, `B H Sq D`."""
         dtype: Dtype = signature.types.get(name, workload.dtype)
         shape = tuple(workload.sizes[dimension] for dimension in dimensions.split())
-        return TensorFile(name, path, shape, dtype)
+        return TensorFile(name, path, shape, dtype, updated_input=find_updated_input(signature, name))
 
     inputs = []
-    if target.generator is None:
-        for name, dimensions in signature.inputs.items():
-            inputs.append(make_file(name, f"{stem}-{name}.bin", dimensions))
-    if is_broadcast:
+    fills = input_fills(target, workload) if target.generator is None else ()
+    for (name, dimensions), fill in zip(signature.inputs.items(), fills, strict=False):
+        file = make_file(name, f"{stem}-{name}.bin", dimensions)
         # Constant along the first axis, or along the last for every other seed. Integers may be
         # indices, and other kinds of values mean more than numbers: they stay as they are.
-        for n, (file, fill) in enumerate(zip(inputs, input_fills(target, workload), strict=False)):
-            axes = [axis for axis, size in enumerate(file.shape) if size > 1]
-            is_ordinary = fill.kind in BROADCASTABLE_KINDS and fill.nan_along is None
-            if axes and is_floating(file.dtype) and is_ordinary:
-                inputs[n] = file.replace(constant_axis=axes[-(workload.seed % 2)])
-    output_path, output_files = f"{stem}-{alphanumeric(owner)}-output.bin", []
+        axes = [axis for axis, size in enumerate(file.shape) if size > 1]
+        is_ordinary = fill.kind in BROADCASTABLE_KINDS and fill.nan_along is None
+        if is_broadcast and axes and is_floating(file.dtype) and is_ordinary:
+            file = file.replace(constant_axis=axes[-(workload.seed % 2)])
+        inputs.append(file)
+    output_path, output_files = f"{stem}-" + re.sub(r"\W", "_", owner) + "-output.bin", []
     if not signature.has_unknown_outputs:
         for name, dimensions in signature.outputs.items():
-            file = make_file(name, output_path, dimensions)
-            output_files.append(file.replace(updated_input=find_updated_input(signature, name)))
+            output_files.append(make_file(name, output_path, dimensions))
     output, parts = place_outputs(output_files, output_path)
     seed = target.modules.seed if target.modules else 0  # Set before each constructor.
     if seed is None:  # Hashed, so that a module cannot infer the inputs' seed.
@@ -121,12 +111,7 @@ def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
 
 def file_stem(workload: Workload) -> str:
     """Common beginning of the names of a workload's files."""
-    return f"{alphanumeric(workload.name)}-{workload.seed}"
-
-
-def alphanumeric(name: str) -> str:
-    """A name as part of a file's name: other characters become underscores."""
-    return "".join(c if c.isalnum() else "_" for c in name)
+    return re.sub(r"\W", "_", workload.name) + f"-{workload.seed}"
 
 
 def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:

@@ -152,7 +152,7 @@ def test_an_import_that_compiles_has_the_time_of_a_first_call_once(
     receive, worker = Mock(side_effect=WorkerLost("hung", "", "")), KeptWorker(bench, bench.make_side("baseline"))
     monkeypatch.setattr("loop.workers.program.Worker.receive", receive)
     for _ in range(2):
-        with pytest.raises(WorkerLost, match="loading took longer than"):
+        with pytest.raises(WorkerLost):
             run_to_end(worker.load())
     assert [120.0, 60.0] == [call.args[0] for call in receive.call_args_list]
 

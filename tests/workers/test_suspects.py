@@ -96,8 +96,7 @@ class Case:
             suspects.WrongOutput(self.right, allowed, rtol, output, mask_outside(output, self.right, allowed))
             for output in outputs
         ]
-        fitting = suspects.find_fitting_suspects(held, [*own, *self.suspects()])
-        return suspects.find_fitting_suspects(held, held[0].find_factor()) if fitting == {} else fitting
+        return suspects.find_fitting_suspects(held, [*own, *self.suspects()])
 
     def named(self, *outputs: Tensor, own: Sequence[suspects.Suspect] = ()) -> list[str] | None:
         """Names of the suspects that fit these outputs."""
@@ -106,10 +105,8 @@ class Case:
 
     def suspects(self) -> list[suspects.Suspect]:
         """All suspects that the signature allows, with their answers."""
-        of_call = suspects.suspects_of_call(
-            self.asked, self.call, self.inputs, self.signature, self.right, has_plain_signature=True
-        )
-        every = (*of_call, *suspects.suspects_of_result(self.right, is_integer=False))
+        terms = self.asked, self.call, self.inputs, self.signature, self.right
+        every = suspects.find_suspects(*terms, has_plain_signature=True, is_integer=False)
         return [(as_if, ask) for as_if, ask in every if not NEAR.search(as_if)]
 
     def asked(self, inputs: Sequence[Tensor], call: Call) -> Tensor:
@@ -180,7 +177,6 @@ def test_inputs_without_a_sign_are_suspected_of_less() -> None:
     for dtype in (torch.bool, torch.uint8, torch.uint16, torch.float32):
         case = Case(SMALL["norm"])
         inputs = [case.inputs[0].abs().mul(3).to(dtype), case.inputs[1]]
-        answers = suspects.suspects_of_call(
-            case.asked, case.call, inputs, case.signature, case.right, has_plain_signature=True
-        )
+        terms = case.asked, case.call, inputs, case.signature, case.right
+        answers = suspects.find_suspects(*terms, has_plain_signature=True, is_integer=False)
         assert (dtype == torch.float32) == ("the sign of x were lost" in [as_if for as_if, _ in answers])
