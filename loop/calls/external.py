@@ -36,9 +36,9 @@ class External:
         """Write the call's files. The layout is ignored, because files are contiguous."""
         return ExternalCall(self, call)
 
-    def stage(self, places: Places, call: Call, slowdown: float) -> "ProgramStage":
+    def stage(self, places: Places, slowdown: float) -> "ProgramStage":
         """Write the call's files, and prepare timed runs. `slowdown` has no effect on a program."""
-        return ProgramStage(self.prepare(call), places)
+        return ProgramStage(self.prepare(places.call), places)
 
 
 class ExternalCall(Prepared):

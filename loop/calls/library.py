@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused, c_tensors
-from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, Windows
-from loop.calls.memory import Buffer, Memory
+from loop.calls.invocation import Allocate, HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
+from loop.calls.memory import Buffer
 
 
 class Compiled:
@@ -39,9 +39,9 @@ class Compiled:
         """Bring a call's inputs into host memory for a check; `layout` as in `strides_of`."""
         return CompiledCall(self.invoke, call, layout)
 
-    def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
+    def stage(self, places: Places, slowdown: float) -> Stage:
         """Prepare timed calls in shared memory. `slowdown`: share by which to delay each; 0: none."""
-        return CompiledStage(self.invoke, places, call, slowdown)
+        return HostStage(LibraryCalls(self.invoke, places), slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """Call the entry on C arrays (of LoopTensor; `numbers`: of double) and a CUDA stream (None on the
@@ -67,34 +67,20 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
         raise Refused(f"stale binary: built from {built}, the sources are {expected[:12]}")
 
 
-class Invocation:
-    """A C call at fixed addresses that can be repeated on other windows of its inputs."""
-
-    def __init__(
-        self,
-        invoke: Callable[..., None],
-        call: Call,
-        input_addresses: Sequence[int],
-        output_addresses: Sequence[int],
-        layout: str = "contiguous",
-        stream: int | None = None,
-    ) -> None:
-        """`invoke`: `Compiled.invoke`. `input_addresses`: of each input's first window."""
-        self.inputs = c_tensors(call.inputs, input_addresses, layout)
-        outputs = c_tensors(call.separate_outputs, output_addresses)
-        item_sizes = [tensor.itemsize for tensor in call.inputs]
-        self._first_windows = [*zip(self.inputs, input_addresses, item_sizes, strict=True)]
-        """Of each input: the C struct, the address of its first window, and bytes of an element."""
-        numbers = [math.nan if number is None else number for number in call.numbers]
-        c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
-        self.run = partial(invoke, self.inputs, outputs, c_numbers, stream)
-
-    def move_to(self, window: Sequence[int]) -> Run:
-        """Move the call to a window: for each input, the first element. Returns the function that
-        makes the call; it is valid until the next `move_to`."""
-        for (tensor, address, itemsize), first_element in zip(self._first_windows, window, strict=False):
-            tensor.data = address + first_element * itemsize
-        return self.run
+def bind_entry(
+    invoke: Callable[..., None],
+    call: Call,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    layout: str = "contiguous",
+    stream: int | None = None,
+) -> "partial[None]":
+    """The C call on tensors at these addresses. Its first argument is the C array of the inputs. `invoke`:
+    `Compiled.invoke`. `stream`: CUDA stream for the entry; None on the host."""
+    numbers = [math.nan if number is None else number for number in call.numbers]
+    c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
+    c_inputs, c_outputs = c_tensors(call.inputs, inputs, layout), c_tensors(call.separate_outputs, outputs)
+    return partial(invoke, c_inputs, c_outputs, c_numbers, stream)
 
 
 class CompiledCall(Prepared):
@@ -103,45 +89,43 @@ class CompiledCall(Prepared):
     stream: int | None = None
     """CUDA stream passed to the entry; None on the host."""
 
-    def __init__(self, invoke: Callable[..., None], call: Call, layout: str = "contiguous") -> None:
+    def __init__(
+        self, invoke: Callable[..., None], call: Call, layout: str = "contiguous", allocate: Allocate = Buffer
+    ) -> None:
         super().__init__(call)
-        self.allocate_tensors(layout, call.separate_outputs)
+        self.allocate_tensors(allocate, layout, call.separate_outputs)
         self.invoke = invoke
-
-    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
-        return Buffer(nbytes, misalignment_bytes, dtype, zone_bytes)
 
     def bind(self) -> Run:
         """As in `Prepared`: calls the entry with the addresses of our memory."""
         inputs, outputs = [m.address for m in self.inputs], [m.address for m in self.outputs]
-        return Invocation(self.invoke, self.call, inputs, outputs, self.layout, self.stream).run
+        return bind_entry(self.invoke, self.call, inputs, outputs, self.layout, self.stream)
 
     def read_output(self) -> bytes:
         """Bytes of the last output; several outputs form a block with zeros in between."""
         return self.call.join_outputs([memory.read_tensor() for memory in self.outputs], self.read_input)
 
 
-class CompiledStage(HostStage):
-    """Timed calls with all tensors in shared memory."""
+class LibraryCalls(TimedCalls):
+    """Timed calls of a library."""
 
-    def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slowdown: float) -> None:
-        super().__init__(places, call, slowdown)
-        inputs = [places.base_address + offset for offset in places.input_offsets]
-        self._make_invocation = partial(Invocation, invoke, call, inputs)
-        self.invocations: list[Invocation] = []
+    stream: int | None = None
+    """As in `CompiledCall`."""
 
-    def bind_windows(self, windows: Windows) -> None:
-        """As in `HostStage`: one C call for each window, with its own output. Each is made when first needed."""
-        for offset in self.places.output_offsets[len(self.invocations) : len(windows)]:
-            outputs = [self.places.base_address + offset + part.offset for part in self.call.separate_outputs]
-            self.invocations.append(self._make_invocation(outputs))
-        self.runs = [call.move_to(window) for call, window in zip(self.invocations, windows, strict=False)]
+    def __init__(self, invoke: Callable[..., None], places: Places) -> None:
+        super().__init__(places)
+        self.invoke, self._item_sizes = invoke, [tensor.itemsize for tensor in self.call.inputs]
+        self._runs: list[partial[None]] = []
+        """One C call for each output. Each is made when first needed; only its windows change."""
 
-    def copy_results(self) -> None:
-        """Copy inputs that calls changed in place to where the judge reads outputs."""
-        updates = [part for part in self.call.outputs if part.updated_input >= 0]
-        output_offsets = self.places.output_offsets[: len(self.windows)]
-        for invocation, offset in zip(self.invocations, output_offsets, strict=False):
-            for part in updates:
-                destination = self.places.base_address + offset + part.offset
-                ctypes.memmove(destination, invocation.inputs[part.updated_input].data, part.nbytes)
+    def bind(self, windows: Windows) -> Sequence[Run]:
+        """As in `TimedCalls`."""
+        inputs = self.places.input_addresses
+        for address in self.places.output_addresses[len(self._runs) : len(windows)]:
+            outputs = [address + part.offset for part in self.call.separate_outputs]
+            self._runs.append(bind_entry(self.invoke, self.call, inputs, outputs, stream=self.stream))
+        for run, window in zip(self._runs, windows, strict=False):
+            tensors = zip(run.args[0], inputs, self._item_sizes, window, strict=False)
+            for tensor, address, itemsize, first_element in tensors:
+                tensor.data = address + first_element * itemsize
+        return self._runs[: len(windows)]

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import cycle, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from loop.calls.call import PAGE, POISON
 from loop.model.dtypes import ITEM_SIZES
@@ -141,6 +141,11 @@ class Memory(ABC):
         period = bits.to_bytes(PERIOD * self.itemsize, "little")
         begin = source.randrange(PERIOD) * self.itemsize
         return (period * (size // len(period) + 2))[begin : begin + size]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The tensor's bytes in NVIDIA's array interface, which `torch.as_tensor` reads."""
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
     def read_tensor(self) -> bytes:
         """The tensor's bytes."""

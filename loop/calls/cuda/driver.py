@@ -294,21 +294,28 @@ class DeviceMemory(Memory):
     """Device memory of one tensor between guard zones, or of its size only, uninitialised."""
 
     def __init__(
-        self, device: Device, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = RED_ZONE
+        self,
+        device: Device,
+        nbytes: int,
+        shift_bytes: int = 0,
+        dtype: str = "float32",
+        zone_bytes: int = RED_ZONE,
+        *,
+        has_zones: bool = True,
     ) -> None:
-        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on
-        either side; 0: no zones. Raises Refused if there is not enough memory."""
-        aligned_size = -(-(nbytes + shift_bytes) // ALIGNMENT) * ALIGNMENT
-        total = zone_bytes + aligned_size + zone_bytes if zone_bytes else max(nbytes + shift_bytes, 1)
+        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either side, if it
+        `has_zones`. Raises Refused if there is not enough memory."""
+        before_bytes = zone_bytes + shift_bytes if has_zones else 0
+        after_bytes = -(shift_bytes + nbytes) % ALIGNMENT + zone_bytes if has_zones else 0
         self.device, allocated = device, ADDRESS()
+        total = max(before_bytes + nbytes + after_bytes, 1)
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), total):
             message = f"cannot have {nbytes} bytes of device memory, {device.free_bytes} are free"
             raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
         self._allocation = Owned(device.driver, allocated.value, "cuMemFree_v2")
-        before_bytes = zone_bytes + shift_bytes
         self.address = allocated.value + before_bytes
-        super().__init__(nbytes, dtype, before_bytes, total - before_bytes - nbytes if zone_bytes else 0)
-        if zone_bytes:
+        super().__init__(nbytes, dtype, before_bytes, after_bytes)
+        if has_zones:
             self.write_guard(draw_guard(OWN_VALUES))
             self.poison()
 
@@ -328,7 +335,3 @@ class DeviceMemory(Memory):
     def copy_from(self, source: "DeviceMemory", offset: int) -> None:
         """Fill the tensor with bytes of `source`, from byte `offset` on."""
         self.device.copy("cuMemcpyDtoDAsync_v2", self.address, source.address + offset, self.nbytes)
-
-    def close(self) -> None:
-        """Free the memory."""
-        self._allocation.close()
