@@ -135,15 +135,12 @@ class Callee:
         """`arguments`: as for `make_instance`. `watches_state`: copy the module's state, to detect changes."""
         self.function, self.terms, self.call = function, terms, call
         self.skeleton = base64.b64decode(call.structure)
-        self.module: torch.nn.Module | None = None
         if terms.is_class:
             self.function = make_instance(function, arguments, call.seed)
-        if isinstance(self.function, torch.nn.Module):
-            self.module = self.function.to(device)
-        self.first_state: dict[str, Tensor] = {}
+        self.module = self.function.to(device) if isinstance(self.function, torch.nn.Module) else None
+        first_state = self._read_state() if watches_state else {}
+        self.first_state = {name: tensor.clone() for name, tensor in first_state.items()}
         """Copies of the module's tensors by name."""
-        if watches_state:
-            self.first_state = {name: tensor.clone() for name, tensor in self._read_state().items()}
 
     def _read_state(self) -> dict[str, Tensor]:
         """The module's tensors by name; empty for a function."""
@@ -160,11 +157,9 @@ class Callee:
         """Names of the module's tensors that changed although they must not, as in `state weight`."""
         if self.module is None or self.terms.may_change_state:
             return []
-        first_state, current = self.first_state, self._read_state()
-        changed = first_state.keys() ^ current.keys()
-        changed |= {
-            name for name in first_state.keys() - changed if not same_bits(first_state[name], current[name])
-        }
+        earlier, current = self.first_state, self._read_state()
+        changed = earlier.keys() ^ current.keys()
+        changed |= {name for name in earlier.keys() - changed if not same_bits(earlier[name], current[name])}
         return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":

@@ -170,16 +170,13 @@ class Importable:
 
 def require_device() -> None:
     """Raise Refused, with the reason, if torch has no usable GPU."""
-    if torch.version.cuda is None:
-        raise Refused(f"torch {torch.__version__} is a CPU build: it computes nothing on a GPU")
     if torch.cuda.is_available():
         return
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:
-        raise Refused(
-            f"torch {torch.__version__} finds no GPU: {str(error).strip().partition(chr(10))[0]}"
-        ) from error
+        reason = str(error).strip().partition("\n")[0]
+        raise Refused(f"torch {torch.__version__} finds no GPU: {reason}") from error
 
 
 class TensorCall(Prepared):
