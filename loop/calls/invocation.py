@@ -26,9 +26,8 @@ STRAY_PREFIX = "stray access: "  # Prefix of a line in stderr about an out-of-bo
 LOST_PREFIX = "the device was lost: "  # Prefix of a line in stderr about a lost device.
 LOST_EXIT = 70  # Exit status after a lost device (EX_SOFTWARE).
 MOST_THREADS = 8  # Maximum number of a worker's threads to watch: each costs some microseconds.
-SIGNALS = (signal.SIGSEGV, signal.SIGBUS)
-SA_SIGINFO, SI_ADDR = 4, 16
-"""A flag of `sigaction(2)`, and the offset of the fault address in a 64-bit `siginfo_t`."""
+SA_SIGINFO, SA_RESETHAND, SI_ADDR = 4, 1 << 31, 16
+"""Two flags of `sigaction(2)`, and the offset of the fault address in a 64-bit `siginfo_t`."""
 X86_64_ERROR, WRITES = 192, 2
 """Offset of the page fault's error code in an x86-64 `ucontext_t`, and its bit for a write."""
 Allocate = Callable[[int, int, str, int], Memory]
@@ -36,8 +35,6 @@ Allocate = Callable[[int, int, str, int], Memory]
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]
 """For each call, the first element of the window in each input."""
-
-
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -54,19 +51,11 @@ class _Action(ctypes.Structure):
 
 @contextlib.contextmanager
 def name_faults(memories: Callable[[], Sequence[Memory]]) -> Iterator[None]:
-    """Context that writes to stderr which tensor a memory fault is near, if nobody else handles the fault.
-    `memories`: returns the memory of each tensor."""
-    libc: Any = ctypes.CDLL(None)
-    handled_signals: list[int] = []
-
-    def give_signals_back() -> None:
-        """The system ends the process at the next fault."""
-        while handled_signals:
-            libc.sigaction(handled_signals.pop(), ctypes.byref(_Action()), None)
+    """Context that writes to stderr which tensor a memory fault is near, before the fault ends the process.
+    A sanitizer's handler stays. `memories`: returns the memory of each tensor."""
 
     def handle_fault(number: int, info: int, context: int) -> None:
-        """Write which tensor is near the fault; then give up the signals, so that the repeated access
-        ends the process. `info`, `context`: addresses of C's `siginfo_t` and `ucontext_t`."""
+        """`info`, `context`: addresses of C's `siginfo_t` and `ucontext_t`. The access is repeated after this."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
@@ -79,21 +68,19 @@ def name_faults(memories: Callable[[], Sequence[Memory]]) -> Iterator[None]:
                 if bytes_after_end < 0:
                     place = f"{memory.address - address} bytes before its beginning"
                 os.write(2, f"\n{STRAY_PREFIX}{verb} outside {memory.name}: {place}\n".encode())
-                break
-        give_signals_back()
 
-    handler = _Handler(handle_fault)  # ctypes needs it as long as the signals may come.
-    for number in SIGNALS:
-        earlier = _Action()
-        libc.sigaction(number, None, ctypes.byref(earlier))
-        if not earlier.handler:
-            action = _Action(ctypes.cast(handler, ctypes.c_void_p), flags=SA_SIGINFO)
-            libc.sigaction(number, ctypes.byref(action), None)
-            handled_signals.append(number)
+    libc: Any = ctypes.CDLL(None)
+    handler, earlier, default = _Handler(handle_fault), _Action(), _Action()
+    libc.sigaction(signal.SIGSEGV, None, ctypes.byref(earlier))
+    if earlier.handler:
+        yield
+        return
+    action = _Action(ctypes.cast(handler, ctypes.c_void_p), flags=SA_SIGINFO | SA_RESETHAND)
+    libc.sigaction(signal.SIGSEGV, ctypes.byref(action), None)
     try:
         yield
     finally:
-        give_signals_back()
+        libc.sigaction(signal.SIGSEGV, ctypes.byref(default), None)
 
 
 def explain_lost_device() -> str:

@@ -251,8 +251,6 @@ class Device:
         device = self.driver.get("cuDeviceGet", ctypes.c_int, 0)
         context = self.driver.get("cuDevicePrimaryCtxRetain", HANDLE, device)
         self.driver.call("cuCtxSetCurrent", context)
-        facts = read_gpu_facts(self.driver, device)
-        self.name, self.uuid, self.capability = facts["name"], facts["uuid"], facts["capability"]
         self.copy_stream = Stream(self.driver)
         """Stream for copies between host and device, independent of all other streams."""
         pinned = self.driver.get("cuMemHostAlloc", HANDLE, CHUNK_BYTES, 0)
@@ -262,9 +260,7 @@ class Device:
     @property
     def free_bytes(self) -> int:
         """Free device memory in bytes."""
-        free, total = SIZE(), SIZE()
-        self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
+        return self.driver.get("cuMemGetInfo_v2", SIZE, ctypes.byref(SIZE()))
 
     def copy(self, function: str, destination: Any, source: Any, size: int) -> None:
         """Copy or fill `size` bytes by a driver function of that name, and wait for it."""
