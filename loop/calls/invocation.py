@@ -338,6 +338,9 @@ def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
 class Places:
     """The tensors of a call in shared memory."""
 
+    stream: int | None = None
+    """CUDA stream for the calls; None: they run on the host."""
+
     def __init__(self, memory: mmap.mmap, call: Call, calls: int) -> None:
         """`calls`: number of calls whose outputs it has room for."""
         self.memory, self.call = memory, call

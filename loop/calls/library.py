@@ -8,11 +8,14 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused, c_tensors
+from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused, c_tensors, refuse_late_work
 from loop.calls.invocation import Allocate, HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
 from loop.calls.memory import Buffer
+
+if TYPE_CHECKING:
+    from loop.calls.cuda.driver import Device
 
 
 class Compiled:
@@ -35,12 +38,12 @@ class Compiled:
         self.entry.restype = ctypes.c_int
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
-    def prepare(self, call: Call, layout: str = "contiguous") -> "CompiledCall":
-        """Bring a call's inputs into host memory for a check; `layout` as in `strides_of`."""
+    def prepare(self, call: Call, layout: str = "contiguous", *, has_zones: bool = True) -> "CompiledCall":
+        """As in `Loaded`. `has_zones`: False for sanitizers, which see stray accesses on a GPU if each tensor
+        is an allocation."""
         return CompiledCall(self.invoke, call, layout)
 
     def stage(self, places: Places, slowdown: float) -> Stage:
-        """Prepare timed calls in shared memory. `slowdown`: share by which to delay each; 0: none."""
         return HostStage(LibraryCalls(self.invoke, places), slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
@@ -84,33 +87,46 @@ def bind_entry(
 
 
 class CompiledCall(Prepared):
-    """A checked call with its tensors in host memory."""
-
-    stream: int | None = None
-    """CUDA stream passed to the entry; None on the host."""
+    """A checked call of a library, with its tensors in host memory or on a GPU."""
 
     def __init__(
-        self, invoke: Callable[..., None], call: Call, layout: str = "contiguous", allocate: Allocate = Buffer
+        self,
+        invoke: Callable[..., None],
+        call: Call,
+        layout: str = "contiguous",
+        device: "Device | None" = None,
+        allocate: Allocate = Buffer,
     ) -> None:
+        """`device`: the GPU; None: the host. `allocate`: memory there."""
         super().__init__(call)
+        self.invoke, self.device = invoke, device
         self.allocate_tensors(allocate, layout, call.separate_outputs)
-        self.invoke = invoke
 
     def bind(self) -> Run:
-        """As in `Prepared`: calls the entry with the addresses of our memory."""
+        """As in `Prepared`: calls the entry with the addresses of our memory. On a GPU, it waits for the work."""
         inputs, outputs = [m.address for m in self.inputs], [m.address for m in self.outputs]
-        return bind_entry(self.invoke, self.call, inputs, outputs, self.layout, self.stream)
+        if self.device is None:
+            return bind_entry(self.invoke, self.call, inputs, outputs, self.layout)
+        stream = self.device.stream
+        launch = bind_entry(self.invoke, self.call, inputs, outputs, self.layout, stream.handle)
+
+        def launch_and_wait() -> None:
+            launch()
+            stream.synchronise()
+
+        return launch_and_wait
 
     def read_output(self) -> bytes:
-        """Bytes of the last output; several outputs form a block with zeros in between."""
-        return self.call.join_outputs([memory.read_tensor() for memory in self.outputs], self.read_input)
+        """Bytes of the last output; several outputs form a block with zeros in between. Raises Refused if
+        another stream of a GPU still works."""
+        data = self.call.join_outputs([memory.read_tensor() for memory in self.outputs], self.read_input)
+        if self.device is not None:
+            refuse_late_work(self.device.synchronise_all)
+        return data
 
 
 class LibraryCalls(TimedCalls):
     """Timed calls of a library."""
-
-    stream: int | None = None
-    """As in `CompiledCall`."""
 
     def __init__(self, invoke: Callable[..., None], places: Places) -> None:
         super().__init__(places)
@@ -123,7 +139,7 @@ class LibraryCalls(TimedCalls):
         inputs = self.places.input_addresses
         for address in self.places.output_addresses[len(self._runs) : len(windows)]:
             outputs = [address + part.offset for part in self.call.separate_outputs]
-            self._runs.append(bind_entry(self.invoke, self.call, inputs, outputs, stream=self.stream))
+            self._runs.append(bind_entry(self.invoke, self.call, inputs, outputs, stream=self.places.stream))
         for run, window in zip(self._runs, windows, strict=False):
             tensors = zip(run.args[0], inputs, self._item_sizes, window, strict=False)
             for tensor, address, itemsize, first_element in tensors:

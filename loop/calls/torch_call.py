@@ -1,6 +1,5 @@
 """Calls of a Python function on torch tensors, on the host and on a GPU."""
 
-import ctypes
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -35,17 +34,17 @@ class TorchMemory(Memory):
 
     def __init__(self, device: str, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> None:
         """Allocate a tensor of `nbytes`, `misalignment_bytes` behind an aligned address, between zones."""
-        self._begin, torch_dtype = zone_bytes + misalignment_bytes, TORCH_DTYPES[dtype]
+        self._begin = zone_bytes + misalignment_bytes
         super().__init__(nbytes, dtype, self._begin, zone_bytes)
         self._block = torch.empty(self._begin + nbytes + zone_bytes, dtype=torch.uint8, device=device)
-        self.byte_view = self._block[self._begin : self._begin + nbytes]
-        """The tensor as uint8."""
-        self.typed_view = self._block.view(torch_dtype)[self._begin // torch_dtype.itemsize :]
-        self.typed_view = self.typed_view[: nbytes // torch_dtype.itemsize]
-        """The tensor with its own element type, one-dimensional."""
-        self.address = self.typed_view.data_ptr()
-        self._filled_bytes = self.byte_view[:0]
+        self.bytes_view = self._block[self._begin : self._begin + nbytes]
+        self.address = self._block.data_ptr() + self._begin
+        self._filled_bytes = self.bytes_view[:0]
         """`filled_bytes` on the same device, so that a large tensor is transferred once."""
+
+    def view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+        """The tensor with its own element type."""
+        return self.bytes_view.view(TORCH_DTYPES[self.dtype]).as_strided(shape, strides)
 
     def write(self, offset: int, data: bytes) -> None:
         begin = self._begin + offset
@@ -60,12 +59,12 @@ class TorchMemory(Memory):
         if data is not self.filled_bytes:
             self.filled_bytes = data
             self._filled_bytes = _bytes_tensor(data).to(self._block.device)
-        self.byte_view.copy_(self._filled_bytes)
+        self.bytes_view.copy_(self._filled_bytes)
 
     @property
     def has_changed(self) -> bool:
         """Whether any byte differs from what was filled in: somebody wrote to this memory."""
-        return not torch.equal(self.byte_view, self._filled_bytes)
+        return not torch.equal(self.bytes_view, self._filled_bytes)
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
@@ -79,8 +78,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.allocated: list[tuple[tuple[int, ...], TorchMemory]] = []
-        """Shape and memory of each tensor that was allocated."""
+        self.allocated: list[TorchMemory] = []
+        """Memory of each tensor that was allocated."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -104,15 +103,13 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         zone_bytes = guard_zone_bytes(shape, strides, "float32")
         memory = TorchMemory(str(result.device), nbytes, 0, "uint8", zone_bytes)
         memory.write_guard(draw_guard(LARGEST))
-        # Views of `memory` would show its whole storage; the new tensor's must have exactly its size.
+        memory.name = f"a tensor {list(shape)} that it allocated"
+        self.allocated.append(memory)
+        # Slices of `memory` would show its whole storage; the new tensor's must have exactly its size.
         if result.is_cuda:
             content = torch.as_tensor(memory, device=result.device)
         else:
-            array_type: Any = type("_Array", (ctypes.c_char * nbytes,), {})
-            array = array_type.from_address(memory.address)
-            array.memory = memory  # Keeps the memory alive as long as the tensor.
-            content = torch.frombuffer(array, dtype=torch.uint8)
-        self.allocated.append((shape, memory))
+            content = torch.from_numpy(memory.bytes_view.numpy())
         return content.view(result.dtype).as_strided(shape, strides).copy_(result)
 
 
@@ -125,14 +122,13 @@ def stray_writes(run: Callable[[], Any]) -> list[str]:
             result = run()
     except Exception:
         return []
-    if any(memory.byte_view.is_cuda for _, memory in guarded.allocated):
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         synchronize()
     sentences = []
-    for shape, memory in guarded.allocated:
+    for memory in guarded.allocated:
         if stray := memory.stray_write_text:
             is_output = type(result) is Tensor and result.data_ptr() == memory.address
-            name = "its output" if is_output else f"a tensor {list(shape)} that it allocated"
-            sentences.append(f"writes outside {name}: {stray}")
+            sentences.append(f"writes outside {'its output' if is_output else memory.name}: {stray}")
     return sentences
 
 
@@ -188,14 +184,10 @@ class TensorCall(Prepared):
         super().__init__(call)
         outputs = call.separate_outputs if callee.terms.passes_outputs else ()
         self.allocate_tensors(partial(TorchMemory, device), layout, outputs)
-        views = [memory.typed_view for memory in self.memories if isinstance(memory, TorchMemory)]
-        self.arguments: list[Tensor] = []
+        memories = (memory for memory in self.memories if isinstance(memory, TorchMemory))
+        self.arguments = [next(memories).view(part.shape, part.strides(layout)) for part in call.inputs]
         """The input tensors as the function receives them."""
-        for view, tensor in zip(views, call.inputs, strict=False):
-            strides = tensor.strides(layout)
-            self.arguments.append(view.as_strided(tensor.shape, strides, view.storage_offset()))
-        output_views = zip(views[len(call.inputs) :], call.separate_outputs, strict=False)
-        self.output_buffers = [view.reshape(output.shape) for view, output in output_views]
+        self.output_buffers = [next(memories).view(part.shape, part.strides("contiguous")) for part in outputs]
         """The outputs that are passed; empty if the function returns them."""
         self.result: Any = None
         """What the last call returned."""

@@ -233,10 +233,8 @@ def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     the output uninitialised, so that out-of-bounds accesses and reads of unwritten memory show.
     `mark`: profilers count only between the marks, after a warm-up call."""
     if request.how == "once":
-        if isinstance(loaded, Compiled) and loaded.device == "cuda":
-            from loop.calls.cuda.stage import DeviceCompiledCall
-
-            prepared: Prepared = DeviceCompiledCall(loaded.invoke, request.call, has_zones=False)
+        if isinstance(loaded, Compiled):
+            prepared: Prepared = loaded.prepare(request.call, has_zones=False)
         else:
             prepared = loaded.prepare(request.call)
         prepared.bind()()

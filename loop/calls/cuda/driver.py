@@ -253,6 +253,8 @@ class Device:
         self.driver.call("cuCtxSetCurrent", context)
         self.copy_stream = Stream(self.driver)
         """Stream for copies between host and device, independent of all other streams."""
+        self.stream = Stream(self.driver)
+        """Stream on which compiled variants work."""
         pinned = self.driver.get("cuMemHostAlloc", HANDLE, CHUNK_BYTES, 0)
         self._pinned = Owned(self.driver, pinned, "cuMemFreeHost")
         """Host memory that the GPU writes to directly; to other memory the driver copies more slowly."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from loop.calls.call import POISON, Call, Refused, refuse_late_work
+from loop.calls.call import POISON, Call, Refused
 from loop.calls.cuda.driver import ALIGNMENT, Device, DeviceMemory, Event, Owned, Stream
 from loop.calls.invocation import Places, Run, Stage, TimedCalls, Windows
 from loop.calls.library import Compiled, CompiledCall, LibraryCalls
@@ -133,51 +133,17 @@ def the_device() -> Device:
     return Device()
 
 
-@functools.cache
-def the_stream() -> Stream:
-    """The stream passed to variants."""
-    return Stream(the_device().driver)
-
-
 class DeviceLibrary(Compiled):
     """A loaded library whose kernels run on the GPU."""
 
-    def prepare(self, call: Call, layout: str = "contiguous") -> "DeviceCompiledCall":
-        return DeviceCompiledCall(self.invoke, call, layout)
+    def prepare(self, call: Call, layout: str = "contiguous", *, has_zones: bool = True) -> CompiledCall:
+        allocate = partial(DeviceMemory, the_device(), has_zones=has_zones)
+        return CompiledCall(self.invoke, call, layout, the_device(), allocate)
 
     def stage(self, places: Places, slowdown: float) -> Stage:
         device_places = DevicePlaces(places)
         calls = DeviceLibraryCalls(self.invoke, device_places)
-        calls.stream = the_stream().handle
-        return DeviceStage(calls, device_places, slowdown, Stopwatch(the_stream()))
-
-
-class DeviceCompiledCall(CompiledCall):
-    """A checked call of a compiled CUDA variant."""
-
-    def __init__(
-        self, invoke: Callable[..., None], call: Call, layout: str = "contiguous", *, has_zones: bool = True
-    ) -> None:
-        """`has_zones`: False for sanitizers, which see stray accesses if each tensor is an allocation."""
-        self.stream = the_stream().handle
-        super().__init__(invoke, call, layout, partial(DeviceMemory, the_device(), has_zones=has_zones))
-
-    def bind(self) -> Run:
-        """Return a function that makes the call and waits until the GPU is done."""
-        launch = super().bind()
-
-        def launch_and_wait() -> None:
-            launch()
-            the_stream().synchronise()
-
-        return launch_and_wait
-
-    def read_output(self) -> bytes:
-        """Wait for the stream; return the last output's bytes. Refused if another stream works."""
-        the_stream().synchronise()
-        data = super().read_output()
-        refuse_late_work(the_device().synchronise_all)
-        return data
+        return DeviceStage(calls, device_places, slowdown, Stopwatch(the_device().stream))
 
 
 class DevicePlaces(Places):
@@ -187,6 +153,7 @@ class DevicePlaces(Places):
         """Allocate device memory for as many calls as `host` has room for, and copy the inputs.
         `holds_outputs`: whether calls get outputs passed, which need memory here."""
         super().__init__(host.memory, host.call, len(host.output_offsets))
+        self.stream = the_device().stream.handle
         device, self.pools, self.doubled_pools = the_device(), list[DeviceMemory](), list[DeviceMemory]()
         for begin, tensor in zip(self.input_offsets, self.call.inputs, strict=True):
             data = self.memory[begin : begin + tensor.pool_nbytes]
@@ -285,7 +252,7 @@ class DeviceLibraryCalls(LibraryCalls):
             for run in runs:
                 run()
 
-        graph = capture(the_stream(), make_calls, 1)
+        graph = capture(the_device().stream, make_calls, 1)
         if graph is not None and not graph.nodes and self.call.output.nbytes:
             raise Refused("launched nothing on the stream it was given", "launched nothing")
         return graph, []
@@ -298,7 +265,7 @@ class EmptyKernels(Stage):
 
     def __init__(self) -> None:
         """Capture EMPTY_CALLS launches of a kernel that does nothing in one graph."""
-        driver, stream = the_device().driver, the_stream()
+        driver, stream = the_device().driver, the_device().stream
         module = driver.get("cuModuleLoadData", ctypes.c_void_p, PTX)
         kernel = driver.get("cuModuleGetFunction", ctypes.c_void_p, module, b"empty")
 
