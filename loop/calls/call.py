@@ -3,8 +3,7 @@
 import ctypes
 import math
 import mmap
-from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter
+from collections.abc import Sequence
 from typing import Any, Self, dataclass_transform, get_type_hints
 
 from loop.model.causes import Cause
@@ -19,9 +18,6 @@ ROW_PADDING = 8  # Poison elements after each row of a tensor in layout `strided
 Value = bool | int | float | str | None
 STEP_BYTES = {"cuda": 256, "cpu": 64}
 """Windows begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
-LATE_S = 20e-3
-"""Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
-output, which is read first; the host's clock cannot tell it from an interruption."""
 BLOCK_ALIGNMENT = 256  # Alignment of outputs in a block, and minimum bytes between two of them.
 
 
@@ -114,17 +110,6 @@ class Refused(Exception):
         empty: none. `seed`: emulator seed that reproduces the fault; None: no emulator, or no fault."""
         super().__init__(message)
         self.cause, self.code, self.seed = cause, code, seed
-
-
-def refuse_late_work(wait_for_all: Callable[[], None]) -> None:
-    """Wait for all streams, after the call's own stream was done. Raises Refused if that takes more
-    than LATE_S seconds: the variant moved work to a stream that its timing does not see."""
-    begin_s = perf_counter()
-    wait_for_all()
-    late_s = perf_counter() - begin_s
-    if late_s > LATE_S:
-        message = f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
-        raise Refused(message, "left work")
 
 
 @dataclass_transform(frozen_default=True)
@@ -259,19 +244,6 @@ class Call(Plain):
     def separate_outputs(self) -> tuple[TensorFile, ...]:
         """Outputs that are separate tensors, not inputs changed in place."""
         return tuple(output for output in self.outputs if output.updated_input < 0)
-
-    def join_outputs(self, separate: Iterable[bytes], read_input: Callable[[int], bytes]) -> bytes:
-        """Join all outputs into one block, each at its `offset`; a single output needs none. `separate`:
-        bytes of each of `separate_outputs`. `read_input`: bytes of an updated input by its position."""
-        separate_bytes = iter(separate)
-        if not self.several_outputs:
-            return next(separate_bytes)
-        block = bytearray(self.output.nbytes)
-        for part in self.outputs:
-            is_separate = part.updated_input < 0
-            data = next(separate_bytes) if is_separate else read_input(part.updated_input)
-            block[part.offset : part.offset + part.nbytes] = data
-        return bytes(block)
 
     def at_first_windows(self) -> "Call":
         """The same call on each input's first window, at offset 0, for calls whose output nobody

@@ -114,12 +114,12 @@ class ExternalCall(Prepared):
             raise Refused(": ".join([ending, *last_line]))
         self.stated_s = stated_seconds(completed.stdout.decode(errors="replace"), measured_s)
 
-    def read_output(self) -> bytes:
-        """Read the output file; several outputs are joined into one block."""
-        return self.call.join_outputs(
-            map(_read_output, self.output_paths, self.call.separate_outputs),
-            lambda number: _read_output(self.input_paths[number], self.call.inputs[number]),
-        )
+    def read_separate_outputs(self) -> list[bytes]:
+        """As in `Prepared`: from the output files."""
+        return list(map(_read_output, self.output_paths, self.call.separate_outputs))
+
+    def read_input(self, number: int) -> bytes:
+        return _read_output(self.input_paths[number], self.call.inputs[number])
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose files the program changed, except those it may update."""

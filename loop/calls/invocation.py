@@ -15,10 +15,10 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
-from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
+from loop.calls.call import Call, Refused, TensorFile, elements_spanned, gather, scatter
 from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.model.dtypes import is_floating
 
@@ -30,6 +30,9 @@ SA_SIGINFO, SA_RESETHAND, SI_ADDR = 4, 1 << 31, 16
 """Two flags of `sigaction(2)`, and the offset of the fault address in a 64-bit `siginfo_t`."""
 X86_64_ERROR, WRITES = 192, 2
 """Offset of the page fault's error code in an x86-64 `ucontext_t`, and its bit for a write."""
+LATE_S = 20e-3
+"""Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
+output, which is read first; the host's clock cannot tell it from an interruption."""
 Allocate = Callable[[int, int, str, int], Memory]
 """Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of each guard zone."""
 Run = Callable[[], Any]
@@ -179,6 +182,8 @@ class Prepared(ABC):
         """The judge's bytes of each input, C order."""
         self.earlier_bytes: list[bytes] = []
         """Those of the call before, which had equal shapes; empty for the first one."""
+        self.wait_for_all: Callable[[], object] = lambda: None
+        """Waits for all streams of a GPU."""
         self._intact_inputs = set[int]()
         """Numbers of inputs that hold their known values: a check found them unchanged."""
 
@@ -202,9 +207,26 @@ class Prepared(ABC):
     def bind(self) -> Run:
         """Return a function that makes the call. Valid until the tensors move (`protect_zones`)."""
 
-    @abstractmethod
+    def read_separate_outputs(self) -> list[bytes]:
+        """Bytes of the last outputs other than updated inputs, C order. Raises Refused if one is invalid."""
+        return [memory.read_tensor() for memory in self.outputs]
+
     def read_output(self) -> bytes:
-        """Bytes of the last output, C order. Raises Refused if the result is invalid."""
+        """Bytes of the last output. Several form a block, each at its `offset`, with zeros in between. Raises
+        Refused if one is invalid, or if other streams of a GPU still work, which no timing would see."""
+        separate = iter(self.read_separate_outputs())
+        block = bytearray() if self.call.several_outputs else next(separate)
+        for part in self.call.several_outputs:
+            is_separate = part.updated_input < 0
+            data = next(separate) if is_separate else self.read_input(part.updated_input)
+            block += bytes(part.offset - len(block)) + data
+        begin_s = perf_counter()
+        self.wait_for_all()
+        late_s = perf_counter() - begin_s
+        if late_s > LATE_S:
+            message = f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
+            raise Refused(message, "left work")
+        return bytes(block)
 
     @property
     def memories(self) -> list[Memory]:
@@ -243,10 +265,12 @@ class Prepared(ABC):
             memory.write(0, data)
 
     def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
-        """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes."""
+        """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes. On a GPU, wait
+        until that is done: the variant may use another stream."""
         for memory, guard in zip(self.memories, guards, strict=True):
             memory.write_guard(guard)
         self._write_inputs(guards)
+        self.wait_for_all()
 
     def _write_inputs(self, guards: Sequence[Guard]) -> None:
         """Write the known values into the inputs, and guard bytes between strided elements."""

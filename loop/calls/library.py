@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused, c_tensors, refuse_late_work
+from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused, c_tensors
 from loop.calls.invocation import Allocate, HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
 from loop.calls.memory import Buffer
 
@@ -100,6 +100,8 @@ class CompiledCall(Prepared):
         """`device`: the GPU; None: the host. `allocate`: memory there."""
         super().__init__(call)
         self.invoke, self.device = invoke, device
+        if device is not None:
+            self.wait_for_all = device.synchronise_all
         self.allocate_tensors(allocate, layout, call.separate_outputs)
 
     def bind(self) -> Run:
@@ -115,14 +117,6 @@ class CompiledCall(Prepared):
             stream.synchronise()
 
         return launch_and_wait
-
-    def read_output(self) -> bytes:
-        """Bytes of the last output; several outputs form a block with zeros in between. Raises Refused if
-        another stream of a GPU still works."""
-        data = self.call.join_outputs([memory.read_tensor() for memory in self.outputs], self.read_input)
-        if self.device is not None:
-            refuse_late_work(self.device.synchronise_all)
-        return data
 
 
 class LibraryCalls(TimedCalls):

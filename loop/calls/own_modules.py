@@ -10,7 +10,7 @@ MAX_ERROR_CHARACTERS = 1000
 
 
 def search_folder(folder: str, *, comes_last: bool = False) -> None:
-    """Have Python search a folder for modules, before or after the target's other folders, unless it does already."""
+    """Have Python search a folder for modules, before the target's other folders or after them; once."""
     if folder not in FOLDERS:
         position = len(FOLDERS) if comes_last else 0
         FOLDERS.insert(position, folder)

@@ -13,7 +13,7 @@ from torch.cuda import CUDAGraph, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls import torch_side
-from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned, refuse_late_work
+from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned
 from loop.calls.callee import Callee, outputs_by_path, overwrite_result
 from loop.calls.cuda.driver import Stream
 from loop.calls.cuda.stage import LEFT_WORK, DevicePlaces, DeviceStage, Stopwatch, the_device
@@ -182,6 +182,8 @@ class TensorCall(Prepared):
     def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
         self.callee, self.device = callee, device
         super().__init__(call)
+        if device == "cuda":
+            self.wait_for_all = synchronize
         outputs = call.separate_outputs if callee.terms.passes_outputs else ()
         self.allocate_tensors(partial(TorchMemory, device), layout, outputs)
         memories = (memory for memory in self.memories if isinstance(memory, TorchMemory))
@@ -191,12 +193,6 @@ class TensorCall(Prepared):
         """The outputs that are passed; empty if the function returns them."""
         self.result: Any = None
         """What the last call returned."""
-
-    def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
-        """As in `Prepared`. On a GPU, wait until that is done: the variant may use another stream."""
-        super().write_inputs_and_guards(guards)
-        if self.device == "cuda":
-            synchronize()
 
     def bind(self) -> Run:
         """Return a function that makes the call and keeps its result."""
@@ -224,16 +220,12 @@ class TensorCall(Prepared):
         if not any(tensor.untyped_storage().data_ptr() in output_storages for tensor in self.arguments):
             overwrite_result(result)
 
-    def read_output(self) -> bytes:
-        """Bytes of the last outputs. Raises Refused if they do not fit, or if other streams still work."""
+    def read_separate_outputs(self) -> list[bytes]:
+        """As in `Prepared`: of the outputs passed, or of what the call returned."""
         if self.device == "cuda":
             torch.cuda.current_stream().synchronize()
         tensors = self.output_buffers or self.callee.checked_outputs(self.result)
-        separate = [bytes_of(tensor.detach().cpu()) for tensor in tensors]
-        data = self.call.join_outputs(separate, self.read_input)
-        if self.device == "cuda":
-            refuse_late_work(synchronize)
-        return data
+        return [bytes_of(tensor.detach().cpu()) for tensor in tensors]
 
     def changed_inputs(self) -> list[str]:
         """Names of changed inputs and of changed module state."""
