@@ -146,10 +146,6 @@ class Plain:
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({fields})"
-
 
 class TensorFile(Plain):
     """A contiguous tensor in a file, C order. If the file has more elements, each window of the

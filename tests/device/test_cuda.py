@@ -86,7 +86,7 @@ def scale(device: Device, library: ctypes.CDLL, stream: Stream) -> Callable[[str
 def test_a_graph_replays_the_calls(scale: Callable[[str], Scale], stream: Stream) -> None:
     """A replay launches as many kernels as there were calls, and writes the output again."""
     call = scale("right")
-    graph = cuda_graph.capture(stream, call.run, 25)
+    graph = cuda_graph.capture(stream, [call.run] * 25)
     assert graph
     assert 25 == graph.nodes
     call.y.poison()
@@ -98,7 +98,7 @@ def test_a_graph_replays_the_calls(scale: Callable[[str], Scale], stream: Stream
 def test_graph_and_events_agree_on_the_time(scale: Callable[[str], Scale], stream: Stream) -> None:
     """A kernel of 8 MB takes microseconds either way, and everything was queued before it began."""
     call, watch = scale("right"), cuda_graph.Stopwatch(stream)
-    graph = cuda_graph.capture(stream, call.run, 25)
+    graph = cuda_graph.capture(stream, [call.run] * 25)
     assert graph
     replayed = sorted(watch.time(graph.replay, 1, None) / 25 for _ in range(5))[2]
     timed = sorted(watch.time(call.run, 25) for _ in range(5))[2]
@@ -114,13 +114,13 @@ def test_a_variant_that_waits_for_the_gpu_is_timed_without_a_graph(
 ) -> None:
     """It cannot be captured, and behind the gate it would wait for ever: both are noticed, and it still works."""
     call = scale("synchronises")
-    assert cuda_graph.capture(stream, call.run, 5) is None
+    assert cuda_graph.capture(stream, [call.run] * 5) is None
     call.y.poison()
     watch = cuda_graph.Stopwatch(stream)
     assert 0 < watch.time(call.run, 5) < 0.1
     assert not watch.can_queue_all
     assert call.right
-    assert cuda_graph.capture(stream, scale("right").run, 5)
+    assert cuda_graph.capture(stream, [scale("right").run] * 5)
 
 
 def test_a_graph_of_torch_is_timed_without_its_launch(device: Device) -> None:

@@ -194,21 +194,16 @@ def read_gpu_facts(driver: Driver, device: int) -> dict[str, Any]:
 
 
 class Owned:
-    """A driver object that is released when closed or garbage-collected."""
+    """A driver object that is released with the last reference to it."""
 
     def __init__(self, driver: Driver, handle: int, release_function: str) -> None:
         """`release_function`: name of the driver function that takes the handle and frees it."""
         self.driver, self.handle, self._release_function = driver, handle, release_function
 
-    def close(self) -> None:
-        """Release the object. Errors are ignored: after a crash the driver refuses every call."""
-        if self.handle:
-            self.driver.attempt(self._release_function, self.handle)
-            self.handle = 0
-
     def __del__(self) -> None:
-        if hasattr(self, "handle"):  # Not if the driver could not make the object.
-            self.close()
+        """Release the object. Errors are ignored: after a crash the driver refuses every call."""
+        if getattr(self, "handle", 0):  # The driver may not have made it.
+            self.driver.attempt(self._release_function, self.handle)
 
 
 class Stream(Owned):
@@ -221,23 +216,6 @@ class Stream(Owned):
     def synchronise(self) -> None:
         """Wait until the stream is idle. Raises Refused if a kernel crashed."""
         self.driver.call("cuStreamSynchronize", self.handle)
-
-
-class Event(Owned):
-    """A CUDA event."""
-
-    def __init__(self, driver: Driver) -> None:
-        super().__init__(driver, driver.get("cuEventCreate", HANDLE, 0), "cuEventDestroy_v2")
-
-    def record(self, stream: Stream) -> None:
-        """Record the event after all work queued on the stream so far."""
-        self.driver.call("cuEventRecord", self.handle, stream.handle)
-
-    def seconds_until(self, end: "Event") -> float:
-        """Seconds between two completed events; the resolution is about half a microsecond."""
-        milliseconds = ctypes.c_float()
-        self.driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), self.handle, end.handle)
-        return milliseconds.value / 1e3
 
 
 class Device:

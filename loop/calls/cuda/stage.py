@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from loop.calls.call import POISON, Call, Refused
-from loop.calls.cuda.driver import ALIGNMENT, Device, DeviceMemory, Event, Owned, Stream
+from loop.calls.cuda.driver import ALIGNMENT, Device, DeviceMemory, Owned, Stream
 from loop.calls.invocation import Places, Run, Stage, TimedCalls, Windows
 from loop.calls.library import Compiled, CompiledCall, LibraryCalls
 
@@ -46,17 +46,18 @@ class Graph(Owned):
         self.driver.call("cuGraphLaunch", self.handle, self.stream.handle)
 
 
-def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph | None:
-    """Capture `calls` calls of `run`, which launches on `stream`, into a graph. `run` is called once before,
-    because first calls load code; its exceptions pass through. None if the calls cannot be captured, for
-    example because they wait for the GPU; the stream stays usable. Raises Refused if work stays on another
-    stream, for which nobody waits."""
-    run()
+def capture(stream: Stream, runs: Sequence[Run]) -> Graph | None:
+    """Capture calls, which launch on `stream`, into a graph. They are made once before, because first calls
+    load code; then their exceptions pass through. None if the calls cannot be captured, for example because
+    they wait for the GPU; the stream stays usable. Raises Refused if work stays on another stream, for which
+    nobody waits."""
+    for run in runs:
+        run()
     stream.synchronise()
     driver, captured, graph, was_raised = stream.driver, ctypes.c_void_p(), None, False
     driver.call("cuStreamBeginCapture_v2", stream.handle, THREAD_LOCAL)
     try:
-        for _ in range(calls):
+        for run in runs:
             run()
     except Exception:
         was_raised = True
@@ -74,7 +75,7 @@ def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph | No
         driver.attempt("cuGraphDestroy", captured.value)
     if graph is None:
         with suppress(Exception):  # Clear the error of the broken capture, which a CUDA runtime reports later.
-            run()
+            runs[0]()
     stream.synchronise()
     return graph
 
@@ -92,13 +93,14 @@ class Stopwatch:
         self._flag = ctypes.c_uint32.from_address(handle)
         """SHUT or OPEN; the GPU reads it by `_flag_address`."""
         self._flag_address = driver.get("cuMemHostGetDevicePointer_v2", ctypes.c_uint64, handle, 0)
-        self._begin, self._end = Event(driver), Event(driver)
+        events = [driver.get("cuEventCreate", ctypes.c_void_p, 0) for _ in range(2)]
+        self._begin, self._end = (Owned(driver, event, "cuEventDestroy_v2") for event in events)
 
     def time(self, run: Callable[[], object], calls: int = 1, limit_s: float | None = LAUNCH_LIMIT_S) -> float:
         """Seconds per call, for `calls` calls of `run`, which launches on the stream. `limit_s`: if launching
         takes longer, the stream goes on, and later calls do not wait: a `run` that waits for the GPU would hang.
         None: `run` never waits. That saves 0.2 ms for the timer thread."""
-        timer: threading.Timer | None = None
+        driver, timer = self.stream.driver, None
 
         def open_early() -> None:
             """Let the stream go on before all calls are queued: one of them may wait for it."""
@@ -108,23 +110,25 @@ class Stopwatch:
             with suppress(Refused):  # A GPU that cannot wait for a flag is timed with its launches.
                 self._flag.value = SHUT
                 wait = (self.stream.handle, self._flag_address, OPEN, WAIT_EQUAL)
-                self.stream.driver.call("cuStreamWaitValue32_v2", *wait)
+                driver.call("cuStreamWaitValue32_v2", *wait)
         try:
             if self.can_queue_all and limit_s is not None:
                 timer = threading.Timer(limit_s, open_early)
                 timer.daemon = True
                 timer.start()
-            self._begin.record(self.stream)
+            driver.call("cuEventRecord", self._begin.handle, self.stream.handle)
             for _ in range(calls):
                 run()
-            self._end.record(self.stream)
+            driver.call("cuEventRecord", self._end.handle, self.stream.handle)
         finally:
             if timer is not None:
                 timer.cancel()
                 timer.join()
             self._flag.value = OPEN
             self.stream.synchronise()
-        return self._begin.seconds_until(self._end) / calls
+        milliseconds = ctypes.c_float()  # The resolution is about half a microsecond.
+        driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), self._begin.handle, self._end.handle)
+        return milliseconds.value / 1e3 / calls
 
 
 @functools.cache
@@ -247,12 +251,7 @@ class DeviceLibraryCalls(LibraryCalls):
 
     def capture(self, runs: Sequence[Run]) -> tuple[Any, list[Any]]:
         """As in `TimedCalls`. Refused if the calls launch no work, although they have an output to write."""
-
-        def make_calls() -> None:
-            for run in runs:
-                run()
-
-        graph = capture(the_device().stream, make_calls, 1)
+        graph = capture(the_device().stream, runs)
         if graph is not None and not graph.nodes and self.call.output.nbytes:
             raise Refused("launched nothing on the stream it was given", "launched nothing")
         return graph, []
@@ -272,7 +271,7 @@ class EmptyKernels(Stage):
         def launch() -> None:
             driver.call("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, stream.handle, None, None)
 
-        graph = capture(stream, launch, EMPTY_CALLS)
+        graph = capture(stream, [launch] * EMPTY_CALLS)
         if graph is None:
             raise Refused("empty kernels cannot be captured in a CUDA graph")
         self.graph, self.stopwatch = graph, Stopwatch(stream)
