@@ -338,6 +338,7 @@ class Stage:
 
 
 CONTROL_BYTES = 1 << 16  # Words of the judge's orders, at the beginning of shared memory (see `arena`).
+WARMED_BYTES = 32 << 20  # Larger tensors are not brought into caches before timing.
 GAP_BYTES = 4096  # Least gap between tensors: a small out-of-bounds write damages no other tensor.
 ALIGNMENT = 256
 
@@ -367,6 +368,19 @@ class Places:
         """Of each input's first window, as calls see it."""
         self.output_addresses = [base + begin for begin in self.output_offsets]
         """Of each call's output, as calls see it."""
+
+    def renew(self, call_count: int, rotations: Sequence[int]) -> None:
+        """Make the tensors ready for so many timed calls. `rotations`: bytes to rotate each input, on a GPU. On
+        the host, bring them into this core's caches if they fit: the judge wrote them on another core."""
+        input_bytes, output_bytes = [part.pool_nbytes for part in self.call.inputs], self.call.output.nbytes
+        if sum(input_bytes) + call_count * output_bytes > WARMED_BYTES:
+            return
+        scratch = ctypes.create_string_buffer(max([*input_bytes, output_bytes, 1]))
+        for address, size in zip(self.input_addresses, input_bytes, strict=True):
+            ctypes.memmove(scratch, address, size)
+        for address in self.output_addresses[:call_count]:
+            ctypes.memmove(scratch, address, output_bytes)
+            ctypes.memmove(address, scratch, output_bytes)
 
     def return_outputs(self, windows: Windows) -> None:
         """Copy outputs of calls on these windows to where the judge reads them. On the host they are there,
@@ -409,10 +423,6 @@ class TimedCalls(ABC):
 class HostStage(Stage):
     """Calls on the host, one after the other."""
 
-    WARMED_BYTES = 32 << 20
-    """Up to this size the worker reads the tensors into its caches before timing, because the judge
-    wrote them on another core. Larger ones do not fit anyway."""
-
     def __init__(self, calls: TimedCalls, slowdown: float) -> None:
         """`slowdown`: delay after the calls, as a share of their time (positive control)."""
         self.calls, self.slowdown = calls, slowdown
@@ -420,19 +430,9 @@ class HostStage(Stage):
         """What each call returned: the judge may read any of them."""
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Bind the calls to these windows, and bring inputs and outputs into this core's caches."""
         self.windows, self.results = windows, []
         self.runs = self.calls.bind(windows)
-        places, call = self.calls.places, self.calls.call
-        pool_bytes, output_bytes = [tensor.pool_nbytes for tensor in call.inputs], call.output.nbytes
-        if sum(pool_bytes) + len(windows) * output_bytes > self.WARMED_BYTES:
-            return
-        scratch = ctypes.create_string_buffer(max([*pool_bytes, output_bytes, 1]))
-        for address, size in zip(places.input_addresses, pool_bytes, strict=True):
-            ctypes.memmove(scratch, address, size)
-        for address in places.output_addresses[: len(windows)]:
-            ctypes.memmove(scratch, address, output_bytes)
-            ctypes.memmove(address, scratch, output_bytes)
+        self.calls.places.renew(len(windows), rotations)
 
     def run(self, count: int) -> int:
         """Make `count` calls, with the delay of a positive control after them. Returns 0: the judge times."""

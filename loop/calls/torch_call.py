@@ -157,11 +157,11 @@ class Importable:
         callee = Callee(self.function, self.arguments, self.terms, places.call, self.device, watches_state=False)
         if self.device == "cpu":
             return HostStage(FunctionCalls(callee, places), slowdown)
-        device_places = DevicePlaces(places, holds_outputs=self.terms.passes_outputs)
+        calls = DeviceFunctionCalls(callee, DevicePlaces(places, holds_outputs=self.terms.passes_outputs))
         stream = Stream(the_device().driver, is_default=True)  # Where torch works.
         # Separate launches are a part of the time; a graph's is not.
         stopwatch = Stopwatch(stream, can_queue_all=False)
-        return DeviceStage(DeviceFunctionCalls(callee, device_places), device_places, slowdown, stopwatch)
+        return DeviceStage(calls, slowdown, stopwatch)
 
 
 def require_device() -> None:
@@ -323,8 +323,7 @@ class DeviceFunctionCalls(FunctionCalls):
         synchronize()
 
     def finish(self, results: list[Any]) -> Any:
-        """As in `TimedCalls`: copy each result on the device, which forces lazy ones to be computed. Single
-        outputs become one stacked tensor."""
+        """As in `TimedCalls`: copy each result, which computes lazy ones. Single outputs are stacked in one tensor."""
         if self.callee.terms.passes_outputs:
             return results
         outputs_by_call = [self.callee.checked_outputs(result) for result in results]

@@ -130,7 +130,7 @@ def test_a_graph_of_torch_is_timed_without_its_launch(device: Device) -> None:
     places = cuda_graph.DevicePlaces(Places(mmap.mmap(-1, 1 << 22), call, 100))
     callee = Callee(torch.neg, None, FunctionTerms(""), call, "cuda", watches_state=False)
     watch = cuda_graph.Stopwatch(Stream(device.driver, is_default=True), can_queue_all=False)
-    stage = cuda_graph.DeviceStage(DeviceFunctionCalls(callee, places), places, 0.0, watch)
+    stage = cuda_graph.DeviceStage(DeviceFunctionCalls(callee, places), 0.0, watch)
     times_ns = {1: list[float](), 10: list[float]()}
     for replays in [1, 10] * 40:
         stage.prepare_calls([(0,)] * 100, (0,))

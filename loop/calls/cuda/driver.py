@@ -307,7 +307,3 @@ class DeviceMemory(Memory):
             super().poison(guard)
         else:
             self.device.copy("cuMemsetD8Async", self.address, POISON, self.nbytes)
-
-    def copy_from(self, source: "DeviceMemory", offset: int) -> None:
-        """Fill the tensor with bytes of `source`, from byte `offset` on."""
-        self.device.copy("cuMemcpyDtoDAsync_v2", self.address, source.address + offset, self.nbytes)

@@ -145,9 +145,8 @@ class DeviceLibrary(Compiled):
         return CompiledCall(self.invoke, call, layout, the_device(), allocate)
 
     def stage(self, places: Places, slowdown: float) -> Stage:
-        device_places = DevicePlaces(places)
-        calls = DeviceLibraryCalls(self.invoke, device_places)
-        return DeviceStage(calls, device_places, slowdown, Stopwatch(the_device().stream))
+        calls = DeviceLibraryCalls(self.invoke, DevicePlaces(places))
+        return DeviceStage(calls, slowdown, Stopwatch(the_device().stream))
 
 
 class DevicePlaces(Places):
@@ -162,10 +161,10 @@ class DevicePlaces(Places):
         for begin, tensor in zip(self.input_offsets, self.call.inputs, strict=True):
             data = self.memory[begin : begin + tensor.pool_nbytes]
             self.pools.append(DeviceMemory(device, len(data), 0, tensor.dtype))
-            self.doubled_pools.append(DeviceMemory(device, 2 * len(data)))
+            self.pools[-1].write(0, data)
             # Twice in a row, so that one copy writes an input in any rotation.
+            self.doubled_pools.append(DeviceMemory(device, 2 * len(data)))
             self.doubled_pools[-1].write(0, data + data)
-            self.pools[-1].copy_from(self.doubled_pools[-1], 0)
         self.output_stride = -(-(self.call.output.nbytes + GAP) // ALIGNMENT) * ALIGNMENT if holds_outputs else 0
         """Bytes from the output of one call to that of the next; 0: it holds none."""
         self.output_block = DeviceMemory(device, len(self.output_offsets) * self.output_stride)
@@ -175,10 +174,10 @@ class DevicePlaces(Places):
         self.output_addresses = [self.output_block.address + number * self.output_stride for number in numbers]
 
     def renew(self, call_count: int, rotations: Sequence[int]) -> None:
-        """Write each input, rotated by so many bytes; fill the outputs of so many calls with NaN."""
+        """As in `Places`: write each input, rotated; fill the outputs with NaN."""
         device = the_device()
         for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
-            pool.copy_from(doubled, rotation)
+            device.copy("cuMemcpyDtoDAsync_v2", pool.address, doubled.address + rotation, pool.nbytes)
         device.copy("cuMemsetD8Async", self.output_block.address, POISON, call_count * self.output_stride)
         device.driver.attempt("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
         device.synchronise_all()
@@ -199,9 +198,9 @@ class DevicePlaces(Places):
 class DeviceStage(Stage):
     """Calls timed on a GPU: one CUDA graph if they can be captured, otherwise separate launches."""
 
-    def __init__(self, calls: TimedCalls, places: DevicePlaces, slowdown: float, stopwatch: Stopwatch) -> None:
-        """`calls`: on `places`. `slowdown`: share of them, at least one, that run twice (positive control)."""
-        self.calls, self.places, self.slowdown, self.stopwatch = calls, places, slowdown, stopwatch
+    def __init__(self, calls: TimedCalls, slowdown: float, stopwatch: Stopwatch) -> None:
+        """`slowdown`: share of the calls, at least one, that run twice (positive control)."""
+        self.calls, self.slowdown, self.stopwatch = calls, slowdown, stopwatch
         self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
         """Windows to what `TimedCalls.capture` returned for them."""
 
@@ -217,7 +216,7 @@ class DeviceStage(Stage):
         self.graph, self.results = self.graphs[key]
         self.is_captured = self.graph is not None
         self.calls.overwrite(self.results)
-        self.places.renew(len(windows), rotations)  # Last, because a result may be a view of an input.
+        self.calls.places.renew(len(windows), rotations)  # Last, because a result may be a view of an input.
 
     def run(self, count: int) -> int:
         """Make all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
