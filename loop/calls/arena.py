@@ -73,14 +73,12 @@ class Pool:
     """The values of one input in shared memory, from which calls take their windows."""
 
     def __init__(self, tensor: TensorFile, doubled_values: bytes, offset: int) -> None:
-        """`doubled_values`: the judge's values twice in a row, the same object for all sides.
-        `offset`: first byte in shared memory."""
+        """`doubled_values`: the judge's values twice in a row. `offset`: first byte in shared memory."""
         self.tensor, self._doubled_values = tensor, doubled_values
         self.offset, self.end = offset, offset + tensor.pool_nbytes
 
     def write_rotated(self, memory: mmap.mmap, rotation_bytes: int) -> None:
-        """Write the values from byte `rotation_bytes` on, then those before it, so that each address
-        gets another value than the last time."""
+        """Write the values rotated by so many bytes: each address gets another value than the last time."""
         self.current_values = memoryview(self._doubled_values)[rotation_bytes:][: self.tensor.pool_nbytes]
         memory[self.offset : self.end] = self.current_values
 
@@ -90,8 +88,7 @@ class Arena:
 
     def __init__(self) -> None:
         self.file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        """Descriptor of an anonymous file, which the worker inherits. It can grow but not shrink, because
-        the judge would crash (SIGBUS) when it reads past the end."""
+        """Anonymous file, which the worker inherits. It cannot shrink: reading past its end would end the judge."""
         fcntl.fcntl(self.file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         self.pools: list[Pool] = []
         self.output_offsets: list[int] = []

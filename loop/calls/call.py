@@ -74,24 +74,23 @@ def scatter(
 ) -> bytes:
     """Lay out a contiguous tensor's bytes with `strides` (in elements): returns a copy of `background`
     with the elements written into it. Along an axis of stride 0 the values have to be equal."""
-    if 0 in shape:
-        return background
-    import numpy  # Imported late: only checks of layouts need numpy.
-
     memory = bytearray(background)
-    view = numpy.ndarray(shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides])
-    view[...] = numpy.frombuffer(data, f"u{itemsize}").reshape(shape)
+    values = _view(data, shape, strides_of(shape, "contiguous"), itemsize)
+    _view(memory, shape, strides, itemsize)[...] = values
     return bytes(memory)
 
 
 def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bytes:
     """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie strided in `memory`."""
-    if 0 in shape:
-        return b""
-    import numpy
+    data: bytes = _view(memory, shape, strides, itemsize).tobytes()
+    return data
 
-    steps = [stride * itemsize for stride in strides]
-    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=steps).tobytes()
+
+def _view(memory: bytes | bytearray, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Any:
+    """NumPy's view of the elements that lie strided in `memory`."""
+    import numpy  # Imported late: only checks of layouts need it.
+
+    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides])
 
 
 def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> LoopTensor:
@@ -242,8 +241,7 @@ class Call(Plain):
         return tuple(output for output in self.outputs if output.updated_input < 0)
 
     def at_first_windows(self) -> "Call":
-        """The same call on each input's first window, at offset 0, for calls whose output nobody
-        judges: the judge knows the answer of another window."""
+        """The call on each input's first window, for calls whose output nobody judges."""
         return self.replace(inputs=tuple(tensor.replace(offset=0) for tensor in self.inputs))
 
 

@@ -202,8 +202,7 @@ def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: 
 
 
 def overwrite_result(result: Any) -> None:
-    """Fill returned tensors with NaN or the smallest integer, so that a reused result shows. Tensors
-    of bool stay, because both of their values are valid."""
+    """Fill returned tensors with NaN or the smallest integer, so that reuse shows. Those of bool stay."""
     with torch.inference_mode():
         for tensor in outputs_by_path(result).values():
             if type(tensor) is not Tensor or tensor.dtype == torch.bool:

@@ -87,8 +87,7 @@ def name_faults(memories: Callable[[], Sequence[Memory]]) -> Iterator[None]:
 
 
 def explain_lost_device() -> str:
-    """Why this process cannot use the GPU any more, as after a crashed kernel; empty if it can, or
-    never used it. Waits for running work on the GPU."""
+    """Why this process cannot use the GPU any more, as after a crashed kernel; empty if it can."""
     stage = sys.modules.get("loop.calls.cuda.stage")  # If it is not loaded, it has not used the GPU.
     if stage is None or not stage.the_device.cache_info().currsize:
         return ""
@@ -232,8 +231,7 @@ class Prepared(ABC):
             memory.poison(guard)
 
     def describe_allocation_strays(self) -> list[str]:
-        """Make one more call; describe its writes outside of tensors that it allocated itself, a
-        sentence each. Always empty for other than Python variants, which nobody can watch so."""
+        """Make one more call; a sentence for each write outside of a tensor that a Python variant allocated."""
         return []
 
     def refill(self, call: Call) -> None:
@@ -284,8 +282,7 @@ class Prepared(ABC):
         return data if is_contiguous else gather(data, tensor.shape, strides, tensor.itemsize)
 
     def changed_inputs(self) -> list[str]:
-        """Names of inputs whose memory changed, except those that the call updates in place. The others count as
-        intact: the next call need not write them again."""
+        """Names of changed inputs, but for those that the call updates. The others are not written again."""
         read_only = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
         self._intact_inputs = {n for n in read_only if not self.inputs[n].has_changed}
         return [self.call.inputs[n].name for n in read_only if n not in self._intact_inputs]
@@ -330,8 +327,7 @@ class Stage:
         return 0
 
     def finish_results(self) -> None:
-        """Force the device to finish each result, including work that the variant deferred. Only
-        Python functions on a GPU need it; of other stages it does nothing."""
+        """Have a GPU finish each result, including deferred work. Only Python functions need it."""
 
     def copy_results(self) -> None:
         """Copy the result of each call to where the judge reads it."""
@@ -344,8 +340,7 @@ ALIGNMENT = 256
 
 
 def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
-    """Where judge and worker find a call's tensors in shared memory: the first byte of each input, and of the
-    output of each of `calls` calls; the bytes in all."""
+    """Where shared memory holds a call's tensors: first byte of each input and of each output; bytes in all."""
     offsets, end = [], CONTROL_BYTES
     for size in [*(tensor.pool_nbytes for tensor in call.inputs), *[call.output.nbytes] * calls]:
         offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
@@ -383,8 +378,7 @@ class Places:
             ctypes.memmove(address, scratch, output_bytes)
 
     def return_outputs(self, windows: Windows) -> None:
-        """Copy outputs of calls on these windows to where the judge reads them. On the host they are there,
-        but for inputs that were changed in place."""
+        """Copy outputs to where the judge reads them: on the host, inputs that calls changed in place."""
         for window, output_address in zip(windows, self.output_addresses, strict=False):
             for part in self.call.outputs:
                 if part.updated_input >= 0:

@@ -89,12 +89,11 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operator, as torch asks for each. What a factory function (as `empty`) allocates moves to
-        guarded memory, except pinned tensors and those of a CUDA graph capture."""
+        """Run an operator. What a factory (as `empty`) allocates moves to guarded memory, if it can."""
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
+        if func.overloadpacket not in FACTORIES or type(result) is not Tensor or result.layout != torch.strided:
             return result
-        if result.layout != torch.strided or result.device.type not in ("cpu", "cuda") or not result.numel():
+        if result.device.type not in ("cpu", "cuda") or not result.numel():
             return result
         if torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned():
             return result
@@ -323,7 +322,7 @@ class DeviceFunctionCalls(FunctionCalls):
         synchronize()
 
     def finish(self, results: list[Any]) -> Any:
-        """As in `TimedCalls`: copy each result, which computes lazy ones. Single outputs are stacked in one tensor."""
+        """As in `TimedCalls`: copy each result, which computes lazy ones. Single outputs become one tensor."""
         if self.callee.terms.passes_outputs:
             return results
         outputs_by_call = [self.callee.checked_outputs(result) for result in results]

@@ -133,8 +133,7 @@ class Driver:
             raise Refused(f"{name}: {self.explain(code)}")
 
     def get(self, name: str, result_type: Any, *arguments: Any) -> int:
-        """Call a function that writes its result, a number or a handle of the ctypes type
-        `result_type`, through its first argument. Returns the result; 0 for a null handle."""
+        """Result of a function that writes it, as `result_type` of ctypes, through its first argument."""
         result = result_type()
         self.call(name, ctypes.byref(result), *arguments)
         return int(result.value or 0)

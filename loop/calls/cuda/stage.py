@@ -81,12 +81,10 @@ def capture(stream: Stream, runs: Sequence[Run]) -> Graph | None:
 
 
 class Stopwatch:
-    """Times calls on one stream by events. The first call starts when all are queued: until then, the stream
-    waits for a flag in host memory."""
+    """Times calls on a stream by events. Until all are queued, the stream waits for a flag in host memory."""
 
     def __init__(self, stream: Stream, *, can_queue_all: bool = True) -> None:
-        """`can_queue_all`: whether to queue all calls before the first starts; else times include launches.
-        It becomes False if a call waits for the GPU."""
+        """`can_queue_all`: whether to queue all calls before the first starts. False once a call waits."""
         self.stream, self.can_queue_all, driver = stream, can_queue_all, stream.driver
         handle = driver.get("cuMemHostAlloc", ctypes.c_void_p, 4, PORTABLE | MAPPED)
         self._flag_memory = Owned(driver, handle, "cuMemFreeHost")
