@@ -88,7 +88,7 @@ class Arena:
 
     def __init__(self) -> None:
         self.file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        """Anonymous file, which the worker inherits. It cannot shrink: reading past its end would end the judge."""
+        """Anonymous file, which the worker inherits. It cannot shrink: a read past its end would end the judge."""
         fcntl.fcntl(self.file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         self.pools: list[Pool] = []
         self.output_offsets: list[int] = []
