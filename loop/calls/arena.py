@@ -91,8 +91,7 @@ class Arena:
         """Anonymous file, which the worker inherits. It cannot shrink: a read past its end would end the judge."""
         fcntl.fcntl(self.file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         self.pools: list[Pool] = []
-        self.output_offsets: list[int] = []
-        """First byte of each call's output."""
+        self.output_offsets: list[int] = []  # First byte of each call's output.
         self.output_bytes = 0
         self.updated_inputs: frozenset[int] = frozenset()
         """Positions of the inputs that a call changes in place."""

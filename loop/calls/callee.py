@@ -37,8 +37,7 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.tensors: dict[int, tuple[int, Tensor]] = {}
-        """id(tensor) to its number and the tensor."""
+        self.tensors: dict[int, tuple[int, Tensor]] = {}  # id(tensor) to its number and the tensor.
 
     def persistent_id(self, obj: Any) -> Any:
         """For a tensor: (is it a module's Parameter, its number), which pickle writes in its place;

@@ -36,8 +36,7 @@ output, which is read first; the host's clock cannot tell it from an interruptio
 Allocate = Callable[[int, int, str, int], Memory]
 """Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of each guard zone."""
 Run = Callable[[], Any]
-Windows = Sequence[Sequence[int]]
-"""For each call, the first element of the window in each input."""
+Windows = Sequence[Sequence[int]]  # For each call, the first element of the window in each input.
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -160,22 +159,18 @@ class DelayReader:
 class Prepared(ABC):
     """A call whose tensors are in memory (for a program: in files), ready to be repeated."""
 
-    is_program = False
-    """Whether the variant is a program, which has files in place of memory."""
+    is_program = False  # Whether the variant is a program, which has files in place of memory.
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.inputs: list[Memory] = []
         self.outputs: list[Memory] = []
         """Memory of the outputs that are passed to the variant; empty if it allocates them."""
-        self.layout = "contiguous"
-        """Layout of the inputs, as in `call.strides_of`."""
-        self.input_bytes: list[bytes] = []
-        """The judge's bytes of each input, C order."""
+        self.layout = "contiguous"  # Layout of the inputs, as in `call.strides_of`.
+        self.input_bytes: list[bytes] = []  # The judge's bytes of each input, C order.
         self.earlier_bytes: list[bytes] = []
         """Those of the call before, which had equal shapes; empty for the first one."""
-        self.wait_for_all: Callable[[], object] = lambda: None
-        """Waits for all streams of a GPU."""
+        self.wait_for_all: Callable[[], object] = lambda: None  # Waits for all streams of a GPU.
         self._intact_inputs = set[int]()
         """Numbers of inputs that hold their known values: a check found them unchanged."""
 
@@ -311,10 +306,8 @@ class Prepared(ABC):
 class Stage:
     """Calls that are ready to be timed."""
 
-    runs: Sequence[Run] = ()
-    """Functions that make one call each."""
-    is_captured = False
-    """Whether a CUDA graph holds the calls that were prepared last."""
+    runs: Sequence[Run] = ()  # Functions that make one call each.
+    is_captured = False  # Whether a CUDA graph holds the calls that were prepared last.
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Prepare a call for each window, untimed. `rotations`: bytes to rotate each input, on a GPU."""
@@ -351,8 +344,7 @@ def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
 class Places:
     """The tensors of a call in shared memory."""
 
-    stream: int | None = None
-    """CUDA stream for the calls; None: they run on the host."""
+    stream: int | None = None  # CUDA stream for the calls; None: they run on the host.
 
     def __init__(self, memory: mmap.mmap, call: Call, calls: int) -> None:
         """`calls`: number of calls whose outputs it has room for."""
@@ -420,8 +412,7 @@ class HostStage(Stage):
     def __init__(self, calls: TimedCalls, slowdown: float) -> None:
         """`slowdown`: delay after the calls, as a share of their time (positive control)."""
         self.calls, self.slowdown = calls, slowdown
-        self.results: list[Any] = []
-        """What each call returned: the judge may read any of them."""
+        self.results: list[Any] = []  # What each call returned: the judge may read any of them.
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         self.windows, self.results = windows, []

@@ -92,8 +92,7 @@ def differing_positions(data: bytes, expected: bytes) -> list[int]:
 class Memory(ABC):
     """Memory of one tensor between two guard zones. Subclasses implement `read` and `write`."""
 
-    name = ""
-    """For messages, such as `its input x`."""
+    name = ""  # For messages, such as `its input x`.
     address: int
     address_range = (0, 0)
     """Range of host addresses around the tensor that contains no other tensor."""
@@ -101,8 +100,7 @@ class Memory(ABC):
     def __init__(self, nbytes: int, dtype: str, before_bytes: int, after_bytes: int) -> None:
         """`nbytes`: bytes of the tensor. The others: bytes of the two zones."""
         self.nbytes, self.dtype, self.itemsize = nbytes, dtype, ITEM_SIZES[dtype]
-        self.filled_bytes = b""
-        """Bytes that `fill` wrote to the tensor last."""
+        self.filled_bytes = b""  # Bytes that `fill` wrote to the tensor last.
         self.zones = bytes(before_bytes), bytes(after_bytes)
         """Bytes written to the zones before and after the tensor."""
         self._signs_and_exponents: tuple[int, ...] = ()

@@ -78,8 +78,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.allocated: list[TorchMemory] = []
-        """Memory of each tensor that was allocated."""
+        self.allocated: list[TorchMemory] = []  # Memory of each tensor that was allocated.
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -190,8 +189,7 @@ class TensorCall(Prepared):
         """The input tensors as the function receives them."""
         self.output_buffers = [next(memories).view(part.shape, part.strides("contiguous")) for part in outputs]
         """The outputs that are passed; empty if the function returns them."""
-        self.result: Any = None
-        """What the last call returned."""
+        self.result: Any = None  # What the last call returned.
 
     def bind(self) -> Run:
         """Return a function that makes the call and keeps its result."""

@@ -33,8 +33,7 @@ HINTS = {
     804: "the compatibility package of CUDA does not serve this GPU: take it out of LD_LIBRARY_PATH",
     900: "while a graph is captured a call may not wait for the GPU",
     999: "see `dmesg` for what the driver says, and `nvidia-smi` whether the GPU still answers",
-}
-"""CUresult to advice for the user."""
+}  # CUresult to advice for the user.
 HANDLE, ADDRESS, SIZE = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
 FLAGS, ENUM, OUT = ctypes.c_uint, ctypes.c_int, ctypes.POINTER
 SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -81,8 +80,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphDestroy": (HANDLE,),
     "cuGraphExecDestroy": (HANDLE,),
     "cuGraphGetNodes": (HANDLE, OUT(HANDLE), OUT(SIZE)),
-}
-"""Function name to argument types, for every driver function in use; each returns a CUresult."""
+}  # Function name to argument types, for every driver function in use; each returns a CUresult.
 OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
 """Function to its name in drivers before CUDA 12.8."""
 LIBRARY = "libcuda.so.1"
@@ -230,8 +228,7 @@ class Device:
         self.driver.call("cuCtxSetCurrent", context)
         self.copy_stream = Stream(self.driver)
         """Stream for copies between host and device, independent of all other streams."""
-        self.stream = Stream(self.driver)
-        """Stream on which compiled variants work."""
+        self.stream = Stream(self.driver)  # Stream on which compiled variants work.
         pinned = self.driver.get("cuMemHostAlloc", HANDLE, CHUNK_BYTES, 0)
         self._pinned = Owned(self.driver, pinned, "cuMemFreeHost")
         """Host memory that the GPU writes to directly; to other memory the driver copies more slowly."""
