@@ -127,6 +127,7 @@ class LibraryCalls(TimedCalls):
         self.invoke, self._item_sizes = invoke, [tensor.itemsize for tensor in self.call.inputs]
         self._runs: list[partial[None]] = []
         """One C call for each output. Each is made when first needed; only its windows change."""
+        self._inputs: list[list[LoopTensor]] = []  # Of each C call.
 
     def bind(self, windows: Windows) -> Sequence[Run]:
         """As in `TimedCalls`."""
@@ -134,8 +135,9 @@ class LibraryCalls(TimedCalls):
         for address in self.places.output_addresses[len(self._runs) : len(windows)]:
             outputs = [address + part.offset for part in self.call.separate_outputs]
             self._runs.append(bind_entry(self.invoke, self.call, inputs, outputs, stream=self.places.stream))
-        for run, window in zip(self._runs, windows, strict=False):
-            tensors = zip(run.args[0], inputs, self._item_sizes, window, strict=False)
-            for tensor, address, itemsize, first_element in tensors:
+            self._inputs.append([*self._runs[-1].args[0]])
+        first_windows = [*zip(inputs, self._item_sizes, strict=True)]
+        for tensors, window in zip(self._inputs, windows, strict=False):
+            for tensor, (address, itemsize), first_element in zip(tensors, first_windows, window, strict=False):
                 tensor.data = address + first_element * itemsize
         return self._runs[: len(windows)]

@@ -232,6 +232,8 @@ class TensorCall(Prepared):
 class FunctionCalls(TimedCalls):
     """Timed calls of a Python function on tensors in shared memory."""
 
+    has_results = True
+
     def __init__(self, callee: Callee, places: Places) -> None:
         super().__init__(places)
         self.callee = callee
