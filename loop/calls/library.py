@@ -124,7 +124,7 @@ class LibraryCalls(TimedCalls):
 
     def __init__(self, invoke: Callable[..., None], places: Places) -> None:
         super().__init__(places)
-        self.invoke, self._item_sizes = invoke, [tensor.itemsize for tensor in self.call.inputs]
+        self.invoke = invoke
         self._runs: list[partial[None]] = []
         """One C call for each output. Each is made when first needed; only its windows change."""
         self._inputs: list[list[LoopTensor]] = []  # Of each C call.
@@ -136,7 +136,8 @@ class LibraryCalls(TimedCalls):
             outputs = [address + part.offset for part in self.call.separate_outputs]
             self._runs.append(bind_entry(self.invoke, self.call, inputs, outputs, stream=self.places.stream))
             self._inputs.append([*self._runs[-1].args[0]])
-        first_windows = [*zip(inputs, self._item_sizes, strict=True)]
+        item_sizes = (tensor.itemsize for tensor in self.call.inputs)
+        first_windows = [*zip(inputs, item_sizes, strict=True)]
         for tensors, window in zip(self._inputs, windows, strict=False):
             for tensor, (address, itemsize), first_element in zip(tensors, first_windows, window, strict=False):
                 tensor.data = address + first_element * itemsize

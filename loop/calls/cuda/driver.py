@@ -157,8 +157,8 @@ def load_driver(library: str = LIBRARY) -> Driver:
         raise NoDevice(f"no NVIDIA driver here: {library} cannot be loaded ({error})", "driver") from error
     code = driver.attempt("cuInit", 0)
     if code in (STUB_LIBRARY, NO_DEVICE_FOUND):
-        lack: Lack = "device" if code == NO_DEVICE_FOUND else ""
-        raise NoDevice(f"no NVIDIA GPU here: cuInit says {driver.explain(code)}", lack)
+        message = f"no NVIDIA GPU here: cuInit says {driver.explain(code)}"
+        raise NoDevice(message, "device" if code == NO_DEVICE_FOUND else "")
     if code:
         raise Refused(f"the NVIDIA driver does not start: cuInit says {driver.explain(code)}")
     return driver
@@ -266,19 +266,12 @@ class DeviceMemory(Memory):
     """Device memory of one tensor between guard zones, or of its size only, uninitialised."""
 
     def __init__(
-        self,
-        device: Device,
-        nbytes: int,
-        shift_bytes: int = 0,
-        dtype: str = "float32",
-        zone_bytes: int = RED_ZONE,
-        *,
-        has_zones: bool = True,
+        self, device: Device, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = RED_ZONE
     ) -> None:
-        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either side, if it
-        `has_zones`. Raises Refused if there is not enough memory."""
-        before_bytes = zone_bytes + shift_bytes if has_zones else 0
-        after_bytes = -(shift_bytes + nbytes) % ALIGNMENT + zone_bytes if has_zones else 0
+        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either side; 0: no
+        zones. Raises Refused if there is not enough memory."""
+        before_bytes = zone_bytes + shift_bytes
+        after_bytes = -(shift_bytes + nbytes) % ALIGNMENT + zone_bytes if zone_bytes else 0
         self.device, allocated = device, ADDRESS()
         total = max(before_bytes + nbytes + after_bytes, 1)
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), total):
@@ -287,7 +280,7 @@ class DeviceMemory(Memory):
         self._allocation = Owned(device.driver, allocated.value, "cuMemFree_v2")
         self.address = allocated.value + before_bytes
         super().__init__(nbytes, dtype, before_bytes, after_bytes)
-        if has_zones:
+        if zone_bytes:
             self.write_guard(draw_guard(OWN_VALUES))
             self.poison()
 

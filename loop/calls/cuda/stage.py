@@ -9,13 +9,13 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from loop.calls.call import POISON, Call, Refused
 from loop.calls.cuda.driver import ALIGNMENT, Device, DeviceMemory, Owned, Stream
 from loop.calls.invocation import Places, Run, Stage, TimedCalls, Windows
 from loop.calls.library import Compiled, CompiledCall, LibraryCalls
+from loop.calls.memory import Memory
 
 THREAD_LOCAL = 1
 """CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: forbids calls of this thread that cannot be replayed."""
@@ -139,8 +139,12 @@ class DeviceLibrary(Compiled):
     """A loaded library whose kernels run on the GPU."""
 
     def prepare(self, call: Call, layout: str = "contiguous", *, has_zones: bool = True) -> CompiledCall:
-        allocate = partial(DeviceMemory, the_device(), has_zones=has_zones)
-        return CompiledCall(self.invoke, call, layout, the_device(), allocate)
+        device = the_device()
+
+        def allocate(nbytes: int, shift_bytes: int, dtype: str, zone_bytes: int) -> Memory:
+            return DeviceMemory(device, nbytes, shift_bytes, dtype, zone_bytes if has_zones else 0)
+
+        return CompiledCall(self.invoke, call, layout, device, allocate)
 
     def stage(self, places: Places, slowdown: float) -> Stage:
         calls = DeviceLibraryCalls(self.invoke, DevicePlaces(places))
