@@ -124,8 +124,8 @@ def test_a_positive_control_takes_longer_by_its_share(monkeypatch: pytest.Monkey
     call, ticks = Call("w", "float32", (), TensorFile("y", "", (1,), "float32"), {}, ()), itertools.count()
     monkeypatch.setattr(invocation, "perf_counter_ns", lambda: next(ticks))
     for slowdown, expected in ((0.0, 10_000), (0.05, 10_500), (1.0, 20_000)):
-        places = Places(mmap.mmap(-1, 1 << 17), call, 10)
-        stage, begin = HostStage(LibraryCalls(print, places), slowdown), next(ticks)
+        calls = LibraryCalls(print, Places(mmap.mmap(-1, 1 << 17), call, 10))
+        stage, begin = HostStage(calls, slowdown), next(ticks)
         stage.runs = [lambda: [next(ticks) for _ in range(1000)]] * 10
         stage.run(10)
         assert expected <= next(ticks) - begin <= expected + 5
