@@ -48,11 +48,9 @@ def sensors(first: Gpu) -> Sensors:
 
 def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> None:
     """Name, UUID, capability; memory is more than is free."""
-    print(detect_gpus())
     device = Device()
     facts = read_gpu_facts(device.driver, 0)  # CUDA's handle of a device is its number.
-    assert (facts["name"], facts["uuid"]) == (first.name, first.uuid)
-    assert first.capability == machine().capability
+    assert (facts["name"], facts["uuid"], machine().capability) == (first.name, first.uuid, first.capability)
     assert device.free_bytes < first.memory_bytes
     assert detect_gpus().cuda is not None
     assert first.name in detect_gpus().smi_names
