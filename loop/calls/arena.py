@@ -48,10 +48,8 @@ def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, or
                 control_words[WORKER_NS] = stage.run(control_words[CALL_COUNT])
             elif kind == PREPARE:
                 rotations = control_words[ROTATIONS : ROTATIONS + input_count].tolist()
-                windows = []
-                for call_number in range(control_words[CALL_COUNT]):
-                    begin = WINDOW_OFFSETS + call_number * input_count
-                    windows.append(control_words[begin : begin + input_count].tolist())
+                begins = [WINDOW_OFFSETS + n * input_count for n in range(control_words[CALL_COUNT])]
+                windows = [control_words[begin : begin + input_count].tolist() for begin in begins]
                 stage.prepare_calls(windows, rotations)
                 control_words[IS_CAPTURED] = int(stage.is_captured)
             elif kind == FINISH:

@@ -95,10 +95,7 @@ def _view(memory: bytes | bytearray, shape: tuple[int, ...], strides: tuple[int,
 
 def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> LoopTensor:
     """The C struct LoopTensor for a tensor at an address; strides in elements."""
-    tensor = LoopTensor(address, DTYPE_NUMBERS[dtype], len(shape))
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        tensor.sizes[axis], tensor.strides[axis] = size, stride
-    return tensor
+    return LoopTensor(address, DTYPE_NUMBERS[dtype], len(shape), shape, strides)
 
 
 class Refused(Exception):
@@ -196,10 +193,9 @@ class TensorFile(Plain):
 
 def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
     """C array of LoopTensor for tensors at these addresses; one empty element if there are none."""
-    structs = (LoopTensor * max(len(tensors), 1))()
-    for number, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
-        structs[number] = make_loop_tensor(address, tensor.shape, tensor.strides(layout), tensor.dtype)
-    return structs
+    pairs = zip(tensors, addresses, strict=True)
+    structs = [make_loop_tensor(address, part.shape, part.strides(layout), part.dtype) for part, address in pairs]
+    return (LoopTensor * max(len(structs), 1))(*structs)
 
 
 class Call(Plain):

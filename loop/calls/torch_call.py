@@ -155,6 +155,7 @@ class Importable:
         callee = Callee(self.function, self.arguments, self.terms, places.call, self.device, watches_state=False)
         if self.device == "cpu":
             return HostStage(FunctionCalls(callee, places), slowdown)
+        torch.cuda.empty_cache()  # What torch keeps for later is not free for others.
         calls = DeviceFunctionCalls(callee, DevicePlaces(places, holds_outputs=self.terms.passes_outputs))
         stream = Stream(the_device().driver, is_default=True)  # Where torch works.
         # Separate launches are a part of the time; a graph's is not.
