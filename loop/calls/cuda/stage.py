@@ -26,7 +26,7 @@ UNJOINED = 904
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
 LAUNCH_LIMIT_S = 0.02
-"""Seconds of launching after which the gate opens anyway. A stream queues about 1000 launches."""
+"""Seconds of launching after which the stream goes on anyway. It queues about 1000 launches."""
 GAP = 512  # Minimum bytes after each output, so that a stray write damages no other output.
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
 """A kernel that does nothing, in NVIDIA's assembly language."""
