@@ -130,7 +130,6 @@ class LibraryCalls(TimedCalls):
         self._inputs: list[list[LoopTensor]] = []  # Of each C call.
 
     def bind(self, windows: Windows) -> Sequence[Run]:
-        """As in `TimedCalls`."""
         inputs = self.places.input_addresses
         for address in self.places.output_addresses[len(self._runs) : len(windows)]:
             outputs = [address + part.offset for part in self.call.separate_outputs]

@@ -146,7 +146,6 @@ class Importable:
         self.arguments = torch_side.find_function(terms.arguments) if terms.arguments else None
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
-        """Bring a call's inputs into host or device memory for a check."""
         callee = Callee(self.function, self.arguments, self.terms, call, self.device)
         return TensorCall(callee, call, self.device, layout)
 
@@ -258,7 +257,6 @@ class FunctionCalls(TimedCalls):
         return torch.frombuffer(self.places.memory, count=prod(shape), offset=offset, **options).reshape(shape)
 
     def bind(self, windows: Windows) -> Sequence[Run]:
-        """As in `TimedCalls`."""
         runs = []
         for window, buffers in zip(windows, self.buffers, strict=False):
             inputs = [
@@ -296,7 +294,6 @@ class DeviceFunctionCalls(FunctionCalls):
                 self.buffers.append(views)
 
     def capture(self, runs: Sequence[Run]) -> tuple[Any, list[Any]]:
-        """As in `TimedCalls`."""
         stream, graph = torch.cuda.Stream(), CUDAGraph()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         try:

@@ -241,7 +241,6 @@ class DeviceStage(Stage):
         self.finished = self.calls.finish(self.results[self.extra_calls :])
 
     def copy_results(self) -> None:
-        """As in `Stage`."""
         if self.finished is None:
             self.finish_results()
         self.calls.copy_results(self.windows, self.finished)
