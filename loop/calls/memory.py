@@ -208,7 +208,8 @@ class Buffer(Memory):
         self._pages_bytes = -(-(nbytes + misalignment_bytes) // PAGE) * PAGE
         """Bytes of the pages in which the tensor lies."""
         self._first_page = self.FAR_BYTES + zone_bytes
-        zones_end = self._first_page + self._pages_bytes + zone_bytes
+        self._zone_starts = self.FAR_BYTES, self._first_page + self._pages_bytes
+        zones_end = self._zone_starts[1] + zone_bytes
         self._memory = mmap.mmap(-1, zones_end + self.FAR_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.address_range = (self._base, self._base + zones_end + self.FAR_BYTES)
@@ -242,16 +243,14 @@ class Buffer(Memory):
         stays_misaligned = self._misalignment_bytes and offset_at_page_end % self.ALIGNMENT
         end_offset = offset_at_page_end if stays_misaligned else self._end_offset
         self._place(end_offset if at_end else self._misalignment_bytes)
-        pages_end = self._first_page + self._pages_bytes
         filler = self.guard_contents(draw_guard(OWN_VALUES), self._pages_bytes)
-        self._memory[self._first_page : pages_end] = filler
-        self._set_access((self.FAR_BYTES, pages_end), self._zone_bytes, allowed=False)
+        self._memory[self._first_page : self._zone_starts[1]] = filler
+        self._set_access(self._zone_starts, self._zone_bytes, allowed=False)
         return True
 
     def unprotect_zones(self) -> None:
         """As in `Memory`; also move the tensor back to its usual place."""
-        pages_end = self._first_page + self._pages_bytes
-        self._set_access((self.FAR_BYTES, pages_end), self._zone_bytes, allowed=True)
+        self._set_access(self._zone_starts, self._zone_bytes, allowed=True)
         self._place(self._end_offset)
 
     def write(self, offset: int, data: bytes) -> None:
