@@ -48,10 +48,8 @@ def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, or
                 control_words[WORKER_NS] = stage.run(control_words[CALL_COUNT])
             elif kind == PREPARE:
                 rotations = control_words[ROTATIONS : ROTATIONS + input_count].tolist()
-                windows = []
-                for call_number in range(control_words[CALL_COUNT]):
-                    begin = WINDOW_OFFSETS + call_number * input_count
-                    windows.append(control_words[begin : begin + input_count].tolist())
+                begins = [WINDOW_OFFSETS + n * input_count for n in range(control_words[CALL_COUNT])]
+                windows = [control_words[begin : begin + input_count].tolist() for begin in begins]
                 stage.prepare_calls(windows, rotations)
                 control_words[IS_CAPTURED] = int(stage.is_captured)
             elif kind == FINISH:
@@ -73,21 +71,13 @@ class Pool:
     """The values of one input in shared memory, from which calls take their windows."""
 
     def __init__(self, tensor: TensorFile, doubled_values: bytes, offset: int) -> None:
-        """`doubled_values`: the judge's values twice in a row, the same object for all sides.
-        `offset`: first byte in shared memory."""
-        self.tensor, self.doubled_values, self.offset = tensor, doubled_values, offset
-        self.end = offset + tensor.pool_nbytes
-        self.rotation_bytes = 0
-
-    @property
-    def current_values(self) -> memoryview:
-        """The values as they are rotated now."""
-        return memoryview(self.doubled_values)[self.rotation_bytes :][: self.tensor.pool_nbytes]
+        """`doubled_values`: the judge's values twice in a row. `offset`: first byte in shared memory."""
+        self.tensor, self._doubled_values = tensor, doubled_values
+        self.offset, self.end = offset, offset + tensor.pool_nbytes
 
     def write_rotated(self, memory: mmap.mmap, rotation_bytes: int) -> None:
-        """Write the values from byte `rotation_bytes` on, then those before it, so that each address
-        gets another value than the last time."""
-        self.rotation_bytes = rotation_bytes
+        """Write the values rotated by so many bytes: each address gets another value than the last time."""
+        self.current_values = memoryview(self._doubled_values)[rotation_bytes:][: self.tensor.pool_nbytes]
         memory[self.offset : self.end] = self.current_values
 
 
@@ -96,24 +86,21 @@ class Arena:
 
     def __init__(self) -> None:
         self.file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        """Descriptor of an anonymous file, which the worker inherits. It can grow but not shrink, because
-        the judge would crash (SIGBUS) when it reads past the end."""
+        """Anonymous file, which the worker inherits. It cannot shrink: a read past its end would end the judge."""
         fcntl.fcntl(self.file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-        self.size = CONTROL_BYTES
         self.pools: list[Pool] = []
-        self.output_offsets: list[int] = []
-        """First byte of each call's output."""
+        self.output_offsets: list[int] = []  # First byte of each call's output.
         self.output_bytes = 0
         self.updated_inputs: frozenset[int] = frozenset()
         """Positions of the inputs that a call changes in place."""
         self._changed_elements: list[tuple[int, bytes]] = []
         """(byte, original bytes) of input elements changed by `change_element`."""
-        os.ftruncate(self.file_descriptor, self.size)
-        self._map()
+        os.ftruncate(self.file_descriptor, CONTROL_BYTES)
+        self._map(CONTROL_BYTES)
 
-    def _map(self) -> None:
-        """Map the file into this process; set the views of all of it and of its control words."""
-        self.memory = mmap.mmap(self.file_descriptor, self.size)
+    def _map(self, size: int) -> None:
+        """Map the first `size` bytes of the file, and its control words."""
+        self.memory = mmap.mmap(self.file_descriptor, size)
         self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
 
     def _unmap(self) -> None:
@@ -134,15 +121,14 @@ class Arena:
             pool.write_rotated(self.memory, rotation_bytes=0)
 
     def _resize(self, size: int) -> None:
-        """Change the size of the mapping, in bytes. All but the control words is lost. The file only grows: it is
-        sealed."""
-        if self.size > CONTROL_BYTES:
-            self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
+        """Change the size of the mapping to `size` bytes, in whole pages. All but the control words is lost."""
+        if len(self.memory) > CONTROL_BYTES:
+            self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, len(self.memory) - CONTROL_BYTES)
         self._unmap()
-        self.size = -(-max(size, CONTROL_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
-        if self.size > os.fstat(self.file_descriptor).st_size:
-            os.ftruncate(self.file_descriptor, self.size)
-        self._map()
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        if size > os.fstat(self.file_descriptor).st_size:  # The file is sealed: it only grows.
+            os.ftruncate(self.file_descriptor, size)
+        self._map(size)
 
     def free_tensors(self) -> None:
         """Free the memory of the tensors; the control words stay."""
@@ -160,10 +146,9 @@ class Arena:
         of the order is wrong. `flipped_bits`: mask of bits to flip; 0: make the element NaN."""
         pool = self.pools[input_number]
         itemsize = pool.tensor.itemsize
-        begin = pool.offset + element * itemsize
+        begin, changed = pool.offset + element * itemsize, bytes([POISON]) * itemsize
         original = self.memory[begin : begin + itemsize]
         self._changed_elements.append((begin, original))
-        changed = bytes([POISON]) * itemsize
         if flipped_bits:
             changed = (int.from_bytes(original, "little") ^ flipped_bits).to_bytes(itemsize, "little")
         self.memory[begin : begin + itemsize] = changed
@@ -185,8 +170,7 @@ class Arena:
 
     def read_output_bytes(self, call_number: int, positions: Sequence[int]) -> bytes:
         """Read single bytes of a call's output. `positions`: counted from its first byte."""
-        begin = self.output_offsets[call_number]
-        return bytes(self.memory[begin + position] for position in positions)
+        return bytes(self.memory[self.output_offsets[call_number] + position] for position in positions)
 
     def read_output(self, call_number: int) -> bytes:
         """Read all bytes of a call's output."""
@@ -200,12 +184,9 @@ class Arena:
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs that differ from the judge's values, except those a call may update."""
-        names = []
-        for number, pool in enumerate(self.pools):
-            is_changed = self.memory[pool.offset : pool.end] != bytes(pool.current_values)
-            if is_changed and number not in self.updated_inputs:
-                names.append(pool.tensor.name)
-        return names
+        read_only = [pool for number, pool in enumerate(self.pools) if number not in self.updated_inputs]
+        changed = [pool for pool in read_only if self.memory[pool.offset : pool.end] != pool.current_values]
+        return [pool.tensor.name for pool in changed]
 
     def close(self) -> None:
         """Unmap the memory and close the file."""

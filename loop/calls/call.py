@@ -3,8 +3,7 @@
 import ctypes
 import math
 import mmap
-from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter
+from collections.abc import Sequence
 from typing import Any, Self, dataclass_transform, get_type_hints
 
 from loop.model.causes import Cause
@@ -19,9 +18,6 @@ ROW_PADDING = 8  # Poison elements after each row of a tensor in layout `strided
 Value = bool | int | float | str | None
 STEP_BYTES = {"cuda": 256, "cpu": 64}
 """Windows begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
-LATE_S = 20e-3
-"""Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
-output, which is read first; the host's clock cannot tell it from an interruption."""
 BLOCK_ALIGNMENT = 256  # Alignment of outputs in a block, and minimum bytes between two of them.
 
 
@@ -78,32 +74,28 @@ def scatter(
 ) -> bytes:
     """Lay out a contiguous tensor's bytes with `strides` (in elements): returns a copy of `background`
     with the elements written into it. Along an axis of stride 0 the values have to be equal."""
-    if 0 in shape:
-        return background
-    import numpy  # Imported late: only checks of layouts need numpy.
-
     memory = bytearray(background)
-    view = numpy.ndarray(shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides])
-    view[...] = numpy.frombuffer(data, f"u{itemsize}").reshape(shape)
+    values = _view(data, shape, strides_of(shape, "contiguous"), itemsize)
+    _view(memory, shape, strides, itemsize)[...] = values
     return bytes(memory)
 
 
 def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bytes:
     """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie strided in `memory`."""
-    if 0 in shape:
-        return b""
-    import numpy
+    data: bytes = _view(memory, shape, strides, itemsize).tobytes()
+    return data
 
-    steps = [stride * itemsize for stride in strides]
-    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=steps).tobytes()
+
+def _view(memory: bytes | bytearray, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Any:
+    """NumPy's view of the elements that lie strided in `memory`."""
+    import numpy  # Imported late: only checks of layouts need it.
+
+    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides])
 
 
 def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> LoopTensor:
     """The C struct LoopTensor for a tensor at an address; strides in elements."""
-    tensor = LoopTensor(address, DTYPE_NUMBERS[dtype], len(shape))
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        tensor.sizes[axis], tensor.strides[axis] = size, stride
-    return tensor
+    return LoopTensor(address, DTYPE_NUMBERS[dtype], len(shape), shape, strides)
 
 
 class Refused(Exception):
@@ -114,17 +106,6 @@ class Refused(Exception):
         empty: none. `seed`: emulator seed that reproduces the fault; None: no emulator, or no fault."""
         super().__init__(message)
         self.cause, self.code, self.seed = cause, code, seed
-
-
-def refuse_late_work(wait_for_all: Callable[[], None]) -> None:
-    """Wait for all streams, after the call's own stream was done. Raises Refused if that takes more
-    than LATE_S seconds: the variant moved work to a stream that its timing does not see."""
-    begin_s = perf_counter()
-    wait_for_all()
-    late_s = perf_counter() - begin_s
-    if late_s > LATE_S:
-        message = f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
-        raise Refused(message, "left work")
 
 
 @dataclass_transform(frozen_default=True)
@@ -160,10 +141,6 @@ class Plain:
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({fields})"
 
 
 class TensorFile(Plain):
@@ -216,10 +193,9 @@ class TensorFile(Plain):
 
 def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
     """C array of LoopTensor for tensors at these addresses; one empty element if there are none."""
-    structs = (LoopTensor * max(len(tensors), 1))()
-    for number, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
-        structs[number] = make_loop_tensor(address, tensor.shape, tensor.strides(layout), tensor.dtype)
-    return structs
+    pairs = zip(tensors, addresses, strict=True)
+    structs = [make_loop_tensor(address, part.shape, part.strides(layout), part.dtype) for part, address in pairs]
+    return (LoopTensor * max(len(structs), 1))(*structs)
 
 
 class Call(Plain):
@@ -260,22 +236,8 @@ class Call(Plain):
         """Outputs that are separate tensors, not inputs changed in place."""
         return tuple(output for output in self.outputs if output.updated_input < 0)
 
-    def join_outputs(self, separate: Iterable[bytes], read_input: Callable[[int], bytes]) -> bytes:
-        """Join all outputs into one block, each at its `offset`; a single output needs none. `separate`:
-        bytes of each of `separate_outputs`. `read_input`: bytes of an updated input by its position."""
-        separate_bytes = iter(separate)
-        if not self.several_outputs:
-            return next(separate_bytes)
-        block = bytearray(self.output.nbytes)
-        for part in self.outputs:
-            is_separate = part.updated_input < 0
-            data = next(separate_bytes) if is_separate else read_input(part.updated_input)
-            block[part.offset : part.offset + part.nbytes] = data
-        return bytes(block)
-
     def at_first_windows(self) -> "Call":
-        """The same call on each input's first window, at offset 0, for calls whose output nobody
-        judges: the judge knows the answer of another window."""
+        """The call on each input's first window, for calls whose output nobody judges."""
         return self.replace(inputs=tuple(tensor.replace(offset=0) for tensor in self.inputs))
 
 

@@ -37,8 +37,7 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.tensors: dict[int, tuple[int, Tensor]] = {}
-        """id(tensor) to its number and the tensor."""
+        self.tensors: dict[int, tuple[int, Tensor]] = {}  # id(tensor) to its number and the tensor.
 
     def persistent_id(self, obj: Any) -> Any:
         """For a tensor: (is it a module's Parameter, its number), which pickle writes in its place;
@@ -135,15 +134,12 @@ class Callee:
         """`arguments`: as for `make_instance`. `watches_state`: copy the module's state, to detect changes."""
         self.function, self.terms, self.call = function, terms, call
         self.skeleton = base64.b64decode(call.structure)
-        self.module: torch.nn.Module | None = None
         if terms.is_class:
             self.function = make_instance(function, arguments, call.seed)
-        if isinstance(self.function, torch.nn.Module):
-            self.module = self.function.to(device)
-        self.first_state: dict[str, Tensor] = {}
+        self.module = self.function.to(device) if isinstance(self.function, torch.nn.Module) else None
+        first_state = self._read_state() if watches_state else {}
+        self.first_state = {name: tensor.clone() for name, tensor in first_state.items()}
         """Copies of the module's tensors by name."""
-        if watches_state:
-            self.first_state = {name: tensor.clone() for name, tensor in self._read_state().items()}
 
     def _read_state(self) -> dict[str, Tensor]:
         """The module's tensors by name; empty for a function."""
@@ -160,11 +156,9 @@ class Callee:
         """Names of the module's tensors that changed although they must not, as in `state weight`."""
         if self.module is None or self.terms.may_change_state:
             return []
-        first_state, current = self.first_state, self._read_state()
-        changed = first_state.keys() ^ current.keys()
-        changed |= {
-            name for name in first_state.keys() - changed if not same_bits(first_state[name], current[name])
-        }
+        earlier, current = self.first_state, self._read_state()
+        changed = earlier.keys() ^ current.keys()
+        changed |= {name for name in earlier.keys() - changed if not same_bits(earlier[name], current[name])}
         return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
@@ -207,8 +201,7 @@ def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: 
 
 
 def overwrite_result(result: Any) -> None:
-    """Fill returned tensors with NaN or the smallest integer, so that a reused result shows. Tensors
-    of bool stay, because both of their values are valid."""
+    """Fill returned tensors with NaN or the smallest integer, so that reuse shows. Those of bool stay."""
     with torch.inference_mode():
         for tensor in outputs_by_path(result).values():
             if type(tensor) is not Tensor or tensor.dtype == torch.bool:

@@ -36,9 +36,9 @@ class External:
         """Write the call's files. The layout is ignored, because files are contiguous."""
         return ExternalCall(self, call)
 
-    def stage(self, places: Places, call: Call, slowdown: float) -> "ProgramStage":
+    def stage(self, places: Places, slowdown: float) -> "ProgramStage":
         """Write the call's files, and prepare timed runs. `slowdown` has no effect on a program."""
-        return ProgramStage(self.prepare(call), places)
+        return ProgramStage(self.prepare(places.call), places)
 
 
 class ExternalCall(Prepared):
@@ -114,18 +114,18 @@ class ExternalCall(Prepared):
             raise Refused(": ".join([ending, *last_line]))
         self.stated_s = stated_seconds(completed.stdout.decode(errors="replace"), measured_s)
 
-    def read_output(self) -> bytes:
-        """Read the output file; several outputs are joined into one block."""
-        return self.call.join_outputs(
-            map(_read_output, self.output_paths, self.call.separate_outputs),
-            lambda number: _read_output(self.input_paths[number], self.call.inputs[number]),
-        )
+    def read_separate_outputs(self) -> list[bytes]:
+        """As in `Prepared`: from the output files."""
+        return list(map(_read_output, self.output_paths, self.call.separate_outputs))
+
+    def read_input(self, number: int) -> bytes:
+        return _read_output(self.input_paths[number], self.call.inputs[number])
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose files the program changed, except those it may update."""
-        pairs = zip(self.input_paths, self.input_bytes, strict=True)
-        changed = [n for n, (path, data) in enumerate(pairs) if path.read_bytes() != data]
-        return [self.call.inputs[n].name for n in changed if n not in self.call.updated_inputs]
+        read_only = [n for n in range(len(self.input_paths)) if n not in self.call.updated_inputs]
+        changed = [n for n in read_only if self.input_paths[n].read_bytes() != self.input_bytes[n]]
+        return [self.call.inputs[n].name for n in changed]
 
 
 class ProgramStage(Stage):
@@ -138,7 +138,7 @@ class ProgramStage(Stage):
         """Run the program once, whatever `count`. Returns the nanoseconds that it states; 0: none."""
         self.prepared.run()
         stated_s = self.prepared.stated_s
-        return 0 if stated_s is None else max(1, round(stated_s * 1e9))
+        return max(1, round(stated_s * 1e9)) if stated_s else 0
 
     def copy_results(self) -> None:
         """Copy the program's output into shared memory. Raises Refused if it changed an input."""
@@ -171,14 +171,14 @@ def stated_seconds(output: str, measured_s: float) -> float | None:
     line = (output.strip().splitlines() or [""])[-1].strip()
     if not line.startswith("{") or not re.search("""["']seconds["']""", line):
         return None
-    subject = f"the last line of its output is {line[:MAX_LINE_CHARS]}"
     try:
         seconds = json.loads(line).get("seconds")
-    except (ValueError, RecursionError) as error:
-        raise Refused(f'{subject}: "seconds" cannot be read, as the line is no JSON') from error
+    except (ValueError, RecursionError):
+        seconds = ""
     if seconds is None:
         return None
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 < seconds <= MAX_CLOCK_RATIO * measured_s:
-        raise Refused(f'{subject}: "seconds" is no number from 0 to the {measured_s:.3g} s of the whole program')
+        expected = f"a JSON object with a number up to the {measured_s:.3g} s of the whole program"
+        raise Refused(f'"seconds" in its last line of output: expected {expected}, got {line[:MAX_LINE_CHARS]}')
     return float(seconds)

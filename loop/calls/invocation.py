@@ -14,11 +14,11 @@ import signal
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from time import perf_counter_ns
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
-from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
+from loop.calls.call import Call, Refused, TensorFile, elements_spanned, gather, scatter
 from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.model.dtypes import is_floating
 
@@ -26,15 +26,18 @@ STRAY_PREFIX = "stray access: "  # Prefix of a line in stderr about an out-of-bo
 LOST_PREFIX = "the device was lost: "  # Prefix of a line in stderr about a lost device.
 LOST_EXIT = 70  # Exit status after a lost device (EX_SOFTWARE).
 MOST_THREADS = 8  # Maximum number of a worker's threads to watch: each costs some microseconds.
-SIGNALS = (signal.SIGSEGV, signal.SIGBUS)
-SA_SIGINFO, SI_ADDR = 4, 16
-"""A flag of `sigaction(2)`, and the offset of the fault address in a 64-bit `siginfo_t`."""
+SA_SIGINFO, SA_RESETHAND, SI_ADDR = 4, 1 << 31, 16
+"""Two flags of `sigaction(2)`, and the offset of the fault address in a 64-bit `siginfo_t`."""
 X86_64_ERROR, WRITES = 192, 2
 """Offset of the page fault's error code in an x86-64 `ucontext_t`, and its bit for a write."""
-_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+LATE_S = 20e-3
+"""Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
+output, which is read first; the host's clock cannot tell it from an interruption."""
+Allocate = Callable[[int, int, str, int], Memory]
+"""Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of each guard zone."""
 Run = Callable[[], Any]
-Windows = Sequence[Sequence[int]]
-"""For each call, the first element of the window in each input."""
+Windows = Sequence[Sequence[int]]  # For each call, the first element of the window in each input.
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class _Action(ctypes.Structure):
@@ -48,70 +51,50 @@ class _Action(ctypes.Structure):
     )
 
 
-class FaultWatch:
-    """Context that writes to stderr which tensor a memory fault is near, if nobody handles it."""
+@contextlib.contextmanager
+def name_faults(memories: Callable[[], Sequence[Memory]]) -> Iterator[None]:
+    """Context that writes to stderr which tensor a memory fault is near, before the fault ends the process.
+    A sanitizer's handler stays. `memories`: returns the memory of each tensor."""
 
-    def __init__(self, memories: Callable[[], Sequence[Memory]]) -> None:
-        """`memories`: returns the memory of each tensor."""
-        self.memories = memories
-        self._c_handler = _Handler(self._handle_fault)
-        self._libc: Any = ctypes.CDLL(None)
-        self._handled_signals: list[int] = []
-
-    def __enter__(self) -> "FaultWatch":
-        """Handle the signals that nobody else handles."""
-        for number in SIGNALS:
-            earlier = _Action()
-            self._libc.sigaction(number, None, ctypes.byref(earlier))
-            if not earlier.handler:
-                action = _Action(ctypes.cast(self._c_handler, ctypes.c_void_p), flags=SA_SIGINFO)
-                self._libc.sigaction(number, ctypes.byref(action), None)
-                self._handled_signals.append(number)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Give those signals back to the system, which ends the process."""
-        while self._handled_signals:
-            self._libc.sigaction(self._handled_signals.pop(), ctypes.byref(_Action()), None)
-
-    def _handle_fault(self, number: int, info: int, context: int) -> None:
-        """Write which tensor is near the fault; then give up the signals, so that the repeated access
-        ends the process. `info`, `context`: addresses of C's `siginfo_t` and `ucontext_t`."""
+    def handle_fault(number: int, info: int, context: int) -> None:
+        """`info`, `context`: addresses of C's `siginfo_t` and `ucontext_t`. The access is repeated after this."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
             verb = "writes" if error_code & WRITES else "reads"
-        for memory in self.memories():
+        for memory in memories():
             first_address, end_address = memory.address_range
             if first_address <= address < end_address:
                 bytes_after_end = address - memory.address - memory.nbytes
                 place = f"{bytes_after_end} bytes after its end"
                 if bytes_after_end < 0:
                     place = f"{memory.address - address} bytes before its beginning"
-                message = f"{verb} outside {memory.name}: {place}"
-                os.write(2, f"\n{STRAY_PREFIX}{message}\n".encode())
-                break
-        self.__exit__()
+                os.write(2, f"\n{STRAY_PREFIX}{verb} outside {memory.name}: {place}\n".encode())
+
+    libc: Any = ctypes.CDLL(None)
+    handler, earlier, default = _Handler(handle_fault), _Action(), _Action()
+    libc.sigaction(signal.SIGSEGV, None, ctypes.byref(earlier))
+    if earlier.handler:
+        yield
+        return
+    action = _Action(ctypes.cast(handler, ctypes.c_void_p), flags=SA_SIGINFO | SA_RESETHAND)
+    libc.sigaction(signal.SIGSEGV, ctypes.byref(action), None)
+    try:
+        yield
+    finally:
+        libc.sigaction(signal.SIGSEGV, ctypes.byref(default), None)
 
 
 def explain_lost_device() -> str:
-    """Why this process cannot use the GPU any more, as after a crashed kernel; empty if it can, or
-    never used it. Waits for running work on the GPU."""
-    # Nothing is imported here: a module that is not loaded has not used the GPU.
-    stage_module, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
-    if stage_module is not None and stage_module.the_device.cache_info().currsize:
-        from loop.calls.cuda.driver import FAULTS
+    """Why this process cannot use the GPU any more, as after a crashed kernel; empty if it can."""
+    stage = sys.modules.get("loop.calls.cuda.stage")  # If it is not loaded, it has not used the GPU.
+    if stage is None or not stage.the_device.cache_info().currsize:
+        return ""
+    from loop.calls.cuda.driver import FAULTS
 
-        driver = stage_module.the_device().driver
-        code = driver.attempt("cuCtxSynchronize")
-        if code in FAULTS:
-            return str(driver.explain(code))
-    if torch is not None and torch.cuda.is_initialized():
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError as error:
-            return str(error).strip().splitlines()[0]
-    return ""
+    driver = stage.the_device().driver
+    code = driver.attempt("cuCtxSynchronize")
+    return str(driver.explain(code)) if code in FAULTS else ""
 
 
 class Delays(NamedTuple):
@@ -139,19 +122,18 @@ class DelayReader:
     def __init__(self, worker_pid: int) -> None:
         self._files: list[int] = []
         """Descriptors of the threads' `schedstat`: first the judge's, then the worker's."""
-        self._start: list[tuple[int, ...]] = []
-        other_threads: list[str] = []
+        tasks, threads = f"/proc/{worker_pid}/task", [str(worker_pid)]
         with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
-            other_threads = [name for name in os.listdir(f"/proc/{worker_pid}/task") if name != str(worker_pid)]
-        paths = [f"{worker_pid}/task/{thread}" for thread in (worker_pid, *other_threads)[:MOST_THREADS]]
-        for path in (f"self/task/{threading.get_native_id()}", *paths):
+            threads += [name for name in os.listdir(tasks) if name != str(worker_pid)]
+        own_folder = f"/proc/self/task/{threading.get_native_id()}"
+        for folder in (own_folder, *(f"{tasks}/{thread}" for thread in threads[:MOST_THREADS])):
             with contextlib.suppress(OSError):
-                self._files.append(os.open(f"/proc/{path}/schedstat", os.O_RDONLY))
+                self._files.append(os.open(f"{folder}/schedstat", os.O_RDONLY))
 
-    def _read(self) -> list[tuple[int, ...]]:
-        """Nanoseconds that each thread ran and waited so far; empty if the system does not report them."""
+    def _read(self) -> list[tuple[float, ...]]:
+        """Seconds that each thread ran and waited so far; empty if the system does not report them."""
         try:
-            return [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
+            return [tuple(int(word) / 1e9 for word in os.pread(file, 64, 0).split()[:2]) for file in self._files]
         except OSError:
             return []
 
@@ -161,10 +143,9 @@ class DelayReader:
 
     def stop(self) -> Delays | None:
         """The delays since `start`; None if the system does not report them."""
-        threads: list[tuple[float, float]] = []
         try:
-            for (run_ns, wait_ns), (end_run_ns, end_wait_ns) in zip(self._start, self._read(), strict=True):
-                threads.append(((end_run_ns - run_ns) / 1e9, (end_wait_ns - wait_ns) / 1e9))
+            pairs = [*zip(self._start, self._read(), strict=True)]
+            threads = [(end_run - run, end_wait - wait) for (run, wait), (end_run, end_wait) in pairs]
         except ValueError:  # It is not read at one end, or not in two numbers.
             return None
         return Delays(threads[0][1], tuple(threads[1:])) if len(threads) > 1 else None
@@ -178,24 +159,22 @@ class DelayReader:
 class Prepared(ABC):
     """A call whose tensors are in memory (for a program: in files), ready to be repeated."""
 
-    is_program = False
-    """Whether the variant is a program, which has files in place of memory."""
+    is_program = False  # Whether the variant is a program, which has files in place of memory.
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.inputs: list[Memory] = []
         self.outputs: list[Memory] = []
         """Memory of the outputs that are passed to the variant; empty if it allocates them."""
-        self.layout = "contiguous"
-        """Layout of the inputs, as in `call.strides_of`."""
-        self.input_bytes: list[bytes] = []
-        """The judge's bytes of each input, C order."""
+        self.layout = "contiguous"  # Layout of the inputs, as in `call.strides_of`.
+        self.input_bytes: list[bytes] = []  # The judge's bytes of each input, C order.
         self.earlier_bytes: list[bytes] = []
         """Those of the call before, which had equal shapes; empty for the first one."""
+        self.wait_for_all: Callable[[], object] = lambda: None  # Waits for all streams of a GPU.
         self._intact_inputs = set[int]()
         """Numbers of inputs that hold their known values: a check found them unchanged."""
 
-    def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
+    def allocate_tensors(self, allocate: Allocate, layout: str, outputs: Sequence[TensorFile]) -> None:
         """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
         self.layout, input_count = layout, len(self.call.inputs)
         for number, tensor in enumerate((*self.call.inputs, *outputs)):
@@ -204,24 +183,37 @@ class Prepared(ABC):
             nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
             misalignment_bytes = tensor.itemsize if is_input and layout == "misaligned" else 0
             zone_bytes = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
-            memory = self.allocate(nbytes, misalignment_bytes, tensor.dtype, zone_bytes)
+            memory = allocate(nbytes, misalignment_bytes, tensor.dtype, zone_bytes)
             memory.name = f"its input {tensor.name}" if is_input else "its output"
             if not is_input and self.call.several_outputs:
                 memory.name += f" {tensor.name}"
             (self.inputs if is_input else self.outputs).append(memory)
         self.refill(self.call)
 
-    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
-        """Allocate memory for a tensor of `nbytes` between two guard zones of `zone_bytes` each."""
-        raise NotImplementedError
-
     @abstractmethod
     def bind(self) -> Run:
         """Return a function that makes the call. Valid until the tensors move (`protect_zones`)."""
 
-    @abstractmethod
+    def read_separate_outputs(self) -> list[bytes]:
+        """Bytes of the last outputs other than updated inputs, C order. Raises Refused if one is invalid."""
+        return [memory.read_tensor() for memory in self.outputs]
+
     def read_output(self) -> bytes:
-        """Bytes of the last output, C order. Raises Refused if the result is invalid."""
+        """Bytes of the last output. Several form a block, each at its `offset`, with zeros in between. Raises
+        Refused if one is invalid, or if other streams of a GPU still work, which no timing would see."""
+        separate = iter(self.read_separate_outputs())
+        block = bytearray() if self.call.several_outputs else next(separate)
+        for part in self.call.several_outputs:
+            is_separate = part.updated_input < 0
+            data = next(separate) if is_separate else self.read_input(part.updated_input)
+            block += bytes(part.offset - len(block)) + data
+        begin_s = perf_counter()
+        self.wait_for_all()
+        late_s = perf_counter() - begin_s
+        if late_s > LATE_S:
+            message = f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
+            raise Refused(message, "left work")
+        return bytes(block)
 
     @property
     def memories(self) -> list[Memory]:
@@ -234,8 +226,7 @@ class Prepared(ABC):
             memory.poison(guard)
 
     def describe_allocation_strays(self) -> list[str]:
-        """Make one more call; describe its writes outside of tensors that it allocated itself, a
-        sentence each. Always empty for other than Python variants, which nobody can watch so."""
+        """Make one more call; a sentence for each write outside of a tensor that a Python variant allocated."""
         return []
 
     def refill(self, call: Call) -> None:
@@ -260,10 +251,12 @@ class Prepared(ABC):
             memory.write(0, data)
 
     def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
-        """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes."""
+        """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes. On a GPU, wait
+        until that is done: the variant may use another stream."""
         for memory, guard in zip(self.memories, guards, strict=True):
             memory.write_guard(guard)
         self._write_inputs(guards)
+        self.wait_for_all()
 
     def _write_inputs(self, guards: Sequence[Guard]) -> None:
         """Write the known values into the inputs, and guard bytes between strided elements."""
@@ -284,8 +277,7 @@ class Prepared(ABC):
         return data if is_contiguous else gather(data, tensor.shape, strides, tensor.itemsize)
 
     def changed_inputs(self) -> list[str]:
-        """Names of inputs whose memory changed, except those that the call updates in place. The others count as
-        intact: the next call need not write them again."""
+        """Names of changed inputs, but for those that the call updates. The others are not written again."""
         read_only = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
         self._intact_inputs = {n for n in read_only if not self.inputs[n].has_changed}
         return [self.call.inputs[n].name for n in read_only if n not in self._intact_inputs]
@@ -314,10 +306,8 @@ class Prepared(ABC):
 class Stage:
     """Calls that are ready to be timed."""
 
-    runs: Sequence[Run] = ()
-    """Functions that make one call each."""
-    is_captured = False
-    """Whether a CUDA graph holds the calls that were prepared last."""
+    runs: Sequence[Run] = ()  # Functions that make one call each.
+    is_captured = False  # Whether a CUDA graph holds the calls that were prepared last.
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Prepare a call for each window, untimed. `rotations`: bytes to rotate each input, on a GPU."""
@@ -330,24 +320,20 @@ class Stage:
         return 0
 
     def finish_results(self) -> None:
-        """Force the device to finish each result, including work that the variant deferred. Only
-        Python functions on a GPU need it; of other stages it does nothing."""
+        """Have a GPU finish each result, including deferred work. Only Python functions need it."""
 
     def copy_results(self) -> None:
         """Copy the result of each call to where the judge reads it."""
 
-    def close(self) -> None:
-        """Free the memory."""
-
 
 CONTROL_BYTES = 1 << 16  # Words of the judge's orders, at the beginning of shared memory (see `arena`).
+WARMED_BYTES = 32 << 20  # Larger tensors are not brought into caches before timing.
 GAP_BYTES = 4096  # Least gap between tensors: a small out-of-bounds write damages no other tensor.
 ALIGNMENT = 256
 
 
 def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
-    """Where judge and worker find a call's tensors in shared memory: the first byte of each input, and of the
-    output of each of `calls` calls; the bytes in all."""
+    """Where shared memory holds a call's tensors: first byte of each input and of each output; bytes in all."""
     offsets, end = [], CONTROL_BYTES
     for size in [*(tensor.pool_nbytes for tensor in call.inputs), *[call.output.nbytes] * calls]:
         offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
@@ -358,49 +344,90 @@ def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
 class Places:
     """The tensors of a call in shared memory."""
 
+    stream: int | None = None  # CUDA stream for the calls; None: they run on the host.
+
     def __init__(self, memory: mmap.mmap, call: Call, calls: int) -> None:
         """`calls`: number of calls whose outputs it has room for."""
-        self.memory = memory
+        self.memory, self.call = memory, call
         self.input_offsets, self.output_offsets, _ = place_tensors(call, calls)
-        self.base_address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        self.pool_bytes = [tensor.pool_nbytes for tensor in call.inputs]
-        """Bytes of each input, with the extra elements for windows."""
-        self.output_bytes = call.output.nbytes
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.input_addresses = [base + begin for begin in self.input_offsets]
+        """Of each input's first window, as calls see it."""
+        self.output_addresses = [base + begin for begin in self.output_offsets]
+        """Of each call's output, as calls see it."""
+
+    def renew(self, call_count: int, rotations: Sequence[int]) -> None:
+        """Make the tensors ready for so many timed calls. `rotations`: bytes to rotate each input, on a GPU. On
+        the host, bring them into this core's caches if they fit: the judge wrote them on another core."""
+        input_bytes, output_bytes = [part.pool_nbytes for part in self.call.inputs], self.call.output.nbytes
+        if sum(input_bytes) + call_count * output_bytes > WARMED_BYTES:
+            return
+        scratch = ctypes.create_string_buffer(max([*input_bytes, output_bytes, 1]))
+        for address, size in zip(self.input_addresses, input_bytes, strict=True):
+            ctypes.memmove(scratch, address, size)
+        for address in self.output_addresses[:call_count]:
+            ctypes.memmove(scratch, address, output_bytes)
+            ctypes.memmove(address, scratch, output_bytes)
+
+    def return_outputs(self, windows: Windows) -> None:
+        """Copy outputs to where the judge reads them: on the host, inputs that calls changed in place."""
+        for window, output_address in zip(windows, self.output_addresses, strict=False):
+            for part in self.call.outputs:
+                if part.updated_input >= 0:
+                    begin = window[part.updated_input] * part.itemsize
+                    source = self.input_addresses[part.updated_input] + begin
+                    ctypes.memmove(output_address + part.offset, source, part.nbytes)
+
+
+class TimedCalls(ABC):
+    """Calls of one variant on windows of its inputs."""
+
+    has_results = False  # Whether what they return has to be kept.
+
+    def __init__(self, places: Places) -> None:
+        self.places, self.call = places, places.call
+
+    @abstractmethod
+    def bind(self, windows: Windows) -> Sequence[Run]:
+        """For each window, the function that makes the call on it."""
+
+    def capture(self, runs: Sequence[Run]) -> tuple[Any, list[Any]]:
+        """On a GPU: capture one pass of `runs`. Returns a graph, which has `replay`, and what the calls returned,
+        which each replay writes anew; (None, []) if they cannot be captured."""
+        raise NotImplementedError
+
+    def overwrite(self, results: Sequence[Any]) -> None:
+        """Overwrite what earlier calls returned, so that a reused result shows."""
+
+    def finish(self, results: list[Any]) -> Any:
+        """On a GPU: have it finish what calls returned. Returns it as `copy_results` takes it."""
+        return results
+
+    def copy_results(self, windows: Windows, results: Any) -> None:
+        """Copy outputs to where the judge reads them. `results`: what the calls returned."""
+        self.places.return_outputs(windows)
 
 
 class HostStage(Stage):
     """Calls on the host, one after the other."""
 
-    WARMED_BYTES = 32 << 20
-    """Up to this size the worker reads the tensors into its caches before timing, because the judge
-    wrote them on another core. Larger ones do not fit anyway."""
-
-    def __init__(self, places: Places, call: Call, slowdown: float) -> None:
+    def __init__(self, calls: TimedCalls, slowdown: float) -> None:
         """`slowdown`: delay after the calls, as a share of their time (positive control)."""
-        self.places, self.call, self.slowdown = places, call, slowdown
-        self.windows: Windows = ()
+        self.calls, self.slowdown = calls, slowdown
+        self.results: list[Any] = []  # What each call returned: the judge may read any of them.
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Bind the calls to these windows, and bring inputs and outputs into this core's caches."""
-        self.windows, places = windows, self.places
-        self.bind_windows(windows)
-        if sum(places.pool_bytes) + len(windows) * places.output_bytes > self.WARMED_BYTES:
-            return
-        scratch = ctypes.create_string_buffer(max([*places.pool_bytes, places.output_bytes, 1]))
-        for offset, size in zip(places.input_offsets, places.pool_bytes, strict=True):
-            ctypes.memmove(scratch, places.base_address + offset, size)
-        for offset in places.output_offsets[: len(windows)]:
-            ctypes.memmove(scratch, places.base_address + offset, places.output_bytes)
-            ctypes.memmove(places.base_address + offset, scratch, places.output_bytes)
-
-    @abstractmethod
-    def bind_windows(self, windows: Windows) -> None:
-        """Set `runs`: for each window, a function that makes the call on it."""
+        self.windows, self.results = windows, []
+        self.runs = self.calls.bind(windows)
+        self.calls.places.renew(len(windows), rotations)
 
     def run(self, count: int) -> int:
         """Make `count` calls, with the delay of a positive control after them. Returns 0: the judge times."""
         begin_ns = perf_counter_ns() if self.slowdown else 0
-        self.make_calls(self.runs[:count])
+        if self.calls.has_results:
+            self.results += [run() for run in self.runs[:count]]
+        else:
+            super().run(count)
         if self.slowdown:
             now_ns = perf_counter_ns()
             end_ns = now_ns + int(self.slowdown * (now_ns - begin_ns))
@@ -408,10 +435,8 @@ class HostStage(Stage):
                 pass
         return 0
 
-    def make_calls(self, runs: Sequence[Run]) -> None:
-        """Make these calls."""
-        for run in runs:
-            run()
+    def copy_results(self) -> None:
+        self.calls.copy_results(self.windows, self.results)
 
 
 class Loaded(Protocol):
@@ -424,5 +449,5 @@ class Loaded(Protocol):
     def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
         """Bring inputs into memory for a check; `layout` as in `call.strides_of`."""
 
-    def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
+    def stage(self, places: Places, slowdown: float) -> Stage:
         """Prepare timed calls in shared memory. `slowdown`: share by which to slow them; 0: not at all."""

@@ -8,11 +8,14 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused, c_tensors
-from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, Windows
-from loop.calls.memory import Buffer, Memory
+from loop.calls.invocation import Allocate, HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
+from loop.calls.memory import Buffer
+
+if TYPE_CHECKING:
+    from loop.calls.cuda.driver import Device
 
 
 class Compiled:
@@ -35,13 +38,13 @@ class Compiled:
         self.entry.restype = ctypes.c_int
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
-    def prepare(self, call: Call, layout: str = "contiguous") -> "CompiledCall":
-        """Bring a call's inputs into host memory for a check; `layout` as in `strides_of`."""
+    def prepare(self, call: Call, layout: str = "contiguous", *, has_zones: bool = True) -> "CompiledCall":
+        """As in `Loaded`. `has_zones`: False for sanitizers, which see stray accesses on a GPU if each tensor
+        is an allocation."""
         return CompiledCall(self.invoke, call, layout)
 
-    def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
-        """Prepare timed calls in shared memory. `slowdown`: share by which to delay each; 0: none."""
-        return CompiledStage(self.invoke, places, call, slowdown)
+    def stage(self, places: Places, slowdown: float) -> Stage:
+        return HostStage(LibraryCalls(self.invoke, places), slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """Call the entry on C arrays (of LoopTensor; `numbers`: of double) and a CUDA stream (None on the
@@ -67,81 +70,74 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
         raise Refused(f"stale binary: built from {built}, the sources are {expected[:12]}")
 
 
-class Invocation:
-    """A C call at fixed addresses that can be repeated on other windows of its inputs."""
+def bind_entry(
+    invoke: Callable[..., None],
+    call: Call,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    layout: str = "contiguous",
+    stream: int | None = None,
+) -> "partial[None]":
+    """The C call on tensors at these addresses. Its first argument is the C array of the inputs. `invoke`:
+    `Compiled.invoke`. `stream`: CUDA stream for the entry; None on the host."""
+    numbers = [math.nan if number is None else number for number in call.numbers]
+    c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
+    c_inputs, c_outputs = c_tensors(call.inputs, inputs, layout), c_tensors(call.separate_outputs, outputs)
+    return partial(invoke, c_inputs, c_outputs, c_numbers, stream)
+
+
+class CompiledCall(Prepared):
+    """A checked call of a library, with its tensors in host memory or on a GPU."""
 
     def __init__(
         self,
         invoke: Callable[..., None],
         call: Call,
-        input_addresses: Sequence[int],
-        output_addresses: Sequence[int],
         layout: str = "contiguous",
-        stream: int | None = None,
+        device: "Device | None" = None,
+        allocate: Allocate = Buffer,
     ) -> None:
-        """`invoke`: `Compiled.invoke`. `input_addresses`: of each input's first window."""
-        self.inputs = c_tensors(call.inputs, input_addresses, layout)
-        outputs = c_tensors(call.separate_outputs, output_addresses)
-        item_sizes = [tensor.itemsize for tensor in call.inputs]
-        self._first_windows = [*zip(self.inputs, input_addresses, item_sizes, strict=True)]
-        """Of each input: the C struct, the address of its first window, and bytes of an element."""
-        numbers = [math.nan if number is None else number for number in call.numbers]
-        c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
-        self.run = partial(invoke, self.inputs, outputs, c_numbers, stream)
-
-    def move_to(self, window: Sequence[int]) -> Run:
-        """Move the call to a window: for each input, the first element. Returns the function that
-        makes the call; it is valid until the next `move_to`."""
-        for (tensor, address, itemsize), first_element in zip(self._first_windows, window, strict=False):
-            tensor.data = address + first_element * itemsize
-        return self.run
-
-
-class CompiledCall(Prepared):
-    """A checked call with its tensors in host memory."""
-
-    stream: int | None = None
-    """CUDA stream passed to the entry; None on the host."""
-
-    def __init__(self, invoke: Callable[..., None], call: Call, layout: str = "contiguous") -> None:
+        """`device`: the GPU; None: the host. `allocate`: memory there."""
         super().__init__(call)
-        self.allocate_tensors(layout, call.separate_outputs)
-        self.invoke = invoke
-
-    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
-        return Buffer(nbytes, misalignment_bytes, dtype, zone_bytes)
+        self.invoke, self.device = invoke, device
+        if device is not None:
+            self.wait_for_all = device.synchronise_all
+        self.allocate_tensors(allocate, layout, call.separate_outputs)
 
     def bind(self) -> Run:
-        """As in `Prepared`: calls the entry with the addresses of our memory."""
+        """As in `Prepared`: calls the entry with the addresses of our memory. On a GPU, it waits for the work."""
         inputs, outputs = [m.address for m in self.inputs], [m.address for m in self.outputs]
-        return Invocation(self.invoke, self.call, inputs, outputs, self.layout, self.stream).run
+        if self.device is None:
+            return bind_entry(self.invoke, self.call, inputs, outputs, self.layout)
+        stream = self.device.stream
+        launch = bind_entry(self.invoke, self.call, inputs, outputs, self.layout, stream.handle)
 
-    def read_output(self) -> bytes:
-        """Bytes of the last output; several outputs form a block with zeros in between."""
-        return self.call.join_outputs([memory.read_tensor() for memory in self.outputs], self.read_input)
+        def launch_and_wait() -> None:
+            launch()
+            stream.synchronise()
+
+        return launch_and_wait
 
 
-class CompiledStage(HostStage):
-    """Timed calls with all tensors in shared memory."""
+class LibraryCalls(TimedCalls):
+    """Timed calls of a library."""
 
-    def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slowdown: float) -> None:
-        super().__init__(places, call, slowdown)
-        inputs = [places.base_address + offset for offset in places.input_offsets]
-        self._make_invocation = partial(Invocation, invoke, call, inputs)
-        self.invocations: list[Invocation] = []
+    def __init__(self, invoke: Callable[..., None], places: Places) -> None:
+        super().__init__(places)
+        self.invoke = invoke
+        self._runs: list[partial[None]] = []
+        """One C call for each output. Each is made when first needed; only its windows change."""
+        self._inputs: list[list[LoopTensor]] = []  # Of each C call.
 
-    def bind_windows(self, windows: Windows) -> None:
-        """As in `HostStage`: one C call for each window, with its own output. Each is made when first needed."""
-        for offset in self.places.output_offsets[len(self.invocations) : len(windows)]:
-            outputs = [self.places.base_address + offset + part.offset for part in self.call.separate_outputs]
-            self.invocations.append(self._make_invocation(outputs))
-        self.runs = [call.move_to(window) for call, window in zip(self.invocations, windows, strict=False)]
-
-    def copy_results(self) -> None:
-        """Copy inputs that calls changed in place to where the judge reads outputs."""
-        updates = [part for part in self.call.outputs if part.updated_input >= 0]
-        output_offsets = self.places.output_offsets[: len(self.windows)]
-        for invocation, offset in zip(self.invocations, output_offsets, strict=False):
-            for part in updates:
-                destination = self.places.base_address + offset + part.offset
-                ctypes.memmove(destination, invocation.inputs[part.updated_input].data, part.nbytes)
+    def bind(self, windows: Windows) -> Sequence[Run]:
+        inputs = self.places.input_addresses
+        for address in self.places.output_addresses[len(self._runs) : len(windows)]:
+            outputs = [address + part.offset for part in self.call.separate_outputs]
+            self._runs.append(bind_entry(self.invoke, self.call, inputs, outputs, stream=self.places.stream))
+            self._inputs.append([*self._runs[-1].args[0]])
+        item_sizes = (tensor.itemsize for tensor in self.call.inputs)
+        first_windows = [*zip(inputs, item_sizes, strict=True)]
+        for tensors, window in zip(self._inputs, windows, strict=False):
+            for tensor, (address, itemsize), first_element in zip(tensors, first_windows, window, strict=False):
+                tensor.data = address + first_element * itemsize
+        return self._runs[: len(windows)]

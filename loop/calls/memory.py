@@ -9,10 +9,9 @@ import ctypes
 import mmap
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from functools import lru_cache
-from itertools import cycle, islice
-from typing import NamedTuple
+from itertools import cycle
+from typing import Any, NamedTuple
 
 from loop.calls.call import PAGE, POISON
 from loop.model.dtypes import ITEM_SIZES
@@ -63,15 +62,8 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
     itemsize = ITEM_SIZES[dtype]
     if dtype not in FLOAT_BITS:
         return (1 << PERIOD * 8 * itemsize) - 1, 0
-
-    def repeat(elements: Sequence[int]) -> int:
-        """PERIOD elements in a row as one integer, from these in turn."""
-        in_turn = islice(cycle(elements), PERIOD)
-        return int.from_bytes(b"".join(bits.to_bytes(itemsize, "little") for bits in in_turn), "little")
-
     exponent_bits, mantissa_bits = FLOAT_BITS[dtype]
     is_signaling, sign = int(kind == NAN), 1 << exponent_bits
-    mantissa_mask = (1 << mantissa_bits - is_signaling) - 1
     largest_positive, largest_negative = sign - 2, 2 * sign - 2
     tops_by_kind: dict[str, tuple[int, ...]] = {
         OWN_VALUES: tensor_tops,
@@ -81,8 +73,13 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
         NEAR_ZERO: (0,),
         MIXED: (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops)),
     }
-    fixed = [top << mantissa_bits | is_signaling for top in tops_by_kind[kind]]
-    return repeat([0, mantissa_mask] if kind == NEAR_ZERO else [mantissa_mask]), repeat(fixed)
+    mantissa = (1 << mantissa_bits - is_signaling) - 1
+    masks, tops = cycle([0, mantissa] if kind == NEAR_ZERO else [mantissa]), cycle(tops_by_kind[kind])
+    random_mask = fixed = 0
+    for position in range(0, PERIOD * 8 * itemsize, 8 * itemsize):
+        random_mask |= next(masks) << position
+        fixed |= (next(tops) << mantissa_bits | is_signaling) << position
+    return random_mask, fixed
 
 
 def differing_positions(data: bytes, expected: bytes) -> list[int]:
@@ -95,8 +92,7 @@ def differing_positions(data: bytes, expected: bytes) -> list[int]:
 class Memory(ABC):
     """Memory of one tensor between two guard zones. Subclasses implement `read` and `write`."""
 
-    name = ""
-    """For messages, such as `its input x`."""
+    name = ""  # For messages, such as `its input x`.
     address: int
     address_range = (0, 0)
     """Range of host addresses around the tensor that contains no other tensor."""
@@ -104,8 +100,7 @@ class Memory(ABC):
     def __init__(self, nbytes: int, dtype: str, before_bytes: int, after_bytes: int) -> None:
         """`nbytes`: bytes of the tensor. The others: bytes of the two zones."""
         self.nbytes, self.dtype, self.itemsize = nbytes, dtype, ITEM_SIZES[dtype]
-        self.filled_bytes = b""
-        """Bytes that `fill` wrote to the tensor last."""
+        self.filled_bytes = b""  # Bytes that `fill` wrote to the tensor last.
         self.zones = bytes(before_bytes), bytes(after_bytes)
         """Bytes written to the zones before and after the tensor."""
         self._signs_and_exponents: tuple[int, ...] = ()
@@ -129,8 +124,8 @@ class Memory(ABC):
         exponent_mask = (1 << exponent_bits) - 1  # Also the exponent of infinity and NaN.
         step = max(len(data) // self.itemsize // SAMPLE, 1) * self.itemsize
         samples = (data[begin : begin + self.itemsize] for begin in range(0, len(data), step))
-        sampled = [int.from_bytes(sample, "little") >> mantissa_bits for sample in samples]
-        finite = tuple(bits for bits in sampled if 0 < bits & exponent_mask < exponent_mask)
+        tops = (int.from_bytes(sample, "little") >> mantissa_bits for sample in samples)
+        finite = tuple(bits for bits in tops if 0 < bits & exponent_mask < exponent_mask)
         self._signs_and_exponents = finite or (exponent_mask >> 1,)
 
     def guard_contents(self, guard: Guard, size: int) -> bytes:
@@ -141,6 +136,11 @@ class Memory(ABC):
         period = bits.to_bytes(PERIOD * self.itemsize, "little")
         begin = source.randrange(PERIOD) * self.itemsize
         return (period * (size // len(period) + 2))[begin : begin + size]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The tensor's bytes in NVIDIA's array interface, which `torch.as_tensor` reads."""
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
     def read_tensor(self) -> bytes:
         """The tensor's bytes."""
@@ -207,12 +207,13 @@ class Buffer(Memory):
         self._misalignment_bytes, self._zone_bytes = misalignment_bytes, zone_bytes
         self._pages_bytes = -(-(nbytes + misalignment_bytes) // PAGE) * PAGE
         """Bytes of the pages in which the tensor lies."""
-        length = self._pages_bytes + 2 * zone_bytes + 2 * self.FAR_BYTES
-        self._memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._first_page = self.FAR_BYTES + zone_bytes
+        self._zone_starts = self.FAR_BYTES, self._first_page + self._pages_bytes
+        zones_end = self._zone_starts[1] + zone_bytes
+        self._memory = mmap.mmap(-1, zones_end + self.FAR_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self.address_range = (self._base, self._base + length)
-        self._set_access(0, self.FAR_BYTES, allowed=False)
-        self._set_access(length - self.FAR_BYTES, self.FAR_BYTES, allowed=False)
+        self.address_range = (self._base, self._base + zones_end + self.FAR_BYTES)
+        self._set_access((0, zones_end), self.FAR_BYTES, allowed=False)
         # Largest offset in the pages that keeps the intended alignment.
         spare_bytes = self._pages_bytes - nbytes - misalignment_bytes
         self._end_offset = spare_bytes // self.ALIGNMENT * self.ALIGNMENT + misalignment_bytes
@@ -224,14 +225,15 @@ class Buffer(Memory):
 
     def _place(self, offset: int) -> None:
         """Move the tensor to byte `offset` of its pages, without its contents."""
-        self._start = self.FAR_BYTES + self._zone_bytes + offset
+        self._start = self._first_page + offset
         self.address = self._base + self._start
 
-    def _set_access(self, start: int, size: int, *, allowed: bool) -> None:
-        """Allow or forbid access to `size` bytes of the mapping. Raises OSError."""
+    def _set_access(self, starts: tuple[int, int], size: int, *, allowed: bool) -> None:
+        """Allow or forbid access to `size` bytes of the mapping from each of `starts` on. Raises OSError."""
         protection = mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0
-        if _libc.mprotect(self._base + start, size, protection):
-            raise OSError(ctypes.get_errno(), "mprotect")
+        for start in starts:
+            if _libc.mprotect(self._base + start, size, protection):
+                raise OSError(ctypes.get_errno(), "mprotect")
 
     def protect_zones(self, *, at_end: bool) -> bool:
         """As in `Memory`; always possible. An aligned tensor ends up to 63 bytes before its pages
@@ -241,17 +243,14 @@ class Buffer(Memory):
         stays_misaligned = self._misalignment_bytes and offset_at_page_end % self.ALIGNMENT
         end_offset = offset_at_page_end if stays_misaligned else self._end_offset
         self._place(end_offset if at_end else self._misalignment_bytes)
-        first_page = self.FAR_BYTES + self._zone_bytes
         filler = self.guard_contents(draw_guard(OWN_VALUES), self._pages_bytes)
-        self._memory[first_page : first_page + self._pages_bytes] = filler
-        for zone_start in (self.FAR_BYTES, first_page + self._pages_bytes):
-            self._set_access(zone_start, self._zone_bytes, allowed=False)
+        self._memory[self._first_page : self._zone_starts[1]] = filler
+        self._set_access(self._zone_starts, self._zone_bytes, allowed=False)
         return True
 
     def unprotect_zones(self) -> None:
         """As in `Memory`; also move the tensor back to its usual place."""
-        for zone_start in (self.FAR_BYTES, self.FAR_BYTES + self._zone_bytes + self._pages_bytes):
-            self._set_access(zone_start, self._zone_bytes, allowed=True)
+        self._set_access(self._zone_starts, self._zone_bytes, allowed=True)
         self._place(self._end_offset)
 
     def write(self, offset: int, data: bytes) -> None:

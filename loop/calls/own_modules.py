@@ -10,8 +10,7 @@ MAX_ERROR_CHARACTERS = 1000
 
 
 def search_folder(folder: str, *, comes_last: bool = False) -> None:
-    """Have Python search a folder for modules: before the target's other folders, or after them if
-    `comes_last`. Nothing happens if it is searched already."""
+    """Have Python search a folder for modules, before the target's other folders or after them; once."""
     if folder not in FOLDERS:
         position = len(FOLDERS) if comes_last else 0
         FOLDERS.insert(position, folder)
@@ -27,12 +26,10 @@ def explain_shadowed_import(name: str) -> str:
     loaded_file = getattr(sys.modules[top_module], "__file__", None) or "a module that is built into Python"
     if any(loaded_file.startswith(folder + os.sep) for folder in FOLDERS):
         return ""
-    for folder in FOLDERS:
-        for file_name in (f"{top_module}.py", f"{top_module}/__init__.py"):
-            own_file = os.path.join(folder, file_name)
-            if os.path.isfile(own_file):
-                return f"{own_file} has the name of {loaded_file}: rename it"
-    return ""
+    names = (f"{top_module}.py", f"{top_module}/__init__.py")
+    own_files = (os.path.join(folder, file_name) for folder in FOLDERS for file_name in names)
+    own_file = next(filter(os.path.isfile, own_files), None)
+    return f"{own_file} has the name of {loaded_file}: rename it" if own_file else ""
 
 
 def describe_error(error: Exception) -> str:

@@ -1,9 +1,9 @@
 """Calls of a Python function on torch tensors, on the host and on a GPU."""
 
-import ctypes
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,11 +13,11 @@ from torch.cuda import CUDAGraph, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls import torch_side
-from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned, refuse_late_work
+from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned
 from loop.calls.callee import Callee, outputs_by_path, overwrite_result
 from loop.calls.cuda.driver import Stream
-from loop.calls.cuda.stage import LEFT_WORK, Stopwatch, the_device
-from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
+from loop.calls.cuda.stage import LEFT_WORK, DevicePlaces, DeviceStage, Stopwatch, the_device
+from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
 from loop.calls.memory import LARGEST, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import TORCH_DTYPES, bytes_of
@@ -32,19 +32,19 @@ FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
 class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
-    def __init__(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int, device: str) -> None:
+    def __init__(self, device: str, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> None:
         """Allocate a tensor of `nbytes`, `misalignment_bytes` behind an aligned address, between zones."""
-        self._begin, torch_dtype = zone_bytes + misalignment_bytes, TORCH_DTYPES[dtype]
+        self._begin = zone_bytes + misalignment_bytes
         super().__init__(nbytes, dtype, self._begin, zone_bytes)
         self._block = torch.empty(self._begin + nbytes + zone_bytes, dtype=torch.uint8, device=device)
-        self.byte_view = self._block[self._begin : self._begin + nbytes]
-        """The tensor as uint8."""
-        self.typed_view = self._block.view(torch_dtype)[self._begin // torch_dtype.itemsize :]
-        self.typed_view = self.typed_view[: nbytes // torch_dtype.itemsize]
-        """The tensor with its own element type, one-dimensional."""
-        self.address = self.typed_view.data_ptr()
-        self._filled_bytes = self.byte_view[:0]
+        self.bytes_view = self._block[self._begin : self._begin + nbytes]
+        self.address = self._block.data_ptr() + self._begin
+        self._filled_bytes = self.bytes_view[:0]
         """`filled_bytes` on the same device, so that a large tensor is transferred once."""
+
+    def view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+        """The tensor with its own element type."""
+        return self.bytes_view.view(TORCH_DTYPES[self.dtype]).as_strided(shape, strides)
 
     def write(self, offset: int, data: bytes) -> None:
         begin = self._begin + offset
@@ -59,17 +59,12 @@ class TorchMemory(Memory):
         if data is not self.filled_bytes:
             self.filled_bytes = data
             self._filled_bytes = _bytes_tensor(data).to(self._block.device)
-        self.byte_view.copy_(self._filled_bytes)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The tensor's bytes in NVIDIA's array interface, which `torch.as_tensor` reads."""
-        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+        self.bytes_view.copy_(self._filled_bytes)
 
     @property
     def has_changed(self) -> bool:
         """Whether any byte differs from what was filled in: somebody wrote to this memory."""
-        return not torch.equal(self.byte_view, self._filled_bytes)
+        return not torch.equal(self.bytes_view, self._filled_bytes)
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
@@ -83,8 +78,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.allocated: list[tuple[tuple[int, ...], TorchMemory]] = []
-        """Shape and memory of each tensor that was allocated."""
+        self.allocated: list[TorchMemory] = []  # Memory of each tensor that was allocated.
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -94,29 +88,26 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operator, as torch asks for each. What a factory function (as `empty`) allocates moves to
-        guarded memory, except pinned tensors and those of a CUDA graph capture."""
+        """Run an operator. What a factory (as `empty`) allocates moves to guarded memory, if it can."""
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
+        if func.overloadpacket not in FACTORIES or type(result) is not Tensor or result.layout != torch.strided:
             return result
-        if result.layout != torch.strided or result.device.type not in ("cpu", "cuda") or not result.numel():
+        if result.device.type not in ("cpu", "cuda") or not result.numel():
             return result
         if torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned():
             return result
         shape, strides = tuple(result.shape), tuple(result.stride())
         nbytes = elements_spanned(shape, strides) * result.element_size()
         zone_bytes = guard_zone_bytes(shape, strides, "float32")
-        memory = TorchMemory(nbytes, 0, "uint8", zone_bytes, str(result.device))
+        memory = TorchMemory(str(result.device), nbytes, 0, "uint8", zone_bytes)
         memory.write_guard(draw_guard(LARGEST))
-        # Views of `memory` would show its whole storage; the new tensor's must have exactly its size.
+        memory.name = f"a tensor {list(shape)} that it allocated"
+        self.allocated.append(memory)
+        # Slices of `memory` would show its whole storage; the new tensor's must have exactly its size.
         if result.is_cuda:
             content = torch.as_tensor(memory, device=result.device)
         else:
-            array_type: Any = type("_Array", (ctypes.c_char * nbytes,), {})
-            array = array_type.from_address(memory.address)
-            array.memory = memory  # Keeps the memory alive as long as the tensor.
-            content = torch.frombuffer(array, dtype=torch.uint8)
-        self.allocated.append((shape, memory))
+            content = torch.from_numpy(memory.bytes_view.numpy())
         return content.view(result.dtype).as_strided(shape, strides).copy_(result)
 
 
@@ -129,14 +120,13 @@ def stray_writes(run: Callable[[], Any]) -> list[str]:
             result = run()
     except Exception:
         return []
-    if any(memory.byte_view.is_cuda for _, memory in guarded.allocated):
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         synchronize()
     sentences = []
-    for shape, memory in guarded.allocated:
+    for memory in guarded.allocated:
         if stray := memory.stray_write_text:
             is_output = type(result) is Tensor and result.data_ptr() == memory.address
-            name = "its output" if is_output else f"a tensor {list(shape)} that it allocated"
-            sentences.append(f"writes outside {name}: {stray}")
+            sentences.append(f"writes outside {'its output' if is_output else memory.name}: {stray}")
     return sentences
 
 
@@ -156,29 +146,31 @@ class Importable:
         self.arguments = torch_side.find_function(terms.arguments) if terms.arguments else None
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
-        """Bring a call's inputs into host or device memory for a check."""
         callee = Callee(self.function, self.arguments, self.terms, call, self.device)
         return TensorCall(callee, call, self.device, layout)
 
-    def stage(self, places: Places, call: Call, slowdown: float) -> "FunctionStage":
+    def stage(self, places: Places, slowdown: float) -> Stage:
         """Prepare timed calls in shared memory or on the GPU, without watching a module's state."""
-        stage_class = DeviceFunctionStage if self.device == "cuda" else FunctionStage
-        callee = Callee(self.function, self.arguments, self.terms, call, self.device, watches_state=False)
-        return stage_class(callee, places, call, slowdown)
+        callee = Callee(self.function, self.arguments, self.terms, places.call, self.device, watches_state=False)
+        if self.device == "cpu":
+            return HostStage(FunctionCalls(callee, places), slowdown)
+        torch.cuda.empty_cache()  # What torch keeps for later is not free for others.
+        calls = DeviceFunctionCalls(callee, DevicePlaces(places, holds_outputs=self.terms.passes_outputs))
+        stream = Stream(the_device().driver, is_default=True)  # Where torch works.
+        # Separate launches are a part of the time; a graph's is not.
+        stopwatch = Stopwatch(stream, can_queue_all=False)
+        return DeviceStage(calls, slowdown, stopwatch)
 
 
 def require_device() -> None:
     """Raise Refused, with the reason, if torch has no usable GPU."""
-    if torch.version.cuda is None:
-        raise Refused(f"torch {torch.__version__} is a CPU build: it computes nothing on a GPU")
     if torch.cuda.is_available():
         return
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:
-        raise Refused(
-            f"torch {torch.__version__} finds no GPU: {str(error).strip().partition(chr(10))[0]}"
-        ) from error
+        reason = str(error).strip().partition("\n")[0]
+        raise Refused(f"torch {torch.__version__} finds no GPU: {reason}") from error
 
 
 class TensorCall(Prepared):
@@ -188,27 +180,16 @@ class TensorCall(Prepared):
     def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
         self.callee, self.device = callee, device
         super().__init__(call)
-        self.allocate_tensors(layout, call.separate_outputs if callee.terms.passes_outputs else ())
-        views = [memory.typed_view for memory in self.memories if isinstance(memory, TorchMemory)]
-        self.arguments: list[Tensor] = []
+        if device == "cuda":
+            self.wait_for_all = synchronize
+        outputs = call.separate_outputs if callee.terms.passes_outputs else ()
+        self.allocate_tensors(partial(TorchMemory, device), layout, outputs)
+        memories = (memory for memory in self.memories if isinstance(memory, TorchMemory))
+        self.arguments = [next(memories).view(part.shape, part.strides(layout)) for part in call.inputs]
         """The input tensors as the function receives them."""
-        for view, tensor in zip(views, call.inputs, strict=False):
-            strides = tensor.strides(layout)
-            self.arguments.append(view.as_strided(tensor.shape, strides, view.storage_offset()))
-        output_views = zip(views[len(call.inputs) :], call.separate_outputs, strict=False)
-        self.output_buffers = [view.reshape(output.shape) for view, output in output_views]
+        self.output_buffers = [next(memories).view(part.shape, part.strides("contiguous")) for part in outputs]
         """The outputs that are passed; empty if the function returns them."""
-        self.result: Any = None
-        """What the last call returned."""
-
-    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
-        return TorchMemory(nbytes, misalignment_bytes, dtype, zone_bytes, self.device)
-
-    def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
-        """As in `Prepared`. On a GPU, wait until that is done: the variant may use another stream."""
-        super().write_inputs_and_guards(guards)
-        if self.device == "cuda":
-            synchronize()
+        self.result: Any = None  # What the last call returned.
 
     def bind(self) -> Run:
         """Return a function that makes the call and keeps its result."""
@@ -236,41 +217,37 @@ class TensorCall(Prepared):
         if not any(tensor.untyped_storage().data_ptr() in output_storages for tensor in self.arguments):
             overwrite_result(result)
 
-    def read_output(self) -> bytes:
-        """Bytes of the last outputs. Raises Refused if they do not fit, or if other streams still work."""
+    def read_separate_outputs(self) -> list[bytes]:
+        """As in `Prepared`: of the outputs passed, or of what the call returned."""
         if self.device == "cuda":
             torch.cuda.current_stream().synchronize()
         tensors = self.output_buffers or self.callee.checked_outputs(self.result)
-        separate = [bytes_of(tensor.detach().cpu()) for tensor in tensors]
-        data = self.call.join_outputs(separate, self.read_input)
-        if self.device == "cuda":
-            refuse_late_work(synchronize)
-        return data
+        return [bytes_of(tensor.detach().cpu()) for tensor in tensors]
 
     def changed_inputs(self) -> list[str]:
         """Names of changed inputs and of changed module state."""
         return [*super().changed_inputs(), *self.callee.changed_state]
 
 
-class FunctionStage(HostStage):
-    """Timed calls on tensors in shared memory; `copy_results` copies results there too."""
+class FunctionCalls(TimedCalls):
+    """Timed calls of a Python function on tensors in shared memory."""
 
-    def __init__(self, callee: Callee, places: Places, call: Call, slowdown: float) -> None:
-        super().__init__(places, call, slowdown)
+    has_results = True
+
+    def __init__(self, callee: Callee, places: Places) -> None:
+        super().__init__(places)
         self.callee = callee
         self.pools: list[Tensor] = []
         """Each input with its extra elements, one-dimensional: calls see windows of it."""
-        for offset, tensor in zip(places.input_offsets, call.inputs, strict=True):
+        for offset, tensor in zip(places.input_offsets, self.call.inputs, strict=True):
             self.pools.append(self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype))
         self.output_views: list[list[Tensor]] = []
         """For each call, views of the shared memory from which the judge reads its outputs."""
         for offset in places.output_offsets:
-            views = [self._view(offset + part.offset, part.shape, part.dtype) for part in call.separate_outputs]
-            self.output_views.append(views)
-        self.results: list[Any] = []
-        """What each call returned."""
-        self.slowdown_extra_calls = 0
-        """Calls that run a second time on a GPU, before all others, to fake a slowdown."""
+            parts = self.call.separate_outputs
+            self.output_views.append([self._view(offset + part.offset, part.shape, part.dtype) for part in parts])
+        self.buffers = self.output_views
+        """For each call, the outputs to pass, unless the function returns them."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
         """View shared memory from byte `offset` on as a tensor."""
@@ -279,97 +256,54 @@ class FunctionStage(HostStage):
             return torch.empty(shape, **options)
         return torch.frombuffer(self.places.memory, count=prod(shape), offset=offset, **options).reshape(shape)
 
-    def bind_windows(self, windows: Windows) -> None:
-        """As in `HostStage`: the function on views of each window. Forgets the last results."""
-        self.results, calls = [], range(len(windows))
-        self.runs = [self.callee.bind(self._view_inputs(n), self.buffers_for(n)) for n in calls]
+    def bind(self, windows: Windows) -> Sequence[Run]:
+        runs = []
+        for window, buffers in zip(windows, self.buffers, strict=False):
+            inputs = [
+                pool.as_strided(part.shape, part.strides("contiguous"), first)
+                for pool, part, first in zip(self.pools, self.call.inputs, window, strict=True)
+            ]
+            runs.append(self.callee.bind(inputs, buffers if self.callee.terms.passes_outputs else ()))
+        return runs
 
-    def _view_inputs(self, call_number: int) -> list[Tensor]:
-        """The inputs of a call: views of its windows."""
-        windows = zip(self.pools, self.call.inputs, self.windows[call_number], strict=True)
-        return [pool.as_strided(part.shape, part.strides("contiguous"), first) for pool, part, first in windows]
-
-    def buffers_for(self, call_number: int) -> list[Tensor]:
-        """Output tensors to pass to a call; empty if the function returns its outputs."""
-        return self.output_views[call_number] if self.callee.terms.passes_outputs else []
-
-    def make_calls(self, runs: Sequence[Run]) -> None:
-        """Make some calls and keep every result, because the judge may read any of them."""
-        self.results += [run() for run in runs]
-
-    def copy_results(self) -> None:
-        """Copy each result, and inputs changed in place, to where the judge reads them."""
-        skipped_calls, count = self.slowdown_extra_calls, len(self.output_views)  # The extra calls come first.
-        results = self.results[skipped_calls : skipped_calls + count]
+    def copy_results(self, windows: Windows, results: Any) -> None:
+        """As in `TimedCalls`. Raises Refused for a result of another kind or shape."""
+        self.places.return_outputs(windows)
+        if self.callee.terms.passes_outputs:
+            return
         with torch.inference_mode():
-            for call_number, result in enumerate(results):
-                outputs = self.buffers_for(call_number) or self.callee.checked_outputs(result)
-                for view, tensor in zip(self.output_views[call_number], outputs, strict=True):
+            for views, result in zip(self.output_views, results, strict=False):
+                for view, tensor in zip(views, self.callee.checked_outputs(result), strict=True):
                     view.copy_(tensor)
-                for part in self.call.outputs:
-                    if part.updated_input >= 0:
-                        offset = self.places.output_offsets[call_number] + part.offset
-                        updated = self._view_inputs(call_number)[part.updated_input]
-                        self._view(offset, part.shape, part.dtype).copy_(updated)
-
-    def close(self) -> None:
-        """Drop all tensors, so that their memory is freed."""
-        self.results, self.runs, self.pools, self.output_views = [], [], [], []
 
 
-class DeviceFunctionStage(FunctionStage):
-    """Timed calls on GPU tensors: one CUDA graph if capture works, otherwise separate launches."""
+class DeviceFunctionCalls(FunctionCalls):
+    """Timed calls of a Python function on GPU tensors."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.pools = [pool.to("cuda") for pool in self.pools]
-        self.doubled_pools = [torch.cat([pool, pool]) for pool in self.pools]
-        """Each pool twice in a row, so that one copy writes it in any rotation."""
-        self.graphs: dict[tuple[tuple[int, ...], ...], Any] = {}
-        """Windows to their graph; None if capture is impossible."""
-        self.graph_results: dict[tuple[tuple[int, ...], ...], list[Any]] = {}
-        """Windows to the results that their graph writes; empty without a graph."""
-        self.graph: Any = None
-        self.stopwatch = Stopwatch(Stream(the_device().driver, is_default=True))  # Where torch works.
-        self.stopwatch.can_queue_all = False  # Separate launches are a part of the time; a graph's is not.
-        self.device_outputs: list[list[Tensor]] = []
-        """For each call, device tensors of the outputs that it gets passed."""
-        self.finished_results: list[Tensor] = []
-        """Copies of the results on the device; for calls with a single output, one stacked tensor."""
+    def __init__(self, callee: Callee, places: DevicePlaces) -> None:
+        super().__init__(callee, places)
+        pools = [torch.as_tensor(pool, device="cuda") for pool in places.pools]
+        self.pools = [pool.view(host_pool.dtype) for pool, host_pool in zip(pools, self.pools, strict=True)]
+        if callee.terms.passes_outputs:
+            block, self.buffers = torch.as_tensor(places.output_block, device="cuda"), []
+            for begin in range(0, len(block), places.output_stride):
+                views = []
+                for part in self.call.separate_outputs:
+                    data = block[begin + part.offset :][: part.nbytes]
+                    views.append(data.view(TORCH_DTYPES[part.dtype]).reshape(part.shape))
+                self.buffers.append(views)
 
-    def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Capture a graph for windows not seen before; overwrite the last results; rotate the inputs.
-        With a `slowdown` (positive control) that share of the calls, at least one, runs twice."""
-        self.windows, key = windows, tuple(tuple(window) for window in windows)
-        self.slowdown_extra_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
-        if self.graphs.get(key) is None:
-            self.bind_windows(windows)
-            self.runs = [*self.runs[: self.slowdown_extra_calls], *self.runs]
-        if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
-            self.graphs[key], self.graph_results[key] = self._capture()
-        self.graph, self.results = self.graphs[key], self.graph_results[key]
-        self.is_captured = self.graph is not None
-        for result in (*self.results, *self.device_outputs):
-            overwrite_result(result)
-        # Refill inputs last, because a result may be a view of one.
-        for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
-            first_element = rotation // pool.element_size()
-            pool.copy_(doubled[first_element : first_element + len(pool)])
-        synchronize()
-
-    def _capture(self) -> tuple[Any, list[Any]]:
-        """Capture all runs. Returns (graph, results); (None, []) if that is impossible."""
+    def capture(self, runs: Sequence[Run]) -> tuple[Any, list[Any]]:
         stream, graph = torch.cuda.Stream(), CUDAGraph()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
-        results: list[Any] = []
         try:
             with torch.cuda.stream(stream):
-                for run in self.runs:  # First calls load code, which cannot be captured.
+                for run in runs:  # First calls load code, which cannot be captured.
                     run()
                 stream.synchronize()
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    results = [run() for run in self.runs]
+                    results = [run() for run in runs]
                 finally:
                     graph.capture_end()
         except RuntimeError as error:
@@ -379,54 +313,24 @@ class DeviceFunctionStage(FunctionStage):
             return None, []
         return graph, results
 
-    def run(self, count: int) -> int:
-        """Make all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
-        self.finished_results = []
-
-        def make_all_calls() -> None:
-            self.results = [run() for run in self.runs]
-
-        if self.graph is not None:
-            pass_s = self.stopwatch.time(self.graph.replay, count, None)
-        else:
-            pass_s = self.stopwatch.time(make_all_calls, count)
+    def overwrite(self, results: Sequence[Any]) -> None:
+        """As in `TimedCalls`. Waits for the work, because the inputs are written on another stream."""
+        for result in results:
+            overwrite_result(result)
         synchronize()
-        return int(pass_s * count * 1e9)
 
-    def buffers_for(self, call_number: int) -> list[Tensor]:
-        """Device tensors for a call's outputs, made at first use; empty if the function returns its outputs."""
-        if not self.callee.terms.passes_outputs:
-            return []
-        while len(self.device_outputs) <= call_number:
-            views = self.output_views[len(self.device_outputs)]
-            self.device_outputs.append([torch.empty_like(view, device="cuda") for view in views])
-        return self.device_outputs[call_number]
-
-    def finish_results(self) -> None:
-        """Copy each result on the device, which forces lazy results to be computed."""
+    def finish(self, results: list[Any]) -> Any:
+        """As in `TimedCalls`: copy each result, which computes lazy ones. Single outputs become one tensor."""
         if self.callee.terms.passes_outputs:
-            return
-        results = self.results[self.slowdown_extra_calls :]  # Without a positive control's extra calls.
+            return results
         outputs_by_call = [self.callee.checked_outputs(result) for result in results]
         if self.call.several_outputs:
-            self.finished_results = [tensor.clone() for outputs in outputs_by_call for tensor in outputs]
-        elif outputs_by_call:
-            self.finished_results = [torch.stack([output for (output,) in outputs_by_call])]
+            copies: Any = [tuple(tensor.clone() for tensor in outputs) for outputs in outputs_by_call]
+        else:
+            copies = torch.stack([output for (output,) in outputs_by_call])
         synchronize()
+        return copies
 
-    def copy_results(self) -> None:
-        """As in `FunctionStage`; single outputs are transferred to the host all at once."""
-        if self.call.several_outputs or self.callee.terms.passes_outputs:
-            super().copy_results()
-            return
-        if not self.finished_results:
-            self.finish_results()
-        for host_outputs in [stacked.cpu() for stacked in self.finished_results]:
-            for (view,), output in zip(self.output_views, host_outputs, strict=False):
-                view.copy_(output)
-
-    def close(self) -> None:
-        """Drop the graphs and all tensors, so that their memory on the GPU is freed."""
-        super().close()
-        self.doubled_pools, self.graph, self.graphs, self.graph_results = [], None, {}, {}
-        self.device_outputs, self.finished_results = [], []
+    def copy_results(self, windows: Windows, results: Any) -> None:
+        """As in `FunctionCalls`; a stacked tensor is transferred to the host at once."""
+        super().copy_results(windows, results.cpu() if isinstance(results, Tensor) else results)

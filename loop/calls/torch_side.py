@@ -34,15 +34,14 @@ def use_threads(threads: int) -> None:
 def find_function(name: str) -> Function:
     """Load the function `module:function` of a target. Raises Refused if it cannot be loaded, or if
     another module of that name was loaded before the target's own."""
-    module, colon, function = name.partition(":")
-    if not colon:
-        raise Refused(f"unknown function {name}: expected module:function")
+    module, _, function = name.partition(":")
     try:
         target_function: Function = getattr(import_module(module), function)
+        cause = explain_shadowed_import(module)
     except Exception as error:
         cause = explain_shadowed_import(module) or describe_error(error)
         raise Refused(f"cannot import {name}: {cause}") from error
-    if cause := explain_shadowed_import(module):
+    if cause:
         raise Refused(f"cannot import {name}: {cause}")
     return target_function
 
@@ -59,15 +58,13 @@ def import_module(name: str) -> ModuleType:
 def import_file(path: str) -> ModuleType:
     """Import a file as a module named by its full path; it may import its neighbours. A relative
     path is searched on sys.path, where the target's folders come first. Raises FileNotFoundError."""
-    full_path = path
-    if not os.path.isabs(path):
-        candidates = [os.path.join(folder, path) for folder in sys.path]
-        full_path = os.path.abspath(next(filter(os.path.isfile, candidates), path))
+    candidates = [os.path.join(folder, path) for folder in sys.path]  # Of an absolute path: itself.
+    full_path = os.path.abspath(next(filter(os.path.isfile, candidates), path))
     if full_path in sys.modules:
         return sys.modules[full_path]
-    if not Path(full_path).is_file():
+    if not os.path.isfile(full_path):
         raise FileNotFoundError(f"{path} is not there")
-    search_folder(str(Path(full_path).parent), comes_last=True)
+    search_folder(os.path.dirname(full_path), comes_last=True)
     spec = importlib.util.spec_from_file_location(full_path, full_path)
     assert spec is not None
     assert spec.loader is not None
@@ -87,12 +84,10 @@ def write_tensor(path: str, tensor: Tensor) -> None:
 
 def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
     """Read a tensor from `path`, or from its own file. Raises Refused for another size."""
-    with open(path or tensor.path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        data = torch.empty(tensor.nbytes, dtype=torch.uint8)
-        if size != tensor.nbytes or file.readinto(memoryview(data.numpy())) != tensor.nbytes:  # type: ignore[arg-type]
-            raise Refused(f"wrong shape: expected {tensor.nbytes} bytes, got {size}")
-    return data.view(TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)
+    data = numpy.fromfile(path or tensor.path, numpy.uint8)
+    if data.nbytes != tensor.nbytes:
+        raise Refused(f"wrong shape: expected {tensor.nbytes} bytes, got {data.nbytes}")
+    return torch.from_numpy(data).view(TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)
 
 
 def seed_all(seed: int) -> None:

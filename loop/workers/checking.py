@@ -16,8 +16,8 @@ from typing import Any
 
 from loop.calls import memory
 from loop.calls.call import LibraryTerms, Refused
-from loop.calls.invocation import FaultWatch, Loaded, Prepared
-from loop.calls.library import Compiled, Invocation
+from loop.calls.invocation import Loaded, Prepared, name_faults
+from loop.calls.library import Compiled, bind_entry
 from loop.calls.memory import KINDS, MIXED, Guard
 from loop.workers.messages import DryLaunches, Kernel, ListLaunches, Observe
 
@@ -89,7 +89,7 @@ class CallCheck:
 
     def run(self) -> "CallCheck":
         """Make the calls, then find what the output depends on and try inaccessible guard zones."""
-        with FaultWatch(lambda: self.prepared.memories):
+        with name_faults(lambda: self.prepared.memories):
             self._repeat_with_guards()
             if self.changed_inputs or self.stray_writes:  # It is wrong already.
                 return self
@@ -212,7 +212,7 @@ def list_launches(request: ListLaunches) -> DryLaunches:
     outputs = [output_block + part.offset for part in call.separate_outputs]
     variant = Compiled(request.variant)
     try:
-        Invocation(variant.invoke, call, inputs, outputs).run()
+        bind_entry(variant.invoke, call, inputs, outputs)()
     except Refused as refused:
         entry_error = str(refused)
     lines = path.read_bytes()[earlier_bytes:].decode(errors="replace").splitlines()
@@ -224,10 +224,8 @@ def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     `once`, for sanitizers: each tensor of a compiled GPU variant is an allocation of exactly its size,
     the output uninitialised. `mark`: profilers count only between the marks, after a warm-up call."""
     if request.how == "once":
-        if isinstance(loaded, Compiled) and loaded.device == "cuda":
-            from loop.calls.cuda.stage import ExactCall
-
-            prepared: Prepared = ExactCall(loaded.invoke, request.call)
+        if isinstance(loaded, Compiled):
+            prepared: Prepared = loaded.prepare(request.call, has_zones=False)
         else:
             prepared = loaded.prepare(request.call)
         prepared.bind()()

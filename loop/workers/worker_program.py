@@ -158,7 +158,7 @@ class WorkerProgram:
         *_, size = place_tensors(call, request.calls)
         self.shared_memory, self.input_count = mmap.mmap(self.arena_descriptor, size), len(call.inputs)
         places = Places(self.shared_memory, call, request.calls)
-        self.staged_call = self.find_candidate().loaded.stage(places, call, self.slowdown_share)
+        self.staged_call = self.find_candidate().loaded.stage(places, self.slowdown_share)
         self.staged_call.prepare_calls([request.window_starts], [0] * self.input_count)
         self.staged_call.run(1)
         self.staged_call.copy_results()
@@ -185,7 +185,6 @@ class WorkerProgram:
 
     def unstage(self, request: messages.Unstage | None = None) -> None:
         """Release the staged call."""
-        self.staged_call.close()
         self.staged_call, self.shared_memory, self.input_count = Stage(), None, 0
 
 

@@ -14,14 +14,14 @@ from tests.conftest import ROOT
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="faults are told on Linux")
 PROGRAM = """
 import ctypes, json, sys
-from loop.calls.invocation import FaultWatch
+from loop.calls.invocation import name_faults
 from loop.calls.memory import Buffer
 size, shift, at_end, place, write = json.loads(sys.argv[1])
 buffer = Buffer(size, shift)
 buffer.name = "its input x"
 buffer.protect_zones(at_end=at_end)
 buffer.fill(bytes(size))
-with FaultWatch(lambda: [buffer]):
+with name_faults(lambda: [buffer]):
     address = 8 if place is None else buffer.address + place
     ctypes.memset(address, 1, 1) if write else ctypes.string_at(address, 1)
 print("came back")

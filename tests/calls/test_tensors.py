@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from loop.calls import invocation
 from loop.calls.call import POISON, Call, TensorFile, elements_spanned, gather, scatter, strides_of
 from loop.calls.invocation import HostStage, Places
+from loop.calls.library import LibraryCalls
 from loop.calls.memory import KINDS, LARGEST, LOWEST, MIXED, NAN, NEAR_ZERO, Buffer, Guard, draw_guard
 from loop.model.dtypes import FLOATS, ITEM_SIZES
 
@@ -123,7 +124,8 @@ def test_a_positive_control_takes_longer_by_its_share(monkeypatch: pytest.Monkey
     call, ticks = Call("w", "float32", (), TensorFile("y", "", (1,), "float32"), {}, ()), itertools.count()
     monkeypatch.setattr(invocation, "perf_counter_ns", lambda: next(ticks))
     for slowdown, expected in ((0.0, 10_000), (0.05, 10_500), (1.0, 20_000)):
-        stage, begin = HostStage(Places(mmap.mmap(-1, 1 << 17), call, 10), call, slowdown), next(ticks)
+        calls = LibraryCalls(print, Places(mmap.mmap(-1, 1 << 17), call, 10))
+        stage, begin = HostStage(calls, slowdown), next(ticks)
         stage.runs = [lambda: [next(ticks) for _ in range(1000)]] * 10
         stage.run(10)
         assert expected <= next(ticks) - begin <= expected + 5

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import include_folder
-from loop.calls.cuda.driver import Device
+from loop.calls.cuda.driver import Device, read_gpu_facts
 from loop.gate.environment import require_fit
 from loop.machine.gpus import Gpu, detect_gpus
 from loop.machine.machine import machine, nvcc_release
@@ -48,10 +48,9 @@ def sensors(first: Gpu) -> Sensors:
 
 def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> None:
     """Name, UUID, capability; memory is more than is free."""
-    print(detect_gpus())
     device = Device()
-    assert (device.name, device.uuid) == (first.name, first.uuid)
-    assert ".".join(map(str, device.capability)) == first.capability == machine().capability
+    facts = read_gpu_facts(device.driver, 0)  # CUDA's handle of a device is its number.
+    assert (facts["name"], facts["uuid"], machine().capability) == (first.name, first.uuid, first.capability)
     assert device.free_bytes < first.memory_bytes
     assert detect_gpus().cuda is not None
     assert first.name in detect_gpus().smi_names

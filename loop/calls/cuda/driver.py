@@ -33,8 +33,7 @@ HINTS = {
     804: "the compatibility package of CUDA does not serve this GPU: take it out of LD_LIBRARY_PATH",
     900: "while a graph is captured a call may not wait for the GPU",
     999: "see `dmesg` for what the driver says, and `nvidia-smi` whether the GPU still answers",
-}
-"""CUresult to advice for the user."""
+}  # CUresult to advice for the user.
 HANDLE, ADDRESS, SIZE = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
 FLAGS, ENUM, OUT = ctypes.c_uint, ctypes.c_int, ctypes.POINTER
 SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -81,8 +80,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphDestroy": (HANDLE,),
     "cuGraphExecDestroy": (HANDLE,),
     "cuGraphGetNodes": (HANDLE, OUT(HANDLE), OUT(SIZE)),
-}
-"""Function name to argument types, for every driver function in use; each returns a CUresult."""
+}  # Function name to argument types, for every driver function in use; each returns a CUresult.
 OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
 """Function to its name in drivers before CUDA 12.8."""
 LIBRARY = "libcuda.so.1"
@@ -133,8 +131,7 @@ class Driver:
             raise Refused(f"{name}: {self.explain(code)}")
 
     def get(self, name: str, result_type: Any, *arguments: Any) -> int:
-        """Call a function that writes its result, a number or a handle of the ctypes type
-        `result_type`, through its first argument. Returns the result; 0 for a null handle."""
+        """Result of a function that writes it, as `result_type` of ctypes, through its first argument."""
         result = result_type()
         self.call(name, ctypes.byref(result), *arguments)
         return int(result.value or 0)
@@ -160,8 +157,8 @@ def load_driver(library: str = LIBRARY) -> Driver:
         raise NoDevice(f"no NVIDIA driver here: {library} cannot be loaded ({error})", "driver") from error
     code = driver.attempt("cuInit", 0)
     if code in (STUB_LIBRARY, NO_DEVICE_FOUND):
-        lack: Lack = "device" if code == NO_DEVICE_FOUND else ""
-        raise NoDevice(f"no NVIDIA GPU here: cuInit says {driver.explain(code)}", lack)
+        message = f"no NVIDIA GPU here: cuInit says {driver.explain(code)}"
+        raise NoDevice(message, "device" if code == NO_DEVICE_FOUND else "")
     if code:
         raise Refused(f"the NVIDIA driver does not start: cuInit says {driver.explain(code)}")
     return driver
@@ -194,21 +191,16 @@ def read_gpu_facts(driver: Driver, device: int) -> dict[str, Any]:
 
 
 class Owned:
-    """A driver object that is released when closed or garbage-collected."""
+    """A driver object that is released with the last reference to it."""
 
     def __init__(self, driver: Driver, handle: int, release_function: str) -> None:
         """`release_function`: name of the driver function that takes the handle and frees it."""
         self.driver, self.handle, self._release_function = driver, handle, release_function
 
-    def close(self) -> None:
-        """Release the object. Errors are ignored: after a crash the driver refuses every call."""
-        if self.handle:
-            self.driver.attempt(self._release_function, self.handle)
-            self.handle = 0
-
     def __del__(self) -> None:
-        if hasattr(self, "handle"):  # Not if the driver could not make the object.
-            self.close()
+        """Release the object. Errors are ignored: after a crash the driver refuses every call."""
+        if getattr(self, "handle", 0):  # The driver may not have made it.
+            self.driver.attempt(self._release_function, self.handle)
 
 
 class Stream(Owned):
@@ -223,23 +215,6 @@ class Stream(Owned):
         self.driver.call("cuStreamSynchronize", self.handle)
 
 
-class Event(Owned):
-    """A CUDA event."""
-
-    def __init__(self, driver: Driver) -> None:
-        super().__init__(driver, driver.get("cuEventCreate", HANDLE, 0), "cuEventDestroy_v2")
-
-    def record(self, stream: Stream) -> None:
-        """Record the event after all work queued on the stream so far."""
-        self.driver.call("cuEventRecord", self.handle, stream.handle)
-
-    def seconds_until(self, end: "Event") -> float:
-        """Seconds between two completed events; the resolution is about half a microsecond."""
-        milliseconds = ctypes.c_float()
-        self.driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), self.handle, end.handle)
-        return milliseconds.value / 1e3
-
-
 class Device:
     """One GPU. Its primary context becomes current in the calling thread."""
 
@@ -251,10 +226,9 @@ class Device:
         device = self.driver.get("cuDeviceGet", ctypes.c_int, 0)
         context = self.driver.get("cuDevicePrimaryCtxRetain", HANDLE, device)
         self.driver.call("cuCtxSetCurrent", context)
-        facts = read_gpu_facts(self.driver, device)
-        self.name, self.uuid, self.capability = facts["name"], facts["uuid"], facts["capability"]
         self.copy_stream = Stream(self.driver)
         """Stream for copies between host and device, independent of all other streams."""
+        self.stream = Stream(self.driver)  # Stream on which compiled variants work.
         pinned = self.driver.get("cuMemHostAlloc", HANDLE, CHUNK_BYTES, 0)
         self._pinned = Owned(self.driver, pinned, "cuMemFreeHost")
         """Host memory that the GPU writes to directly; to other memory the driver copies more slowly."""
@@ -262,9 +236,7 @@ class Device:
     @property
     def free_bytes(self) -> int:
         """Free device memory in bytes."""
-        free, total = SIZE(), SIZE()
-        self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
+        return self.driver.get("cuMemGetInfo_v2", SIZE, ctypes.byref(SIZE()))
 
     def copy(self, function: str, destination: Any, source: Any, size: int) -> None:
         """Copy or fill `size` bytes by a driver function of that name, and wait for it."""
@@ -296,18 +268,18 @@ class DeviceMemory(Memory):
     def __init__(
         self, device: Device, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = RED_ZONE
     ) -> None:
-        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on
-        either side; 0: no zones. Raises Refused if there is not enough memory."""
-        aligned_size = -(-(nbytes + shift_bytes) // ALIGNMENT) * ALIGNMENT
-        total = zone_bytes + aligned_size + zone_bytes if zone_bytes else max(nbytes + shift_bytes, 1)
+        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either side; 0: no
+        zones. Raises Refused if there is not enough memory."""
+        before_bytes = zone_bytes + shift_bytes
+        after_bytes = -(shift_bytes + nbytes) % ALIGNMENT + zone_bytes if zone_bytes else 0
         self.device, allocated = device, ADDRESS()
+        total = max(before_bytes + nbytes + after_bytes, 1)
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), total):
             message = f"cannot have {nbytes} bytes of device memory, {device.free_bytes} are free"
             raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
         self._allocation = Owned(device.driver, allocated.value, "cuMemFree_v2")
-        before_bytes = zone_bytes + shift_bytes
         self.address = allocated.value + before_bytes
-        super().__init__(nbytes, dtype, before_bytes, total - before_bytes - nbytes if zone_bytes else 0)
+        super().__init__(nbytes, dtype, before_bytes, after_bytes)
         if zone_bytes:
             self.write_guard(draw_guard(OWN_VALUES))
             self.poison()
@@ -324,11 +296,3 @@ class DeviceMemory(Memory):
             super().poison(guard)
         else:
             self.device.copy("cuMemsetD8Async", self.address, POISON, self.nbytes)
-
-    def copy_from(self, source: "DeviceMemory", offset: int) -> None:
-        """Fill the tensor with bytes of `source`, from byte `offset` on."""
-        self.device.copy("cuMemcpyDtoDAsync_v2", self.address, source.address + offset, self.nbytes)
-
-    def close(self) -> None:
-        """Free the memory."""
-        self._allocation.close()

@@ -29,7 +29,7 @@ def cheat_in_place(x):
 def cheat_halves_inputs(x):
     # Makes the inputs zeros, whose double is quickly found.
     if stage():
-        stage().pools[0].zero_()
+        stage().calls.pools[0].zero_()
         return torch.zeros_like(x)
     return compute(x)
 
@@ -37,7 +37,7 @@ def cheat_halves_inputs(x):
 def cheat_other_slots(x):
     mine = stage()
     if mine:
-        for views in mine.output_views:
+        for views in mine.calls.output_views:
             views[0].fill_(1)
     return compute(x)
 

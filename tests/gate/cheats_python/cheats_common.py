@@ -31,7 +31,7 @@ def stage():
     """The stage that calls us in `run` or `ready`; None during a check."""
     frame = sys._getframe()
     while frame is not None:
-        if type(frame.f_locals.get("self")).__name__ == "FunctionStage":
+        if type(frame.f_locals.get("self")).__name__ == "HostStage":
             return frame.f_locals["self"]
         frame = frame.f_back
     return None
