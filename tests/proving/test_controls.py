@@ -11,8 +11,7 @@ import torch
 from loop.base.processes import run_to_end
 from loop.gate.kernel import build_selected
 from loop.mistakes import functions
-from loop.mistakes.functions import through_function
-from loop.mistakes.table import mistake_of
+from loop.mistakes.functions import erring_function
 from loop.model.target import Signature
 from loop.proving import prove as table
 from loop.proving.prove import ControlResult, GateOutput, Proof, ProofTerms, controls_by_shape, prove_gate
@@ -172,7 +171,7 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
 
 def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
     """The form of its output is that of the call at hand, not of an earlier one of another type."""
-    way = through_function(lambda x: 2 * x, mistake_of({"make": "none"}))
+    way = erring_function(lambda x: 2 * x, {"make": "none"})
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float16):
         x = torch.arange(6, dtype=dtype).reshape(2, 3)
         assert torch.equal(2 * x, way(x))
