@@ -76,6 +76,10 @@ class Job:
     """Whether the judge compares wrong outputs with the outputs of known faults."""
     own_names: frozenset[str] | None = None
     """Names of the workloads that this job checks; None: all. Other jobs check the others."""
+    mistake: dict[str, Any] | None = None
+    """What `loop.mistakes` makes wrong in each call, to test the gate; None: nothing."""
+    compares_calls: bool = True
+    """Whether the judge doubts an output that an earlier call gave for other values."""
 
     @property
     def own_workloads(self) -> list[Workload]:
@@ -266,12 +270,12 @@ class SideChecker:
             keys = [workload_key(w) for w in job.workloads if is_supported(self.side, w)]
             count = min(1 if self.bench.device == "cuda" else FIRST_CALLS, len(keys))
             self.keys_to_repeat = set(_seeded_random(job.workloads).sample(keys, count))
-        self.mistake: dict[str, Any] | None = None
-        """What `loop.mistakes` makes wrong in each call, to test the gate; None: nothing."""
         self.first_call_s = 0.0
         """Seconds of the most recent call that was the first of its process."""
         self.wrong_calls: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
         """For each failed check (workload key, layout): which of its calls were wrong."""
+        self.digests_by_call: dict[str, tuple[str, ...]] = {}
+        """Call key to the digests of its distinct outputs."""
         self._first_call_by_output: dict[tuple[str, Layout, str], str] = {}
         """Workload name, layout and output digest to the call that first gave this output."""
 
@@ -442,7 +446,13 @@ class SideChecker:
             others = f"calculations of others after {self.worker.side.name}"
             change = f"it leaves the floating-point unit changed: {reply.float_unit_change}"
             self.bench.notes[f"{others}: {change}"] = None
-        outputs, earlier = output_files(call, reply), self.find_earlier_call(workload, layout, call, reply)
+        outputs, earlier = output_files(call, reply), ""
+        self.digests_by_call[call.key] = reply.digests
+        if reply.digests and self.job.compares_calls:
+            # An earlier call that gave the same output for other values: it may be stale or constant.
+            output_key = workload.name, layout, reply.digests[0]
+            first_call = self._first_call_by_output.setdefault(output_key, call.key)
+            earlier = "" if first_call == call.key else first_call
         request = Compare(call, outputs, self.job.suspected, earlier)
         finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
         check = make_check_of(self.side, workload, layout, reply, finding)
@@ -497,14 +507,6 @@ class SideChecker:
             update = {"cause": cause, "message": f"{when}: {wrong_calls.message}"}
             self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
 
-    def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of an earlier call that gave the same output for other values, so that the output may be stale or
-        constant; empty without one. Notes the output for later calls."""
-        if not reply.digests:
-            return ""
-        first_call = self._first_call_by_output.setdefault((workload.name, layout, reply.digests[0]), call.key)
-        return "" if first_call == call.key else first_call
-
     def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
@@ -518,7 +520,7 @@ class SideChecker:
             first_limit_s = CALL_LIMIT_S if self._hung_count else self.bench.first_call_s
         start_time = time.monotonic()
         request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control)
-        request = request.replace(mistake=self.mistake)
+        request = request.replace(mistake=self.job.mistake)
         reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_limit_s)
         if is_fresh:
             self.first_call_s = time.monotonic() - start_time

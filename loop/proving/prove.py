@@ -2,7 +2,7 @@
 real candidate. Also what the report says of controls."""
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, prod
@@ -10,13 +10,12 @@ from time import monotonic
 from typing import Any, Literal
 
 from loop.base.processes import Tick
-from loop.calls.call import Call
-from loop.gate.kernel import build_sides, unjudged_workload_names, usual_dtype
+from loop.gate.kernel import build_sides, distinct_workloads, unjudged_workload_names, usual_dtype
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.model.base import Model
 from loop.model.causes import Cause
-from loop.model.dtypes import FLOATS, Dtype, Layout
+from loop.model.dtypes import FLOATS, Dtype
 from loop.model.measurement import SpeedVerdict, Verdict
 from loop.model.output import MeasureOutput, Output, SanitizeOutput, outputs_of
 from loop.model.record import Finished
@@ -28,7 +27,6 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Bench, KeptWorker, Side
-from loop.workers.messages import Computed
 from loop.workers.program import Unjudged
 
 Causes = tuple[Cause, ...]
@@ -109,8 +107,8 @@ class Control:
     """`value`: wrong result; `cheat`: right only when checked; `honest`: no mistake, must pass."""
     kinds: Sequence[str] = ("c_abi", "python")
     """Kinds of variant that the mistake can be injected into."""
-    applies: Callable[..., bool] = lambda workload: True
-    """Whether the mistake can show on a workload."""
+    shows: bool = True
+    """Whether the mistake can show on the workload that the control was listed for."""
     shortens: Sequence[str] = ()
     """Dimensions (by name) that the mistake shortens by an eighth; the variant must accept the rest."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -131,56 +129,53 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 """Computes in float64, so it rounds differently from the reference's own type; has to pass too."""
 
 
-def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a signature allows. Several share a kind (`make`), as one for each input."""
+def controls(signature: Signature, workload: Workload) -> Iterator[Control]:
+    """All controls that a signature allows. Several share a kind (`make`), as one for each input. The sizes of
+    `workload` decide which mistakes can show (`Control.shows`)."""
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     unequal_causes: Causes = ("two outputs", *WRONG_CAUSES)  # 16 roundings may exceed a tolerance.
-    all_controls = [
-        *_value_controls(signature),
-        Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",)),
-        Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",)),
-        Control("stale output", "stale", **cheat),
-        Control("skips every other call", "skip_every_other", ("NaN",), **cheat),
-        Control("cached by address", "by_address", **cheat),
-        Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",)),
-        Control("not deterministic", "vary", unequal_causes, settings={"roundings": 16}, **in_python),
-        Control("gives a promise", "give_promise", ("wrong result",), **in_python),
-        Control("gives another type", "other_type", ("wrong result",), **in_python),
-        Control("keeps its result", "keep_result", **in_python),
-        Control("leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python),
-    ]
+    yield from _value_controls(signature, workload)
+    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
+    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
+    yield Control("stale output", "stale", **cheat)
+    yield Control("skips every other call", "skip_every_other", ("NaN",), **cheat)
+    yield Control("cached by address", "by_address", **cheat)
+    yield Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",))
+    yield Control("not deterministic", "vary", unequal_causes, settings={"roundings": 16}, **in_python)
+    yield Control("gives a promise", "give_promise", ("wrong result",), **in_python)
+    yield Control("gives another type", "other_type", ("wrong result",), **in_python)
+    yield Control("keeps its result", "keep_result", **in_python)
+    yield Control("leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python)
+    output_shape = _shape(signature.output_dimensions, workload)
     for number, (name, dimensions) in enumerate(signature.inputs.items()):
-        of_input: dict[str, Any] = {"settings": {"input": number}}
-        all_controls.append(Control(f"writes to {name}", "write_input", ("changed input",), **cheat, **of_input))
-        if len(dimensions.split()) == len(signature.output_dimensions.split()):
-            of_input["applies"] = _equal_sizes_test(dimensions, signature.output_dimensions)
-            all_controls.append(Control(f"gives {name} back", "give_input", **in_python, **of_input))
-    return tuple(all_controls)
+        of_input, shape = {"input": number}, _shape(dimensions, workload)
+        yield Control(f"writes to {name}", "write_input", ("changed input",), **cheat, settings=of_input)
+        if len(shape) == len(output_shape):
+            shows = shape == output_shape
+            yield Control(f"gives {name} back", "give_input", shows=shows, **in_python, settings=of_input)
 
 
-def _value_controls(signature: Signature) -> Iterator[Control]:
+def _value_controls(signature: Signature, workload: Workload) -> Iterator[Control]:
     """Controls with wrong results that the signature allows. The first change a number, or fix a flag or choice
     at its default. Dimensions that the output lacks count as summed."""
     for name, attribute in signature.attributes.items():
-        default = attribute.default_value
+        settings: dict[str, Any] = {"attribute": name}
         if attribute.kind == "number":
-            yield Control(f"wrong {name}", "wrong_number", settings={"attribute": name})
+            yield Control(f"wrong {name}", "wrong_number", settings=settings)
             continue
-        number = attribute.as_number(default)
-        yield Control(
-            f"drops {name}",
-            "set_attribute",
-            applies=lambda workload, name=name, default=default: workload.attributes[name] != default,
-            settings={"attribute": name, "to": default, "number": number},
-        )
+        default = attribute.default_value
+        settings |= {"to": default, "number": attribute.as_number(default)}
+        shows = workload.attributes.get(name, default) != default
+        yield Control(f"drops {name}", "set_attribute", shows=shows, settings=settings)
     inputs, output_dimensions = signature.inputs, signature.output_dimensions.split()
+    shapes = {name: _shape(dimensions, workload) for name, dimensions in inputs.items()}
     for number, name in enumerate(inputs):
         yield Control(f"ignores {name}", "ignore", settings={"input": number})
     for (first, name), (second, other) in itertools.combinations(enumerate(inputs), 2):
-        if len(inputs[name].split()) == len(inputs[other].split()):
-            has_equal_sizes, settings = _equal_sizes_test(inputs[name], inputs[other]), {"inputs": [first, second]}
-            yield Control(f"swaps {name} and {other}", "swap", applies=has_equal_sizes, settings=settings)
+        if len(shapes[name]) == len(shapes[other]):
+            shows, settings = shapes[name] == shapes[other], {"inputs": [first, second]}
+            yield Control(f"swaps {name} and {other}", "swap", shows=shows, settings=settings)
     yield Control("low precision", "round_inputs")
     summed_axes: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.
     for number, dimensions in enumerate(inputs.values()):
@@ -188,36 +183,31 @@ def _value_controls(signature: Signature) -> Iterator[Control]:
             if name not in output_dimensions:
                 summed_axes.setdefault(name, [[] for _ in inputs])[number].append(axis)
     for name, axes in summed_axes.items():
-        can_show = _longer_than_1_test(name)
-        yield Control(f"cuts {name}", "cut", applies=can_show, shortens=[name], settings={"axes": axes})
+        shows = workload.sizes[name] > 1
+        yield Control(f"cuts {name}", "cut", shows=shows, shortens=[name], settings={"axes": axes})
     for axis, name in enumerate(output_dimensions):
-        on_axis: dict[str, Any] = {"applies": _longer_than_1_test(name), "settings": {"axis": axis}}
+        on_axis: dict[str, Any] = {"shows": workload.sizes[name] > 1, "settings": {"axis": axis}}
         yield Control(f"skips tail of {name}", "leave_tail", ("NaN",), **on_axis)
         yield Control(f"zeros in tail of {name}", "zero_tail", **on_axis)
         yield Control(f"error grows along {name}", "growing", **on_axis)
     yield Control(ZEROS_CONTROL, "zeros")
     yield Control("constant", "mean")
     if len(output_dimensions) > 1:
-        yield Control("transposed", "transpose", applies=_longer_than_1_test(*output_dimensions[-2:]))
+        shows = all(workload.sizes[name] > 1 for name in output_dimensions[-2:])
+        yield Control("transposed", "transpose", shows=shows)
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", ("NaN",))
     yield Control("nothing written", "nothing", ("NaN",))
 
 
-def _equal_sizes_test(first: str, second: str) -> Callable[[Workload], bool]:
-    """A test whether tensors of equal rank with these dimensions (`N M`) have one shape on a workload."""
-    pairs = list(zip(first.split(), second.split(), strict=True))
-    return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
+def _shape(dimensions: str, workload: Workload) -> list[int]:
+    """Sizes of these dimensions (`N M`) on a workload."""
+    return [workload.sizes[name] for name in dimensions.split()]
 
 
-def _longer_than_1_test(*names: str) -> Callable[[Workload], bool]:
-    """A test whether these dimensions are all larger than 1 on a workload."""
-    return lambda workload: all(workload.sizes[name] > 1 for name in names)
-
-
-def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
-    """Controls of a Python variant without named dimensions, each with whether it can show. `inputs`, `output`:
-    shapes of the floating-point inputs and of the first such output. Dimensions are named as in `input0_1`."""
+def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[Control]:
+    """Controls of a Python variant without named dimensions. `inputs`, `output`: shapes of the floating-point
+    inputs and of the first such output. Dimensions are named as in `input0_1`."""
     sizes = {f"axis{axis}": size for axis, size in enumerate(output)}
     output_text, input_texts = " ".join(sizes), dict[str, str]()
     for number, shape in enumerate(inputs):
@@ -225,12 +215,10 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
         sizes |= named_sizes
         input_texts[f"input{number}"] = " ".join(named_sizes)
     signature = Signature.model_construct(inputs=input_texts, outputs={OUTPUT: output_text}, attributes={})
-    workload = Workload(name="shapes", sizes=sizes, dtype="float32")
-    for control in controls(signature):
+    for control in controls(signature, Workload(name="shapes", sizes=sizes, dtype="float32")):
         if "python" in control.kinds and not control.shortens:
             # A part that is not computed may hold any wrong value, not only NaN.
-            expected = WRONG_CAUSES if control.expected == ("NaN",) else control.expected
-            yield replace(control, expected=expected), control.applies(workload)
+            yield replace(control, expected=WRONG_CAUSES) if control.expected == ("NaN",) else control
 
 
 def applicable_controls(
@@ -242,24 +230,15 @@ def applicable_controls(
     usable = [workload for workload in workloads if workload.dtype == dtype and is_supported(honest, workload)]
     usable = sorted(filter(operations_of, usable), key=operations_of)  # Without those of no operations.
     if bench.target.is_plain:
-        normal = [workload for workload in usable if workload.values == "normal"]
+        usable = [workload for workload in usable if workload.values == "normal"]
         # The smallest of those that are large enough come first; the too small ones come last.
-        normal.sort(key=lambda workload: operations_of(workload) < LARGE_ENOUGH_OPERATIONS)
-        candidates = []
-        for control in (control for control in controls(bench.target.signature) if honest.kind in control.kinds):
-            shows_on = []
-            for workload in normal:
-                sizes = dict(workload.sizes)
-                for name in control.shortens:
-                    sizes[name] -= max(1, sizes[name] // 8)
-                shortened = workload.model_copy(update={"sizes": sizes})
-                if control.applies(workload) and is_supported(honest, shortened):
-                    shows_on.append(workload)
-            candidates.append((control, shows_on[:WORKLOADS_PER_CONTROL]))
+        usable.sort(key=lambda workload: operations_of(workload) < LARGE_ENOUGH_OPERATIONS)
     else:
-        # By the shapes of the judge's inputs and outputs.
-        by_name: dict[str, tuple[Control, list[Workload]]] = {}
-        for workload in usable[:WORKLOADS_PER_CONTROL]:
+        usable = usable[:WORKLOADS_PER_CONTROL]
+    by_name: dict[str, tuple[Control, list[Workload]]] = {}
+    for workload in usable:
+        listed = [*controls(bench.target.signature, workload)] if bench.target.is_plain else []
+        if not bench.target.is_plain:  # By the shapes of the judge's inputs and outputs.
             try:
                 yield from bench.prepare_answer(workload)
             except Unjudged:
@@ -267,12 +246,17 @@ def applicable_controls(
             call = bench.make_call(workload, "judge")
             inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATS]
             outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATS]
-            for control, can_show in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
-                _, shows_on = by_name.setdefault(control.name, (control, []))
-                shows_on += [workload] if can_show else []
-        candidates = list(by_name.values())
+            listed = [*controls_by_shape(inputs, outputs[0])] if inputs and outputs else []
+        for control in (control for control in listed if honest.kind in control.kinds):
+            _, shows_on = by_name.setdefault(control.name, (control, []))
+            sizes = dict(workload.sizes)
+            for name in control.shortens:
+                sizes[name] -= max(1, sizes[name] // 8)
+            is_taken = is_supported(honest, workload.model_copy(update={"sizes": sizes}))
+            if control.shows and is_taken and len(shows_on) < WORKLOADS_PER_CONTROL:
+                shows_on.append(workload)
     trial_by_kind: dict[str, tuple[Control, list[Workload]]] = {}
-    for control, shows_on in candidates:
+    for control, shows_on in by_name.values():
         if control.make == "vary" and not honest.deterministic:
             continue  # The variant's outputs differ from call to call by themselves.
         if control.make not in trial_by_kind or not trial_by_kind[control.make][1]:
@@ -293,109 +277,90 @@ class Proof:
     """Controls for which no time was left."""
 
 
-class ControlTrial(SideChecker):
-    """Verifies one control. All trials of a variant share a worker process with the honest variant. Each
-    call tells the worker which mistake to inject."""
-
-    def __init__(
-        self,
-        worker: KeptWorker,
-        control: Control,
-        workloads: Sequence[Workload],
-        honest_digests: dict[str, tuple[str, ...]],
-    ) -> None:
-        """`honest_digests`: call key to output digests of the honest variant, which runs first; shared."""
-        # Only an honest call may be the first of its process, and compile.
-        limit_s = None if control.theme == "honest" else CALL_LIMIT_S
-        side = worker.side.copy_as(f"{worker.side.name} {control.name}") if control.make else worker.side
-        super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=limit_s), worker)
+def prove(
+    bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf
+) -> Generator[Tick, None, Proof]:
+    """Verify honest candidates and then all controls of one variant, on a few workloads. All share one process:
+    each call says which mistake to inject. Controls not finished at the `deadline` (monotonic clock) are untried.
+    Workloads that cannot be judged are skipped."""
+    proof, target = Proof(), bench.target
+    # With a fixed number of threads its outputs repeat bit by bit.
+    worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
+    candidates = yield from applicable_controls(bench, honest, workloads)
+    if not candidates:
+        lack = (
+            "no workload has normal values"
+            if target.is_plain
+            else "no floating-point numbers among both inputs and outputs"
+        )
+        proof.inapplicable.append(f"every control: {lack}")
+    for control in (control for control, shows_on in candidates if not shows_on):
+        proof.inapplicable.append(f"{control.name}: no workload on which it could show")
+    every_workload = distinct_workloads(itertools.chain(*(shows_on for _, shows_on in candidates)))
+    trials: list[tuple[Control, SideChecker]] = []
+    for control, shows_on in ((HONEST, every_workload), (HONEST_COPY, every_workload), *candidates):
+        if not shows_on:
+            continue
+        job = Job(worker.side, shows_on, layouts=False, fail_fast=True, compares_calls=control.theme != "value")
+        if control.theme != "honest":  # Only an honest call may be the first of its process, and compile.
+            job = replace(job, call_limit_s=CALL_LIMIT_S)
         if control.make:  # Otherwise it is the honest variant itself.
-            self.mistake = control.mistake_settings(worker.bench.target, workloads[0].dtype)
-        self.control, self.honest_digests = control, honest_digests
-        self.equals_honest = True
-        """Whether so far every output equals the honest variant's output bit by bit."""
+            side = worker.side.copy_as(f"{worker.side.name} {control.name}")
+            job = replace(job, side=side, mistake=control.mistake_settings(target, shows_on[0].dtype))
+        trials.append((control, SideChecker(job, worker)))
+    is_complete = True
+    try:
+        for workload in every_workload:
+            checkers = [checker for _, checker in trials if checker.has_to_check(workload)]
+            try:
+                if checkers and is_complete:
+                    yield from bench.prepare_answer(workload)
+            except Unjudged:
+                for checker in checkers:
+                    checker.workload_keys.discard(workload_key(workload))
+            for checker in checkers:
+                is_complete = is_complete and monotonic() < deadline
+                if is_complete:
+                    yield from checker.check(workload)
+    finally:
+        worker.close()
+    _conclude(proof, trials, is_complete=is_complete)
+    return proof
 
-    def make_call(
-        self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
-    ) -> Generator[Tick, None, Computed]:
-        """Make a call with this control's mistake, if any, and compare its output with the honest one."""
-        reply = yield from super().make_call(workload, call, layout, note, once=once)
-        # The honest trial runs first, so the first reply to a call is the honest one.
-        expected_digests = self.honest_digests.setdefault(call.key, reply.digests)
-        self.equals_honest &= reply.digests == expected_digests
-        return reply
 
-    def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """As in SideChecker; but empty for a `value` control, whose wrong values the tolerance has to find."""
-        return "" if self.control.theme == "value" else super().find_earlier_call(workload, layout, call, reply)
-
-    def conclude(self, proof: Proof, *, stale_passed: bool, is_complete: bool) -> None:
-        """Add this control's result to the proof, or why it does not count. `stale_passed`: the control that
-        returns an earlier output passed, so other values have the same answer. `is_complete`: whether time was
-        left for all checks. Not `distinguishable`: passed, perhaps because its error is within the tolerance."""
-        control, failure = self.control, self.checks.first_failure
-        is_cheat, is_plain = control.theme == "cheat", self.bench.target.is_plain
+def _conclude(proof: Proof, trials: Sequence[tuple[Control, SideChecker]], *, is_complete: bool) -> None:
+    """Add each control's result to the proof, or why it does not count. The honest variant's trial is the first.
+    `is_complete`: whether time was left for all checks."""
+    # If the control that returns an earlier output passed, other values have the same answer.
+    stale_passed = any(control.make == "stale" and not trial.checks.first_failure for control, trial in trials)
+    honest_digests = trials[0][1].digests_by_call if trials else {}
+    for control, trial in trials:
+        failure, digests = trial.checks.first_failure, trial.digests_by_call.items()
+        equals_honest = all(honest_digests.get(key, outputs) == outputs for key, outputs in digests)
+        is_cheat, is_plain = control.theme == "cheat", trial.bench.target.is_plain
         returns_old_values = is_cheat and control.expected == WRONG_CAUSES  # Other causes: it damages memory.
         may_be_harmless = control.theme == "value" or (is_cheat and not is_plain)
         if failure is None and not is_complete:
             proof.untried += [] if control.theme == "honest" else [control.name]
         elif failure is None and stale_passed and returns_old_values:
             proof.inapplicable.append(f"{control.name}: other values have the same answer")
-        elif failure is None and self.equals_honest and may_be_harmless:
+        elif failure is None and equals_honest and may_be_harmless:
             proof.inapplicable.append(f"{control.name}: makes no difference to this function")
         else:
             result = ControlResult(
                 name=control.name,
                 kind=control.theme,
-                base=self.worker.side.name,
+                base=trial.worker.side.name,
                 workload=failure.workload.name if failure else "",
                 killed=failure is not None,
                 reason=failure.message if failure else "",
                 cause=failure.cause if failure else "",
                 expected="|".join(control.expected),
                 right_reason=failure is not None and failure.cause in control.expected,
+                # If it passed, perhaps because its error is within the tolerance.
                 distinguishable=failure is not None or control.make not in MAY_BE_TOLERATED,
             )
             proof.results.append(result)
-
-
-def prove(
-    bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf
-) -> Generator[Tick, None, Proof]:
-    """Verify honest candidates and then all controls of one variant, on a few workloads in one process. Controls
-    not finished at the `deadline` (monotonic clock) are untried. Workloads that cannot be judged are skipped."""
-    proof, digests = Proof(), dict[str, tuple[str, ...]]()
-    # With a fixed number of threads its outputs repeat bit by bit.
-    worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
-    controls_to_try = yield from applicable_controls(bench, honest, workloads)
-    if not controls_to_try:
-        proof.inapplicable.append("every control: no floating-point numbers among both inputs and outputs")
-    for control in (control for control, shows_on in controls_to_try if not shows_on):
-        proof.inapplicable.append(f"{control.name}: no workload on which it could show")
-    all_workloads = (workload for _, shows_on in controls_to_try for workload in shows_on)
-    every_workload = [*{workload_key(workload): workload for workload in all_workloads}.values()]
-    candidates = [(HONEST, every_workload), (HONEST_COPY, every_workload), *controls_to_try]
-    trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in candidates if shows_on]
-    is_complete = True
-    try:
-        for workload in every_workload:
-            trials_of_workload = [trial for trial in trials if trial.has_to_check(workload)]
-            try:
-                if trials_of_workload and is_complete:
-                    yield from bench.prepare_answer(workload)
-            except Unjudged:
-                for trial in trials_of_workload:
-                    trial.workload_keys.discard(workload_key(workload))
-            for trial in trials_of_workload:
-                is_complete = is_complete and monotonic() < deadline
-                if is_complete:
-                    yield from trial.check(workload)
-    finally:
-        worker.close()
-    stale_passed = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
-    for trial in trials:
-        trial.conclude(proof, stale_passed=stale_passed, is_complete=is_complete)
-    return proof
 
 
 PROOF_SHARE = 0.5
