@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
 from loop.gate.verify import MOST_HUNG, Job, TimeAllowance, group_by_name, merge_checks, workload_key
 from loop.gate.verify import verify as verify_sides
+from loop.jobs.folder import JobFolder
 from loop.library.definitions import read_file
 from loop.library.project import Project
 from loop.library.targets import source_files
@@ -32,7 +34,7 @@ from loop.model.base import Model
 from loop.model.dtypes import Device, Dtype
 from loop.model.measurement import BASELINE, Against, Build, Check, NoSpeedVerdict, VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.record import JobRun, KnownGood, SessionHead
+from loop.model.record import KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
 from loop.report import format as say
@@ -271,43 +273,36 @@ class VerifyTerms(Model):
     """Seconds for sets that the plan does not name; workloads without time are reported."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """CPU threads of each call. Default: all cores, then timed workloads again with fewer."""
-
-
-class ShareTerms(VerifyTerms):
-    """Arguments of `kernel.verify_share`, the part of a verification that one job does."""
-
-    only: tuple[int, ...] = ()
-    """Indices of this job's workloads among the distinct workload names; empty: all."""
+    only: tuple[str, ...] = ()
+    """Names of the workloads to verify, where other jobs verify the others; empty: all."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
     """Verify the selected variants, and the baseline as a control, on all workloads against float64.
     With an executor, its jobs check one share of the workloads each."""
     side_by_name, failures = yield from build_sides(context, context.task.variants)
-    sides, job_runs = [*side_by_name.values()], tuple[JobRun, ...]()
-    required, optional = choose_workloads(context, arguments.seeds)
-    all_workloads = (*required, *optional)
+    sides, jobs = [*side_by_name.values()], list[JobFolder]()
+    all_workloads = [*chain(*choose_workloads(context, arguments.seeds))]
     if context.task.campaign.executor and sides:
         # Split by workloads, not by variants, so that each reference is computed once. Workloads of one name stay
         # together, and are dealt out like cards, those with most work first.
         plan, groups, parts = context.task.plan, group_by_name(all_workloads), list[Part]()
-        work = [len(group) * count_operations(context.bench.target, group[0]) for group in groups]
-        largest_first = sorted(range(len(groups)), key=lambda number: -work[number])
-        count, variants = min(context.task.campaign.width, len(groups)), [side.name for side in sides]
+        groups.sort(key=lambda group: -len(group) * count_operations(context.bench.target, group[0]))
+        count, names = min(context.task.campaign.width, len(groups)), [*side_by_name]
         for number in range(count):
-            only = tuple(sorted(largest_first[number::count])) if count > 1 else ()
-            job_arguments = ShareTerms.model_validate({**dict(arguments), "only": only})
-            title = f"verify {', '.join(variants)}" + f", share {number + 1} of {count}" * (count > 1)
-            parts.append(Part(title, job_arguments, variants, plan.workloads, plan.checks))
+            only = tuple(group[0].name for group in groups[number::count])
+            title = f"verify {', '.join(names)}" + f", share {number + 1} of {count}" * (count > 1)
+            job_arguments = arguments.model_copy(update={"only": only if count > 1 else ()})
+            parts.append(Part(title, job_arguments, names, plan.workloads, plan.checks))
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
-        shares, job_runs = [output_of_job(job, ShareOutput) for job in jobs], tuple(job.run_record for job in jobs)
+        shares = [output_of_job(job, ShareOutput) for job in jobs]
     else:
-        shares = [(yield from _verify_share(context, sides, ShareTerms.model_validate(dict(arguments))))]
+        shares = [(yield from _verify_share(context, sides, arguments))]
     output = conclude_verification(context, shares, sides, all_workloads, failures)
-    return Result(output.model_copy(update={"jobs": job_runs}))
+    return Result(output.model_copy(update={"jobs": tuple(job.run_record for job in jobs)}))
 
 
-def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
+def verify_share(context: Context, arguments: VerifyTerms) -> RunningAction[ShareOutput]:
     """Make the checks of `kernel.verify` on a share of its workloads, as one job of an executor."""
     sides, failures = yield from build_sides(context, context.task.variants)
     if failures:
@@ -333,41 +328,37 @@ def choose_workloads(
 
 
 def _verify_share(
-    context: Context, variant_sides: Sequence[Side], arguments: ShareTerms
+    context: Context, variant_sides: Sequence[Side], arguments: VerifyTerms
 ) -> Generator[Tick, None, ShareOutput]:
     """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
     workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an answer to a
     foreign task edits the task's files meanwhile."""
-    task_files = hash_task_files(context.task.folder)
+    task_files, notes = hash_task_files(context.task.folder), list[str]()
     bench, (required, optional) = context.bench, choose_workloads(context, arguments.seeds)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
     fitting = fit_workloads(bench, (*required, *optional), [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
-    names = [seeds_of_workload[0].name for seeds_of_workload in group_by_name((*required, *optional))]
-    own_names = frozenset(names[index] for index in arguments.only) if arguments.only else None
-    allowance = TimeAllowance(arguments.others_s, optional)
+    own_names = frozenset(arguments.only) or None
     jobs = [Job(side, fitting.workloads, fail_fast=arguments.enough, own_names=own_names) for side in sides]
     planned = workloads(context, context.task.plan.workloads, judged_only=False)
     timed = [workload for workload in planned if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
-    if bench.device == "cpu" and fewer_threads and arguments.threads is None:
+    if bench.device == "cpu" and arguments.threads is not None:
+        notes.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
+    elif bench.device == "cpu" and not fewer_threads:
+        notes.append("several threads: this machine has one core")
+    elif bench.device == "cpu":
         rerun_sides = [replace(side, threads=fewer_threads) for side in sides]
         jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
-    control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
-    share = yield from _make_checks(bench, fitting.workloads, [*jobs, control_job], allowance)
+    jobs.append(Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names))
+    allowance = TimeAllowance(arguments.others_s, optional)
+    share = yield from _make_checks(bench, fitting.workloads, jobs, allowance)
     files_now = hash_task_files(context.task.folder)
     if edited := [path for path, digest in task_files.items() if files_now.get(path) != digest]:
         raise WorkFailed(
             f"an answer edited {', '.join(map(str, edited))} while it was judged: no verdict counts",
             hint="put the file back, then verify the answers one by one: that tells which of them edits it",
         )
-    notes = list(share.notes)
-    if bench.device == "cpu" and arguments.threads is not None:
-        notes.insert(0, f"other numbers of threads than {arguments.threads}: leave out `--threads`")
-    elif bench.device == "cpu" and not fewer_threads:
-        notes.insert(0, "several threads: this machine has one core")
-    message = f"{share.message} on {say.count(len(own_names or names), 'workload')}"
-    update = {"message": message, "no_room": fitting.exclusions, "notes": tuple(notes)}
-    return share.model_copy(update=update)
+    return share.model_copy(update={"no_room": fitting.exclusions, "notes": (*notes, *share.notes)})
 
 
 def _make_checks(
@@ -375,10 +366,11 @@ def _make_checks(
 ) -> Generator[Tick, None, ShareOutput]:
     """Make the checks of these jobs, the last of which is the control's; find blind spots of all `workloads`."""
     *checked, control = yield from verify_sides(bench, jobs, allowance)
-    notes = list[str]()
-    for checks in checked:
-        if (hung := checks.count("hung")) >= MOST_HUNG:
-            notes.append(f"{checks.variant} on the workloads after its call number {hung} that hung")
+    notes = [
+        f"{checks.variant} on the workloads after its call number {checks.count('hung')} that hung"
+        for checks in checked
+        if checks.count("hung") >= MOST_HUNG
+    ]
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified",
@@ -429,32 +421,36 @@ def common_weaknesses(some: Weaknesses, others: Weaknesses) -> Weaknesses:
     return {kind: tuple(n for n in names if n in others.get(kind, names)) for kind, names in either.items()}
 
 
+BLIND_SPOTS = {
+    "fixed": "{inputs} the same under every seed: a kernel that never reads {them} would pass",
+    "single_valued": "{inputs} one value everywhere: a kernel that reads one element of {them} would pass",
+    "nonnegative": "{inputs} never negative: a kernel that is wrong below zero would pass",
+    "narrow": "{inputs} within 16 bits: a kernel that keeps 16 bits of {them} would pass",
+    "from_zero": "{inputs} in order from 0 on in every call: a kernel that expects a first 0 would pass",
+    "untied": "{inputs} without two equal greatest or least values in a row: "
+    "a kernel that names another of them would pass",
+    "unread": "{inputs} not read by the reference on the workloads tried: "
+    "a kernel that never reads {them} would pass",
+    "unread_halves": "the second half of {names} is not read by the reference: "
+    "a kernel that is wrong there would pass",
+    "unmoved": "output {names} is the same whatever the inputs are: a constant would pass",
+    "initial": "weights {names} are all 1 or all 0, as the constructor leaves them: "
+    "a kernel that ignores them would pass",
+    "ignored": "attribute {names} changes no output on the workloads tried: a kernel that ignores it would pass",
+    "finite": "no input is NaN or infinite: a kernel that is wrong on these would pass",
+}
+"""Weakness of the inputs (see `Weaknesses`) to the sentence on a mistake that it hides."""
+
+
 def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
     an output of zeros is right."""
-    listed = {kind: ", ".join(names) for kind, names in weaknesses.items() if names}
-    untied = "untied" if weaknesses.get("whole_outputs") else ""  # Equal values may have different indices.
-    for kind, property_, consequence in (
-        ("fixed", "the same under every seed", "that never reads {} would pass"),
-        ("single_valued", "one value everywhere", "that reads one element of {} would pass"),
-        ("nonnegative", "never negative", "that is wrong below zero would pass"),
-        ("narrow", "within 16 bits", "that keeps 16 bits of {} would pass"),
-        ("from_zero", "in order from 0 on in every call", "that expects a first 0 would pass"),
-        (untied, "without two equal greatest or least values in a row", "that names another of them would pass"),
-        ("unread", "not read by the reference on the workloads tried", "that never reads {} would pass"),
-    ):
-        if names := listed.get(kind):
-            noun, verb, pronoun = ("inputs", "are", "them") if ", " in names else ("input", "is", "it")
-            yield f"{noun} {names} {verb} {property_}: a kernel {consequence.format(pronoun)}"
-    if halves := listed.get("unread_halves"):
-        yield f"the second half of {halves} is not read by the reference: a kernel that is wrong there would pass"
-    if outputs := listed.get("unmoved"):
-        yield f"output {outputs} is the same whatever the inputs are: a constant would pass"
-    if weights := listed.get("initial"):
-        fact = f"weights {weights} are all 1 or all 0, as the constructor leaves them"
-        yield f"{fact}: a kernel that ignores them would pass"
-    if ignored := listed.get("ignored"):
-        yield f"attribute {ignored} changes no output on the workloads tried: a kernel that ignores it would pass"
+    for kind, sentence in BLIND_SPOTS.items():
+        names = weaknesses.get(kind, ())
+        if names and (kind != "untied" or weaknesses.get("whole_outputs")):  # Equal values, different indices.
+            listed, several = ", ".join(names), len(names) > 1
+            inputs = f"inputs {listed} are" if several else f"input {listed} is"
+            yield sentence.format(names=listed, inputs=inputs, them="them" if several else "it")
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
@@ -465,26 +461,20 @@ def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Seq
         pronoun = "it" if len(constants) == 1 else "them"
         yield f"every workload has {', '.join(constants)}: a kernel that ignores {pronoun} would pass"
     if zeros_pass:
-        names = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
-        yield f"the right output is zero within what is allowed on {names}: a kernel that writes zeros would pass"
-    if weaknesses.get("finite"):
-        yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
-    if untried := ", or ".join(_untried_sizes(target, all_workloads)):
-        yield f"no workload has {untried}: a kernel that is wrong there would pass"
-
-
-def _untried_sizes(target: Target, workloads: Sequence[Workload]) -> Iterator[str]:
-    """What no size or whole attribute of these workloads is: 0, beyond 16 bits; 2^31 elements of a tensor."""
-    numbers: list[dict[str, Any]] = [{**workload.sizes, **workload.attributes} for workload in workloads]
+        names_text = ", ".join(zeros_pass[:3]) + f" and {len(zeros_pass) - 3} more" * (len(zeros_pass) > 3)
+        fact = f"the right output is zero within what is allowed on {names_text}"
+        yield f"{fact}: a kernel that writes zeros would pass"
+    numbers: list[dict[str, Any]] = [{**workload.sizes, **workload.attributes} for workload in all_workloads]
     counts = {name: [each[name] for each in numbers] for name, value in numbers[0].items() if type(value) is int}
-    if without_zero := [name for name, values in counts.items() if 0 not in values]:
-        yield f"0 of {', '.join(without_zero)}"
-    if short := [name for name in counts if name in workloads[0].sizes and max(counts[name]) < 1 << 16]:
-        yield f"more than {(1 << 16) - 1:,} of {', '.join(short)}"
+    without_zero = ", ".join(name for name, values in counts.items() if 0 not in values)
+    short = ", ".join(name for name in all_workloads[0].sizes if max(counts[name]) < 1 << 16)
     tensors = [dims.split() for dims in {**target.signature.inputs, **target.signature.outputs}.values()]
-    elements = (math.prod(each.sizes.get(dim, 1) for dim in dims) for each in workloads for dims in tensors)
-    if max(elements, default=0) < 1 << 31:
-        yield "2^31 elements in a tensor"
+    elements = (math.prod(each.sizes.get(dim, 1) for dim in dims) for each in all_workloads for dims in tensors)
+    untried = [f"0 of {without_zero}"] if without_zero else []
+    untried += [f"more than {(1 << 16) - 1:,} of {short}"] if short else []
+    untried += ["2^31 elements in a tensor"] if max(elements, default=0) < 1 << 31 else []
+    if untried:
+        yield f"no workload has {', or '.join(untried)}: a kernel that is wrong there would pass"
 
 
 def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
