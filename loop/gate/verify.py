@@ -16,7 +16,7 @@ from loop.calls.call import Call, Refused
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout, is_floating
 from loop.model.measurement import BASELINE, Check, Comparison, Fault, VariantChecks
-from loop.model.target import Target, Workload
+from loop.model.target import Workload
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
 from loop.workers.judge_messages import Compare, Finding
@@ -95,21 +95,6 @@ class TimeAllowance:
     workloads: Sequence[Workload]
     left_out: list[Workload] = dataclasses.field(default_factory=list)
     """Workloads for which no time was left."""
-    start_time: float | None = None
-    seconds_per_operation: float = 0.0
-    """Seconds per operation, of the slowest workload so far."""
-
-    def fits(self, target: Target, workload: Workload) -> bool:
-        """Whether the time left suffices for a workload. The first call starts the clock."""
-        self.start_time = self.start_time or time.monotonic()
-        expected_s = self.seconds_per_operation * count_operations(target, workload)
-        return time.monotonic() - self.start_time + expected_s < self.seconds
-
-    def learn(self, target: Target, group: Sequence[Workload], seconds: float) -> None:
-        """Record the time of workloads. Small ones do not count, because process start dominates."""
-        work = sum(count_operations(target, workload) for workload in group)
-        if work >= LARGE_WORK * len(group):
-            self.seconds_per_operation = max(self.seconds_per_operation, seconds / work)
 
 
 def verify(
@@ -126,21 +111,27 @@ def verify(
     needed = (w for w in chain(*groups) if any(checker.needs_answer(w) for checker in checkers))
     first_needed = next(needed, None)
     unjudged, has_judged = list[Unjudged](), False
+    optional_start: float | None = None
+    seconds_per_operation = 0.0  # Of the slowest workload so far.
     try:
         for checker in checkers[: AHEAD + 1]:
             checker.worker.start()
         required = [[*group] for group in groups if group[0].name not in optional_names]
-        rng = _seeded_random(chain(*required))
+        rng = random.Random(repr([workload_key(workload) for workload in chain(*required)]))
         rng.shuffle(required)
         for group in required:
             rng.shuffle(group)
         shuffled = required + [group for group in groups if group[0].name in optional_names]
         for number, group in enumerate(shuffled):
-            is_optional = group[0].name in optional_names
-            if allowance and is_optional and not allowance.fits(bench.target, group[0]):
-                allowance.left_out += group
-                continue
-            start_time = time.monotonic()
+            start_time, work = (
+                time.monotonic(),
+                sum(count_operations(bench.target, workload) for workload in group),
+            )
+            if allowance and group[0].name in optional_names:
+                optional_start = optional_start or start_time
+                if start_time - optional_start + seconds_per_operation * work >= allowance.seconds:
+                    allowance.left_out += group
+                    continue
             for workload in group:
                 waiting = [checker for checker in checkers if checker.needs_answer(workload)]
                 try:
@@ -154,8 +145,8 @@ def verify(
                         checker.made_checks.append(check)
                         checker.workload_keys.discard(workload_key(workload))
             yield from _check_group(bench, checkers, group, [*chain(*shuffled[number + 1 :])])
-            if allowance:
-                allowance.learn(bench.target, group, time.monotonic() - start_time)
+            if work >= LARGE_WORK * len(group):
+                seconds_per_operation = max(seconds_per_operation, (time.monotonic() - start_time) / work)
         if unjudged and not has_judged and all(job.own_names is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
@@ -205,11 +196,6 @@ def group_by_name(workloads: Iterable[Workload]) -> list[list[Workload]]:
     for workload in workloads:
         by_name_and_seed.setdefault(workload.name, {})[workload.seed] = workload
     return [list(seeds.values()) for seeds in by_name_and_seed.values()]
-
-
-def _seeded_random(workloads: Iterable[Workload]) -> random.Random:
-    """A random generator seeded by the names and seeds of workloads, so that a run repeats."""
-    return random.Random(repr([workload_key(workload) for workload in workloads]))
 
 
 def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
@@ -269,7 +255,8 @@ class SideChecker:
         if job.layouts and not job.control and not is_slow_to_start:
             keys = [workload_key(w) for w in job.workloads if is_supported(self.side, w)]
             count = min(1 if self.bench.device == "cuda" else FIRST_CALLS, len(keys))
-            self.keys_to_repeat = set(_seeded_random(job.workloads).sample(keys, count))
+            rng = random.Random(repr([workload_key(workload) for workload in job.workloads]))
+            self.keys_to_repeat = set(rng.sample(keys, count))
         self.first_call_s = 0.0
         """Seconds of the most recent call that was the first of its process."""
         self.wrong_calls: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
@@ -290,11 +277,8 @@ class SideChecker:
         if workload_key(workload) not in self.workload_keys or workload.dtype not in self.side.dtypes:
             return False
         has_failed = not all(check.passed for check in self.made_checks)
-        return self._hung_count < MOST_HUNG and not (self.job.fail_fast and has_failed)
-
-    @property
-    def _hung_count(self) -> int:
-        return sum(check.status == "hung" for check in self.made_checks)
+        hung_count = sum(check.status == "hung" for check in self.made_checks)
+        return hung_count < MOST_HUNG and not (self.job.fail_fast and has_failed)
 
     def needs_answer(self, workload: Workload) -> bool:
         """Whether this side still has to be called on a workload, so that the judge needs its answer."""
@@ -329,17 +313,14 @@ class SideChecker:
             self.keys_to_repeat.discard(key)
             if self.first_call_s > SLOW_FIRST_CALL_S:
                 self.keys_to_repeat.clear()
-            failed = [
-                (workload_key(check.workload), check.inputs) for check in self.made_checks if not check.passed
-            ]
-            if (key, layout) not in failed:
+            failed = [(c.workload.name, c.workload.seed, c.inputs) for c in self.made_checks if not c.passed]
+            if (*key, layout) not in failed:
                 self.worker.close()
                 check = yield from self.make_check(workload, layout, once=True)
                 if not check.passed:
                     self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
-                if wrong_calls := self.wrong_calls.get(
-                    (key, layout)
-                ):  # The values were right in a process in use.
+                wrong_calls = self.wrong_calls.get((key, layout))
+                if wrong_calls:  # The values were right in a process in use.
                     self.wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
     def begin_check(self, group: Sequence[Workload]) -> None:
@@ -517,7 +498,8 @@ class SideChecker:
         limit_s, first_limit_s = self.job.call_limit_s or 0.0, 0.0
         if not limit_s:
             limit_s = call_limit_s(self.bench, workload, emulated=self.side.emulated)
-            first_limit_s = CALL_LIMIT_S if self._hung_count else self.bench.first_call_s
+            has_hung = any(check.status == "hung" for check in self.made_checks)
+            first_limit_s = CALL_LIMIT_S if has_hung else self.bench.first_call_s
         start_time = time.monotonic()
         request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control)
         request = request.replace(mistake=self.job.mistake)
