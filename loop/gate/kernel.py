@@ -21,7 +21,7 @@ from loop.builds.build import Buildable, BuildFailed, buildable_variants
 from loop.calls.call import Refused
 from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
-from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
+from loop.gate.model import BuildOutput, LoadOutput, ShareOutput, SourcesOutput
 from loop.gate.verify import MOST_HUNG, Job, TimeAllowance, group_by_name, merge_checks, workload_key
 from loop.gate.verify import verify as verify_sides
 from loop.jobs.folder import JobFolder
@@ -38,7 +38,7 @@ from loop.model.record import KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
 from loop.report import format as say
-from loop.repository.reading import changed_lines, export_commit
+from loop.repository.reading import export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.steps.spread import Part, output_of_job, run_jobs
@@ -51,8 +51,6 @@ MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
 UNREAD_KINDS = ("unread", "unread_halves", "ignored", "unmoved", "initial")
 """Weaknesses that a changed input reveals; the others are known of the values that were drawn."""
-MOST_FILES_SHOWN = 20
-"""Most changed files in an output."""
 BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
 """Builds of the variants that compile, and the failures of the others."""
 SOURCES_FINE = "one translation unit a variant, no framework headers"
@@ -475,37 +473,6 @@ def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Seq
     untried += ["2^31 elements in a tensor"] if max(elements, default=0) < 1 << 31 else []
     if untried:
         yield f"no workload has {', or '.join(untried)}: a kernel that is wrong there would pass"
-
-
-def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
-    """Report variants whose build differs from the known-good build, and the changed files.
-    The files are those that differ from the commit of the first changed variant's known good, if it has one."""
-    builds, failures = yield from build_selected(context)
-    if failures:
-        return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
-    known_good = context.past.known_good
-    changed, unknown, commit = list[str](), list[str](), None
-    for library in builds:
-        if library.variant not in known_good:
-            unknown.append(library.variant)
-        elif known_good[library.variant].build_id != library.build_id:
-            changed.append(library.variant)
-            commit = commit or known_good[library.variant].commit
-    lines_by_file = changed_lines(context.task.folder, commit) if commit else {}
-    message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
-    if changed:
-        size = f": {sum(lines_by_file.values())} lines in {len(lines_by_file)} files" if lines_by_file else ""
-        message = f"{', '.join(changed)} changed since the known good{size}"
-    output = ChangesOutput(
-        ok=True,
-        message=message,
-        identity=" ".join(f"{library.variant}={library.build_id}" for library in builds),
-        changed=tuple(changed),
-        count=len(changed),
-        files=tuple(sorted(lines_by_file))[:MOST_FILES_SHOWN],
-        not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
-    )
-    return Result(output)
 
 
 class NoKnownGood(Exception):

@@ -140,19 +140,6 @@ class ShareOutput(Output):
     """Workloads on which an output of all zeros would pass."""
 
 
-class ChangesOutput(Output):
-    """What changed since the known-good build."""
-
-    actions = ("kernel.changes",)
-
-    changed: tuple[str, ...] = ()
-    """Compiled variants whose build differs from the known-good build."""
-    count: int = 0
-    """Number of changed variants."""
-    files: tuple[str, ...] = ()
-    """Files of the target that differ from the commit of the known-good build."""
-
-
 class PropertiesOutput(Output):
     """Property checks: relations between a variant's own outputs, without a reference."""
 
