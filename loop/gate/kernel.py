@@ -2,7 +2,6 @@
 
 import functools
 import math
-import operator
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,8 +50,6 @@ MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
 UNREAD_KINDS = ("unread", "unread_halves", "ignored", "unmoved", "initial")
 """Weaknesses that a changed input reveals; the others are known of the values that were drawn."""
-BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
-"""Builds of the variants that compile, and the failures of the others."""
 SOURCES_FINE = "one translation unit a variant, no framework headers"
 NOT_COMPILED = "no variant is compiled for this device"
 
@@ -114,11 +111,6 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     return Result(output, idle=not variants)
 
 
-def build_selected(context: Context) -> Generator[Tick, None, BuildResults]:
-    """Build all selected variants; returns the builds and the failures."""
-    return (yield from compile_all(context, variants_to_build(context, context.task.variants)))
-
-
 def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
     """Of the named variants, those that need a build. The build of a Python variant is a copy of its files.
     It needs one only if the session may change them: then a check can tell which version ran."""
@@ -128,7 +120,7 @@ def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Bu
 
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, will_run: bool = True
-) -> Generator[Tick, None, BuildResults]:
+) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Build variants in parallel, one compiler per core; returns builds and failures, in the order of `variants`.
     `will_run`: whether builds will run here. Then one that the driver could not run fails at once."""
     bench, folder = context.bench, context.task.folder
@@ -401,10 +393,7 @@ def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[T
         if 0 not in workload.sizes.values():
             kind = (workload.values, *map(str, workload.attributes.values()))
             largest_by_kind.setdefault(kind, workload)
-    first_kind = next(iter(largest_by_kind), ())
-    # The largest of all, then those least like it: an attribute may have an effect on rare values only.
-    kinds = sorted(largest_by_kind, key=lambda kind: (kind != first_kind, sum(map(operator.eq, kind, first_kind))))
-    probed = [largest_by_kind[kind] for kind in kinds[:MOST_PROBED]]
+    probed = list(largest_by_kind.values())[:MOST_PROBED]
     weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
     for workload in probed[1:]:
         if not any(weaknesses.get(kind) for kind in UNREAD_KINDS):
@@ -420,24 +409,20 @@ def common_weaknesses(some: Weaknesses, others: Weaknesses) -> Weaknesses:
 
 
 BLIND_SPOTS = {
-    "fixed": "{inputs} the same under every seed: a kernel that never reads {them} would pass",
-    "single_valued": "{inputs} one value everywhere: a kernel that reads one element of {them} would pass",
-    "nonnegative": "{inputs} never negative: a kernel that is wrong below zero would pass",
-    "narrow": "{inputs} within 16 bits: a kernel that keeps 16 bits of {them} would pass",
-    "from_zero": "{inputs} in order from 0 on in every call: a kernel that expects a first 0 would pass",
-    "untied": "{inputs} without two equal greatest or least values in a row: "
-    "a kernel that names another of them would pass",
-    "unread": "{inputs} not read by the reference on the workloads tried: "
-    "a kernel that never reads {them} would pass",
-    "unread_halves": "the second half of {names} is not read by the reference: "
-    "a kernel that is wrong there would pass",
-    "unmoved": "output {names} is the same whatever the inputs are: a constant would pass",
-    "initial": "weights {names} are all 1 or all 0, as the constructor leaves them: "
-    "a kernel that ignores them would pass",
-    "ignored": "attribute {names} changes no output on the workloads tried: a kernel that ignores it would pass",
-    "finite": "no input is NaN or infinite: a kernel that is wrong on these would pass",
+    "fixed": "{inputs} the same under every seed: a kernel that never reads {them}",
+    "single_valued": "{inputs} one value everywhere: a kernel that reads one element of {them}",
+    "nonnegative": "{inputs} never negative: a kernel that is wrong below zero",
+    "narrow": "{inputs} within 16 bits: a kernel that keeps 16 bits of {them}",
+    "from_zero": "{inputs} in order from 0 on in every call: a kernel that expects a first 0",
+    "untied": "{inputs} without two equal greatest or least values in a row: a kernel that names another of them",
+    "unread": "{inputs} not read by the reference on the workloads tried: a kernel that never reads {them}",
+    "unread_halves": "the second half of {names} is not read by the reference: a kernel that is wrong there",
+    "unmoved": "output {names} is the same whatever the inputs are: a constant",
+    "initial": "weights {names} are all 1 or all 0, as the constructor leaves them: a kernel that ignores them",
+    "ignored": "attribute {names} changes no output on the workloads tried: a kernel that ignores it",
+    "finite": "no input is NaN or infinite: a kernel that is wrong on these",
 }
-"""Weakness of the inputs (see `Weaknesses`) to the sentence on a mistake that it hides."""
+"""Weakness of the inputs (see `Weaknesses`) to what it hides. Each sentence ends in "would pass"."""
 
 
 def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
@@ -448,7 +433,8 @@ def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Seq
         if names and (kind != "untied" or weaknesses.get("whole_outputs")):  # Equal values, different indices.
             listed, several = ", ".join(names), len(names) > 1
             inputs = f"inputs {listed} are" if several else f"input {listed} is"
-            yield sentence.format(names=listed, inputs=inputs, them="them" if several else "it")
+            fact = sentence.format(names=listed, inputs=inputs, them="them" if several else "it")
+            yield f"{fact} would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
@@ -545,10 +531,9 @@ def conclude_verification(
     selected = context.task.emulated if emulated else context.task.variants
     is_trusted = bool(control.checks) and not control.first_failure
     right_variants = tuple(checks.variant for checks in all_checks if checks.is_right and is_trusted)
-    unjudged_by_workload: dict[str, str] = {}
-    for check in (check for checks in (*all_checks, control) for check in checks.checks):
-        if check.status == "not judged":
-            unjudged_by_workload[check.workload.name] = f"not judged: {check.message}"
+    every_check = [check for checks in (*all_checks, control) for check in checks.checks]
+    unjudged_checks = {check.workload.name: check for check in every_check if check.status == "not judged"}
+    unjudged = [f"not judged: {check.message}" for check in unjudged_checks.values()]
     names, emulator = [side.name for side in sides], " under the emulator" if emulated else ""
     left_out = [f"{name}{emulator}: it has no build" for name in selected if name not in names]
     skipped = [workload for share in shares for workload in share.left_out]
@@ -559,10 +544,10 @@ def conclude_verification(
     blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
     zeros_pass = [name for share in shares for name in share.zeros_pass]
     left_out += describe_blind_spots(blind_spots, context.bench.target, zeros_pass)
-    tried, unjudged = distinct_workloads(workloads, beyond=skipped), list(unjudged_by_workload.values())
+    tried = distinct_workloads(workloads, beyond=skipped)
     untaken = {side.name: describe_untaken_workloads(side, tried) for side in sides}
     left_out += [f"{variant} on {text}" for variant, texts in untaken.items() for text in texts]
-    declined, tallies, unchecked = list[str](), list[str](), list[str]()
+    declined, tallies = list[str](), list[str]()
     for checks in all_checks:
         unsupported = [check.inputs for check in checks.checks if check.status == "unsupported"]
         if layouts := dict.fromkeys(layout for layout in unsupported if layout != "contiguous"):
@@ -570,8 +555,7 @@ def conclude_verification(
         is_all_right = checks.count("right") == len(checks.checks)
         tally = f"right in {len(checks.checks)} checks" if is_all_right else checks.tally
         tallies.append(f"{checks.variant} {tally}")
-        if not checks.count("right"):
-            unchecked.append(checks.variant)
+    unchecked = [checks.variant for checks in all_checks if not checks.count("right")]
     message, hint = _describe_failure(context, all_checks, control, failures)
     if not message and unchecked:
         reasons = [*untaken.get(unchecked[0], ()), *unjudged, *left_out, "there is no workload"]

@@ -61,11 +61,6 @@ class ControlResult(Model):
     """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
 
     @property
-    def is_survivor(self) -> bool:
-        """Whether the gate accepted an injected mistake that the target's inputs can tell from right."""
-        return self.kind != "honest" and not self.killed and self.distinguishable
-
-    @property
     def full_name(self) -> str:
         """Variant and mutation: `cpu: ignores x`."""
         return f"{self.base}: {self.name}"
@@ -79,11 +74,9 @@ class GateOutput(Output):
     controls: tuple[ControlResult, ...] = ()
     """One for each control and variant, honest candidates included."""
     killed: int = 0
-    """Number of controls that the gate rejected."""
     total: int = 0
     """Number of controls that were counted; honest candidates do not count."""
     survivors: tuple[str, ...] = ()
-    """Controls that the gate let pass."""
     rejected: tuple[str, ...] = ()
     """Honest candidates that the gate rejected, and why."""
     wrong_reasons: tuple[str, ...] = ()
@@ -381,32 +374,29 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     in_python = arguments.python or not bench.compiled_variants(variants)
     sources_hash = context.task.sources_hash if in_python else ""  # It may compile files of its own.
     inputs_digest = dependency_hash(context, "kernel.prove_gate", sources_hash)
-    stored_output = reuse_result(context, GateOutput, inputs_digest, arguments)
-    if stored_output is not None:  # An earlier session proved the same.
-        return Result(stored_output)
+    if stored_output := reuse_result(context, GateOutput, inputs_digest, arguments):
+        return Result(stored_output)  # An earlier session proved the same.
     bench.warm_up()
     sides, failures = yield from build_sides(context, variants)
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
     compiled = [name for name, side in sides.items() if side.kind == "c_abi"]
-    proof, start_time, tried_variants = Proof(), monotonic(), list[str]()
+    proof, start_time, tried_variants, not_exercised = Proof(), monotonic(), list[str](), list[str]()
     unjudged = unjudged_workload_names(context)
     for variant in variants if arguments.python else compiled or variants:
         if tried_variants and monotonic() - start_time > context.budget_s:  # The first is tried in any case.
             break
         tried_variants.append(variant)
-        side = sides[variant]
+        side, deadline = sides[variant], start_time + PROOF_SHARE * context.kill_after_s
         all_workloads = expand_sets(target, target.workloads, usual_dtype(bench, side), context.task.seed)
         workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):
             proof.inapplicable.append(f"every control of {variant}: {reason}")
-        else:
-            deadline = start_time + PROOF_SHARE * context.kill_after_s
-            variant_proof = yield from prove(bench, side, workloads, deadline)
-            proof.results += variant_proof.results
-            proof.inapplicable += [f"{variant} {reason}" for reason in variant_proof.inapplicable]
-            proof.untried += [f"{variant}: {name}" for name in variant_proof.untried]
-    output, not_exercised = _score(proof), list[str]()
+            continue
+        variant_proof = yield from prove(bench, side, workloads, deadline)
+        proof.results += variant_proof.results
+        proof.inapplicable += [f"{variant} {reason}" for reason in variant_proof.inapplicable]
+        proof.untried += [f"{variant}: {name}" for name in variant_proof.untried]
     for variant in (variant for variant in variants if variant not in tried_variants):
         command = context.command("kernels", "prove-gate", variant)
         not_exercised.append(f"the gate's controls of {variant}: `{command}` tries them")
@@ -414,6 +404,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
         examples = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
         untried = f"{len(proof.untried)} controls of the gate, for want of time ({examples})"
         not_exercised.append(f"{untried}: `{context.command('kernels', 'prove-gate')}` has more")
+    output = _score(proof)
     if not output.total:
         not_exercised.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
     return Result(output.model_copy(update={"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}))
@@ -440,12 +431,12 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
 
 def _score(proof: Proof) -> GateOutput:
     """The step's output from the results of all controls: score as message, next action as hint."""
-    killed = [result for result in proof.results if result.kind != "honest" and result.killed]
-    survivors = [result for result in proof.results if result.is_survivor]
+    erring = [result for result in proof.results if result.kind != "honest"]
+    killed = [result for result in erring if result.killed]
+    survivors = [result for result in erring if not result.killed and result.distinguishable]
     rejected_honest = [result for result in proof.results if result.kind == "honest" and result.killed]
     indistinguishable = [result.full_name for result in proof.results if not result.distinguishable]
     survivor_names, total = [result.full_name for result in survivors], len(killed) + len(survivors)
-    killed_by_chance = [result for result in killed if not result.right_reason]
     message, hint = f"the gate rejected {len(killed)} of {total} injected bugs and cheats", None
     if survivors:
         message += f"; it accepted {', '.join(survivor_names)}"
@@ -471,8 +462,8 @@ def _score(proof: Proof) -> GateOutput:
         killed=len(killed),
         total=total,
         survivors=tuple(survivor_names),
-        rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected_honest),
-        wrong_reasons=tuple(f"{result.full_name}: {result.reason}" for result in killed_by_chance),
+        rejected=tuple(f"{r.full_name}: {r.reason}" for r in rejected_honest),
+        wrong_reasons=tuple(f"{r.full_name}: {r.reason}" for r in killed if not r.right_reason),
         not_applicable=tuple(proof.inapplicable),
         indistinguishable=tuple(indistinguishable),
     )
@@ -480,8 +471,20 @@ def _score(proof: Proof) -> GateOutput:
 
 def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     """The report's sentences on how far to trust a session: each control with its outcome."""
-    comparisons = outputs_of(finished, CompareOutput)
-    lines = [_score_line(output) for output in outputs_of(finished, GateOutput) if output.total]
+    comparisons, lines = outputs_of(finished, CompareOutput), list[str]()
+    for gate in (output for output in outputs_of(finished, GateOutput) if output.total):
+        variants = ", ".join(dict.fromkeys(control.base for control in gate.controls))
+        copies = f"{gate.killed} of {gate.total} copies of {variants}, each with an injected bug or cheat"
+        parts = [f"the gate rejected {copies}"]
+        if gate.survivors:
+            parts.append(f"it accepted {', '.join(gate.survivors)}")
+        if gate.indistinguishable:
+            parts.append(f"not told by any input of the target: {', '.join(gate.indistinguishable)}")
+        if gate.wrong_reasons:
+            parts.append(f"{len(gate.wrong_reasons)} of them for another reason than theirs")
+        if gate.taken_from:
+            parts.append(f"taken from {gate.taken_from}: nothing that it depends on has changed")
+        lines.append("; ".join(parts))
     for properties in outputs_of(finished, PropertiesOutput):
         checks = [check for check in properties.checks if check.status != "inapplicable"]
         failed_checks = [check for check in checks if check.status == "failed"]
@@ -521,22 +524,6 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
             slowed = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
             lines.append(f"positive control, {slowed}: {outcome}")
     return tuple(lines)
-
-
-def _score_line(output: GateOutput) -> str:
-    """The report's sentence on the mutation test of the gate."""
-    variants = ", ".join(dict.fromkeys(control.base for control in output.controls))
-    copies = f"{output.killed} of {output.total} copies of {variants}, each with an injected bug or cheat"
-    line = f"the gate rejected {copies}"
-    if output.survivors:
-        line += f"; it accepted {', '.join(output.survivors)}"
-    if output.indistinguishable:
-        line += f"; not told by any input of the target: {', '.join(output.indistinguishable)}"
-    if output.wrong_reasons:
-        line += f"; {len(output.wrong_reasons)} of them for another reason than theirs"
-    if output.taken_from:
-        line += f"; taken from {output.taken_from}: nothing that it depends on has changed"
-    return line
 
 
 def known_good_table(verdicts: Iterable[Verdict]) -> Table | None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from loop.base.processes import run_to_end
-from loop.gate.kernel import build_selected
+from loop.gate.kernel import build_sides
 from loop.mistakes import functions
 from loop.mistakes.functions import erring_function
 from loop.model.target import Signature, Workload
@@ -160,7 +160,7 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     """Tried controls count, the others are not exercised, and the step passes."""
     target = write_target(tmp_path, {"right": compiled()})
     with open_bench(tmp_path, target, build_cache) as bench:
-        run_to_end(build_selected(make_context(bench, "right")))  # Compiling takes no time of controls.
+        run_to_end(build_sides(make_context(bench, "right"), ["right"]))  # Compiling takes no time of controls.
         context = replace(make_context(bench, "right"), kill_after_s=0.8)
         output = run_to_end(prove_gate(context, ProofTerms())).output
     assert isinstance(output, GateOutput)
