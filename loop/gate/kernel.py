@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -30,6 +30,7 @@ from loop.library.targets import source_files
 from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
+from loop.model.causes import Cause
 from loop.model.dtypes import Device, Dtype
 from loop.model.measurement import BASELINE, Against, Build, Check, NoSpeedVerdict, VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput, outputs_of
@@ -586,9 +587,15 @@ def conclude_verification(
 
 def failure_verdict(variant: str, check: Check, against: Against, reason: str) -> NoSpeedVerdict:
     """The verdict on a variant by a failed check: `invalid` if it tampered with the judge, else `incorrect`."""
-    word: Literal["invalid", "incorrect"] = "invalid" if check.status == "tampered" else "incorrect"
-    place = {"variant": variant, "workload": check.workload.name, "against": against}
-    return NoSpeedVerdict(**place, verdict=word, cause=check.cause, reason=reason)
+    verdict = incorrect_verdict(variant, check.workload.name, reason, check.cause)
+    word = "invalid" if check.status == "tampered" else "incorrect"
+    return verdict.model_copy(update={"against": against, "verdict": word})
+
+
+def incorrect_verdict(variant: str, workload: str, reason: str, cause: Cause = "") -> NoSpeedVerdict:
+    """The verdict `incorrect` on a variant, which takes its speed on a workload (its name)."""
+    place = {"variant": variant, "workload": workload, "against": "baseline"}
+    return NoSpeedVerdict.model_validate({**place, "verdict": "incorrect", "cause": cause, "reason": reason})
 
 
 def _describe_failure(

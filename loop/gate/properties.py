@@ -5,11 +5,11 @@ from functools import partial
 
 from loop.base.processes import Tick
 from loop.calls.call import Call, Refused
-from loop.gate.kernel import build_sides, planned_check_sets, workloads
+from loop.gate.kernel import build_sides, incorrect_verdict, planned_check_sets, workloads
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, output_files
 from loop.model.dtypes import Device
-from loop.model.measurement import NoSpeedVerdict, PropertyCheck
+from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.report import format as say
@@ -51,7 +51,7 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     not_exercised = [f"property {name}: it applies to no workload" for name in names if name not in applicable]
     reason = "too large to relate several calls of it"
     not_exercised += [f"properties on {workload.name}: {reason}" for workload in too_large]
-    failed_checks, verdicts = [check for check in checks if check.status == "failed"], list[NoSpeedVerdict]()
+    failed_checks = [check for check in checks if check.status == "failed"]
     held_count, hint = sum(check.status == "holds" for check in checks), None
     message = "nothing to try them on: no variant runs here on their workloads"
     if checks:
@@ -60,10 +60,7 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     if failed_checks:
         message = f"{failed_checks[0].variant}: {failed_checks[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed_checks[0].variant)}` shows where it is wrong"
-    for check in failed_checks:
-        place = {"variant": check.variant, "workload": check.workload, "against": "baseline"}
-        verdict = {**place, "verdict": "incorrect", "reason": check.message}
-        verdicts.append(NoSpeedVerdict.model_validate(verdict))
+    verdicts = [incorrect_verdict(check.variant, check.workload, check.message) for check in failed_checks]
     output = PropertiesOutput(
         ok=not failed_checks,
         message=message,

@@ -13,7 +13,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick, run, run_side_by_side, run_to_end
 from loop.builds.resources import short_name
 from loop.calls.call import Refused
-from loop.gate.kernel import build_sides, planned_check_sets, workloads
+from loop.gate.kernel import build_sides, incorrect_verdict, planned_check_sets, workloads
 from loop.machine.machine import cores
 from loop.model.measurement import NoSpeedVerdict
 from loop.model.output import (
@@ -109,21 +109,17 @@ class Examination:
             else:
                 self.remarks.append(head)
 
-    @property
-    def has_error(self) -> bool:
-        """Whether the tool found an error, even one whose report `loop` cannot parse."""
+    def conclude(self) -> tuple[str, str]:
+        """The status of the run, and why it does not prove that there is no error (empty where it does). `found`:
+        the tool found an error, even one whose report `loop` cannot parse."""
+        has_error = self.exit_code == FOUND_EXIT or bool(self.findings_count)
         if self.reports:
-            return any(report.severity == "error" for report in self.reports)
-        return self.exit_code == FOUND_EXIT or bool(self.findings_count)
-
-    @property
-    def why_unknown(self) -> str:
-        """Why a run without reports does not prove that there is no error; empty where it does."""
-        if self.remarks:
-            return self.remarks[0]
+            has_error = any(report.severity == "error" for report in self.reports)
+        why_unknown = "" if self.exit_code in (0, FOUND_EXIT) else f"exit {self.exit_code}"
         if self.findings_count is None:
-            return "it wrote no summary"
-        return "" if self.exit_code in (0, FOUND_EXIT) else f"exit {self.exit_code}"
+            why_unknown = "it wrote no summary"
+        why_unknown = next(iter(self.remarks), why_unknown)
+        return "found" if has_error else "unknown" if why_unknown else "clean", why_unknown
 
 
 def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
@@ -290,10 +286,9 @@ def _run_tool(
         return SanitizerRun.model_validate({**place, "status": "unknown", "seconds": 0, "why": why})
     limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
     examination = yield from examine(context.bench, side, tool, workloads, limit_s)
-    seconds, reports = time.monotonic() - begin_time, examination.reports
-    status, blamed = "unknown" if examination.why_unknown else "clean", ""
-    if examination.has_error:
-        status = "found"
+    seconds, reports, blamed = time.monotonic() - begin_time, examination.reports, ""
+    status, why_unknown = examination.conclude()
+    if status == "found":
         if tool == "memcheck" and examination.refused:  # It ends the call with the error.
             blamed = examination.refused[0]
         elif len(workloads) == 1:
@@ -301,17 +296,12 @@ def _run_tool(
         for workload in workloads:
             if blamed or time.monotonic() > deadline:
                 break
-            if (yield from examine(context.bench, side, tool, [workload], limit_s)).has_error:
-                blamed = workload.name
+            alone = yield from examine(context.bench, side, tool, [workload], limit_s)
+            blamed = workload.name if alone.conclude()[0] == "found" else ""
         if not any(report.severity == "error" for report in reports):
             unclear = f"exit {examination.exit_code}, and no report that is understood"
             reports = [SanitizerReport(kind="fault", words=next(iter(examination.remarks), unclear)), *reports]
-    findings: dict[str, object] = {
-        "status": status,
-        "seconds": seconds,
-        "workload": blamed,
-        "why": examination.why_unknown,
-    }
+    findings: dict[str, object] = {"status": status, "seconds": seconds, "workload": blamed, "why": why_unknown}
     count = max(examination.findings_count or 0, len(reports))
     findings |= {"reports": tuple(reports[:MOST_REPORTS]), "total": count}
     return SanitizerRun.model_validate({**place, **findings})
@@ -335,14 +325,8 @@ def _output(
         tools_by_reason.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
     verdict_by_variant: dict[str, NoSpeedVerdict] = {}
     for tool_run in failing_runs:
-        verdict = NoSpeedVerdict(
-            variant=tool_run.variant,
-            workload=tool_run.workload or tool_run.workloads[0],
-            against="baseline",
-            verdict="incorrect",
-            cause="sanitizer",
-            reason=f"{tool_run.tool}: {tool_run.summary_text}",
-        )
+        workload, reason = tool_run.workload or tool_run.workloads[0], f"{tool_run.tool}: {tool_run.summary_text}"
+        verdict = incorrect_verdict(tool_run.variant, workload, reason, "sanitizer")
         verdict_by_variant.setdefault(tool_run.variant, verdict)
     parts = [f"{name} clean in {len(workloads_by_variant[name])} calls" for name in clean]
     parts += [f"{name} not under all" for name in workloads_by_variant if name not in clean]
