@@ -3,7 +3,7 @@
 import functools
 import math
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -94,11 +94,8 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     selected = variants_to_build(context, context.task.variants)
     variants = {**selected, **context.bench.emulated_variants(context.task.emulated)}
     builds, failures = yield from compile_all(context, variants)
-    summaries = list[str]()
-    for library in builds:
-        if library.compiled:
-            origin = "cached" if library.cached else f"compiled in {library.seconds:.1f} s"
-            summaries.append(f"{library.variant} {origin}")
+    compiled = [library for library in builds if library.compiled]
+    summaries = [f"{b.variant} {'cached' if b.cached else f'compiled in {b.seconds:.1f} s'}" for b in compiled]
     summaries += [library.note for library in builds if library.note]
     message = ", ".join(summaries) if builds else "no variant is compiled"
     output = BuildOutput(
@@ -212,10 +209,8 @@ def workloads(
 def unjudged_workload_names(context: Context) -> set[str]:
     """Names of workloads that the session's last verification left unjudged; empty without one."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
-    if verification is None:
-        return set()
-    checks = [check for side in verification.variants for check in side.checks]
-    checks += verification.control.checks if verification.control else ()
+    sides = (*verification.variants, verification.control) if verification else ()
+    checks = [check for side in sides if side for check in side.checks]
     return {check.workload.name for check in checks if check.status == "not judged"}
 
 
@@ -602,9 +597,8 @@ def _describe_failure(
     context: Context, sides: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[BuildFailed]
 ) -> tuple[str, str | None]:
     """A message on what failed (empty without a failure), and a hint on what to do next, or None."""
-    failed_names = [checks.variant for checks in sides if checks.first_failure]
-    first_failed = next((checks for checks in sides if checks.first_failure), None)
-    failure = first_failed.first_failure if first_failed else None
+    failed = [checks for checks in sides if checks.first_failure]
+    failure, failed_names = failed[0].first_failure if failed else None, [checks.variant for checks in failed]
     if control.first_failure:
         doubt = "baseline, reference or tolerance is not to be trusted there"
         hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
@@ -614,9 +608,9 @@ def _describe_failure(
         message = f"the control failed: {doubt}: {control.first_failure.message}"
         message += f"; {failed_names[0]} as well: {failure.message}" if failure else ""
         return message, hint
-    if first_failed and failure:
+    if failure:
         message = f"{failed_names[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
-        message += f" ({first_failed.tally})" if len(first_failed.checks) > 1 else ""
+        message += f" ({failed[0].tally})" if len(failed[0].checks) > 1 else ""
         if len(failed_names) > 1:
             message += f"; so {'is' if len(failed_names) == 2 else 'are'} {', '.join(failed_names[1:])}"
         command = context.command("kernels", "verify", failed_names[0])
@@ -642,26 +636,22 @@ def merge_shares(
     return tuple(merged.values()), merge_checks([share.control for share in shares], workloads)
 
 
-def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
+def describe_untaken_workloads(side: Side, workloads: Sequence[Workload]) -> tuple[str, ...]:
     """Up to two sentences on the workloads that a side does not take: by element type, and by its `takes`."""
-
-    def subject_of(names: Collection[str]) -> str:
-        return f"{len(names)} workloads" if len(names) > 1 else next(iter(names))
-
-    dtype_by_name, reason_by_name = dict[str, str](), dict[str, str]()
-    for workload in workloads:
-        if workload.dtype not in side.dtypes:
-            dtype_by_name[workload.name] = workload.dtype
-        elif reason := explain_unsupported(side, workload):
-            reason_by_name[workload.name] = reason
     texts = []
-    if dtype_by_name:
-        dtypes = ", ".join(dict.fromkeys(dtype_by_name.values()))
-        side_dtypes = ", ".join(side.dtypes)
-        texts.append(f"{subject_of(dtype_by_name)} of type {dtypes}: it takes {side_dtypes}")
-    if reason_by_name:
-        reasons = ", ".join(dict.fromkeys(reason_by_name.values()))
-        texts.append(f"{subject_of(reason_by_name)}: not supported, {reasons} (`takes: {side.takes}`)")
+    for is_by_type in (True, False):
+        reasons: dict[str, str] = {}
+        for workload in workloads:
+            has_other_type = workload.dtype not in side.dtypes
+            reason = workload.dtype if has_other_type else explain_unsupported(side, workload)
+            if reason and has_other_type == is_by_type:
+                reasons[workload.name] = reason
+        subject = f"{len(reasons)} workloads" if len(reasons) > 1 else "".join(reasons)
+        listed = ", ".join(dict.fromkeys(reasons.values()))
+        if reasons and is_by_type:
+            texts.append(f"{subject} of type {listed}: it takes {', '.join(side.dtypes)}")
+        elif reasons:
+            texts.append(f"{subject}: not supported, {listed} (`takes: {side.takes}`)")
     return tuple(texts)
 
 
@@ -693,13 +683,11 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     share = yield from _make_checks(bench, checked, [*jobs, control_job], allowance)
     emulated_checks = tuple(checks.model_copy(update={"emulated": True}) for checks in share.sides)
     left_out = (*share.left_out, *(w for w in optional if w not in checked))
-    share = share.model_copy(update={"sides": emulated_checks, "left_out": left_out})
+    shares = [share.model_copy(update={"sides": emulated_checks, "left_out": left_out})]
     too_large = [w for w in required if w not in checked]
     to_try = [w for w in (*required, *optional) if w not in too_large]
-    not_exercised = [f"{w.name} under the emulator: too much work for it" for w in too_large]
-    output = conclude_verification(
-        context, [share], [*sides.values()], to_try, failures, not_exercised, emulated=True
-    )
+    notes, tried = [f"{w.name} under the emulator: too much work for it" for w in too_large], [*sides.values()]
+    output = conclude_verification(context, shares, tried, to_try, failures, notes, emulated=True)
     return Result(output.model_copy(update={"rests_on": inputs_digest}))
 
 
@@ -724,16 +712,12 @@ def find_known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         if record is None or record.status != "passed":
             continue
         revision = record.head.revision
-        for output in outputs_of(steps, VerifyOutput):
-            for checks in output.variants:
-                is_wrong = (checks.variant, checks.build_id, "") in wrong_build_keys
-                if checks.is_right and checks.build_id and not is_wrong:
-                    builds[checks.variant] = KnownGood(
-                        build_id=checks.build_id,
-                        session=folder.id,
-                        commit=None if revision.dirty else revision.commit,
-                        branch=revision.branch,
-                    )
+        commit = None if revision.dirty else revision.commit
+        place: dict[str, Any] = {"session": folder.id, "commit": commit, "branch": revision.branch}
+        for checks in chain(*(output.variants for output in outputs_of(steps, VerifyOutput))):
+            is_wrong = (checks.variant, checks.build_id, "") in wrong_build_keys
+            if checks.is_right and checks.build_id and not is_wrong:
+                builds[checks.variant] = KnownGood(build_id=checks.build_id, **place)
     return builds
 
 
