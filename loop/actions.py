@@ -31,7 +31,6 @@ ACTIONS: dict[str, Action] = {
     "kernel.verify_share": Action(kernel.verify_share),
     "kernel.emulate": Action(kernel.emulate),
     "kernel.sanitize": Action(sanitizing.sanitize),
-    "kernel.changes": Action(kernel.changes),
     "kernel.properties": Action(properties.properties),
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),

@@ -293,8 +293,8 @@ def choose_controls(
     # An evaluator times right answers in over 100 calls: on a GPU, no honest control may use the host.
     yield from (HONEST_COPY, EXACT) if device == "cpu" else (EXACT,)
     makes: set[str] = set()
-    for control, is_telling in controls_by_shape(inputs, output):
-        if is_telling and control.make not in makes:  # Telling: its mistake can show on these shapes.
+    for control in controls_by_shape(inputs, output):
+        if control.shows and control.make not in makes:
             makes.add(control.make)
             yield control
 

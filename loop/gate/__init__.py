@@ -5,7 +5,7 @@ between guard zones, and outputs start as NaN. Each call is repeated with other 
 changes a zone; a read outside changes the output. Compiled variants also run with each tensor next to protected
 pages. A second seed uses the same addresses, so that caching by address fails. A call's time limit depends on the
 reference's time. `kernel` holds the actions: sources, build, load, verify (also CUDA kernels under an emulator on
-the CPU), changes since the known-good build, and where earlier sessions found that build.
+the CPU); and the known-good build: where earlier sessions found it, and how it is built again.
 
 `properties` needs no reference: the judge asks for several outputs and relates them. `sanitizing` runs compiled
 CUDA variants under compute-sanitizer, on a few small workloads. `environment` checks beforehand whether anything

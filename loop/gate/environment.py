@@ -1,6 +1,7 @@
 """Checks of the environment; each failure comes with a hint how to fix it. Notices of preemption."""
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Generator
@@ -59,14 +60,14 @@ def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> 
     gpus_here = detect_gpus()
     if not is_new_enough(output.version, at_least):
         return f"torch {output.version} is older than {at_least}", None
-    if device == "cpu":
-        return "", None
-    if output.cuda_build is None:
+    if device == "cuda" and output.cuda_build is None:
         conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
         return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
+    if device == "cpu" or output.cuda_build is None:
+        return "", None
     supported = f"CUDA {gpus_here.cuda[0]}" if gpus_here.cuda else "an older CUDA"
-    driver = gpus_here.cuda, gpus_here.driver
-    conflict = machine.explain_old_driver("torch built for CUDA", output.cuda_build, *driver)
+    subject = "torch built for CUDA"
+    conflict = machine.explain_old_driver(subject, output.cuda_build, gpus_here.cuda, gpus_here.driver)
     return conflict, f"install a newer driver, or a torch that is built for {supported}"
 
 
@@ -81,12 +82,9 @@ def numpy(context: Context, arguments: Requirement) -> RunningAction[NumpyOutput
 
 def is_new_enough(version: str, at_least: str) -> bool:
     """Whether a version such as `2.13.0+cpu` is `2.4` or newer."""
-
-    def numbers(text: str) -> list[int]:
-        parts = text.split("+")[0].split(".")[:3]
-        return [int("".join(filter(str.isdigit, part)) or 0) for part in parts]  # A part may be `0rc1`.
-
-    return numbers(version) >= numbers(at_least)
+    texts = (text.split("+")[0] for text in (version, at_least))
+    numbers, least = ([int(number) for number in re.findall(r"\d+", text)] for text in texts)
+    return numbers >= least
 
 
 def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:
@@ -103,13 +101,13 @@ def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutp
         if gpu := gpus_here.first:
             fields |= {"name": gpu.name, "uuid": gpu.uuid}
             fields |= {"capability": gpu.capability, "facts": gpu.facts}
-    compiled = bench.compiled_variants(context.task.variants).values()
-    if misfit := next(filter(None, map(find_misfit, compiled)), None):
-        fields |= {"message": misfit.message, "hint": misfit.hint}
-        output = DeviceOutput(ok=False, device=bench.device, **fields)
-    else:
-        reply = yield from _run_check(context, "device")
-        output = DeviceOutput.model_validate({**fields, **reply})
+    try:
+        for variant in bench.compiled_variants(context.task.variants).values():
+            require_fit(variant, needs_compiler=False)
+        output = DeviceOutput.model_validate({**fields, **(yield from _run_check(context, "device"))})
+    except BuildFailed as misfit:
+        fields |= {"ok": False, "device": bench.device, "message": misfit.message, "hint": misfit.hint}
+        output = DeviceOutput.model_validate(fields)
     message = f"{device_name or bench.device}: {output.message}"
     identity = f"{bench.device} {output.name} {host.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
@@ -149,9 +147,10 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
             hint = f"`{context.command('kernels', 'verify', name)}`"
             return Result(ExtensionOutput(ok=False, message=message, hint=hint, extension="broken"))
         right_variants.append(name)
-    right = f"{', '.join(right_variants)}: fresh, loads, answers" if right_variants else ""
-    message = right or "no variant here has to be built"
-    return Result(ExtensionOutput(ok=True, message=message, extension="ready"), idle=not right)
+    message = f"{', '.join(right_variants)}: fresh, loads, answers"
+    if not right_variants:
+        message = "no variant here has to be built"
+    return Result(ExtensionOutput(ok=True, message=message, extension="ready"), idle=not right_variants)
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
@@ -164,49 +163,35 @@ def preemption(context: Context, arguments: NoArguments) -> RunningAction[Preemp
     while not watch.is_settled and time.monotonic() < deadline:
         yield Tick("asking for the cloud's metadata server")
         time.sleep(0.02)
-    message = watch.notice or "; ".join(watch.explain_unwatched())
-    if watch.cloud and not watch.notice:
-        message = f"{watch.cloud} is asked every second"
+    watched = f"{watch.cloud} is asked every second" if watch.cloud else "; ".join(watch.explain_unwatched())
     fields = {"cloud": watch.cloud, "notice": watch.notice}
-    return Result(PreemptionOutput(ok=not watch.notice, message=message, **fields))
+    return Result(PreemptionOutput(ok=not watch.notice, message=watch.notice or watched, **fields))
 
 
-def require_fit(variant: CAbiVariant) -> None:
-    """Raise BuildFailed if a variant cannot be compiled for the GPU here, or cannot run on it. The driver's
-    own error at the first launch, such as `invalid device function`, explains nothing."""
-    compiler, gpu, misfit = variant.build.compiler, detect_gpus().first, find_misfit(variant)
-    is_for_nvcc = variant.device == "cuda" and is_nvcc(variant.build)
-    if gpu is not None and is_for_nvcc and shutil.which(compiler) is None:
+def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
+    """Raise BuildFailed if a variant cannot be compiled by its nvcc for the GPU here, or cannot run on it. The
+    driver's own error at the first launch, such as `invalid device function`, explains nothing. Passes without a
+    GPU and for another compiler, because nothing is known then; without nvcc, unless `needs_compiler`."""
+    gpus_here, compiler = detect_gpus(), variant.build.compiler
+    gpu, driver_cuda = gpus_here.first, gpus_here.cuda
+    if gpu is None or variant.device != "cuda" or not is_nvcc(variant.build):
+        return
+    if needs_compiler and shutil.which(compiler) is None:
         toolkits = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
         toolkits.append(Path(TOOLKIT_ROOT) / "cuda")
         toolkits += sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)  # The newest first.
-        hint = machine.suggest_toolkit(gpu.architecture, detect_gpus().cuda)
-        for other_nvcc in [toolkit / "bin/nvcc" for toolkit in toolkits]:
-            if other_nvcc.is_file():
-                remedy = "put its folder on the PATH, or name it in target.yaml"
-                hint = f"{other_nvcc} is there: {remedy}"
-                break
-        message = f"{compiler}: no such compiler on the PATH"
-        misfit = BuildFailed(message, hint, "", no_compiler=True)
-    if misfit is not None:
-        raise misfit
-
-
-def find_misfit(variant: CAbiVariant) -> BuildFailed | None:
-    """The error that code from a variant's nvcc does not fit the driver or GPU here; None if it fits. Also None
-    for another compiler and without a compiler or GPU, because nothing is known then."""
-    gpus_here, compiler = detect_gpus(), variant.build.compiler
-    gpu, driver_cuda = gpus_here.first, gpus_here.cuda
-    is_for_nvcc = variant.device == "cuda" and is_nvcc(variant.build)
-    release = machine.nvcc_release(compiler) if is_for_nvcc else None
-    if gpu is None or release is None:
-        return None
-    conflict = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
-    if conflict:
+        compilers = [toolkit / "bin/nvcc" for toolkit in toolkits]
+        hint = machine.suggest_toolkit(gpu.architecture, driver_cuda)
+        if present := next(filter(Path.is_file, compilers), None):
+            hint = f"{present} is there: put its folder on the PATH, or name it in target.yaml"
+        raise BuildFailed(f"{compiler}: no such compiler on the PATH", hint, "", no_compiler=True)
+    release = machine.nvcc_release(compiler)
+    if release is None:
+        return
+    if conflict := machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver):
         hint = machine.suggest_driver_or_toolkit(release, driver_cuda)
-        return BuildFailed(conflict, hint, "", no_compiler=True)
+        raise BuildFailed(conflict, hint, "", no_compiler=True)
     unsupported = machine.explain_unknown_gpu(compiler, gpu.architecture)
     if unsupported and machine.requests_code_for(variant.build.flags, gpu.architecture):
         hint = machine.suggest_toolkit(gpu.architecture, driver_cuda)
-        return BuildFailed(f"{unsupported} ({gpu.name})", hint, "", no_compiler=True)
-    return None
+        raise BuildFailed(f"{unsupported} ({gpu.name})", hint, "", no_compiler=True)

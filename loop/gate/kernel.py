@@ -2,12 +2,12 @@
 
 import functools
 import math
-import operator
 import re
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -20,23 +20,25 @@ from loop.builds.build import Buildable, BuildFailed, buildable_variants
 from loop.calls.call import Refused
 from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
-from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
+from loop.gate.model import BuildOutput, LoadOutput, ShareOutput, SourcesOutput
 from loop.gate.verify import MOST_HUNG, Job, TimeAllowance, group_by_name, merge_checks, workload_key
 from loop.gate.verify import verify as verify_sides
+from loop.jobs.folder import JobFolder
 from loop.library.definitions import read_file
 from loop.library.project import Project
 from loop.library.targets import source_files
 from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
+from loop.model.causes import Cause
 from loop.model.dtypes import Device, Dtype
 from loop.model.measurement import BASELINE, Against, Build, Check, NoSpeedVerdict, VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.record import JobRun, KnownGood, SessionHead
+from loop.model.record import KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
 from loop.report import format as say
-from loop.repository.reading import changed_lines, export_commit
+from loop.repository.reading import export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.steps.spread import Part, output_of_job, run_jobs
@@ -49,10 +51,6 @@ MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
 UNREAD_KINDS = ("unread", "unread_halves", "ignored", "unmoved", "initial")
 """Weaknesses that a changed input reveals; the others are known of the values that were drawn."""
-MOST_FILES_SHOWN = 20
-"""Most changed files in an output."""
-BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
-"""Builds of the variants that compile, and the failures of the others."""
 SOURCES_FINE = "one translation unit a variant, no framework headers"
 NOT_COMPILED = "no variant is compiled for this device"
 
@@ -96,11 +94,8 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     selected = variants_to_build(context, context.task.variants)
     variants = {**selected, **context.bench.emulated_variants(context.task.emulated)}
     builds, failures = yield from compile_all(context, variants)
-    summaries = list[str]()
-    for library in builds:
-        if library.compiled:
-            origin = "cached" if library.cached else f"compiled in {library.seconds:.1f} s"
-            summaries.append(f"{library.variant} {origin}")
+    compiled = [library for library in builds if library.compiled]
+    summaries = [f"{b.variant} {'cached' if b.cached else f'compiled in {b.seconds:.1f} s'}" for b in compiled]
     summaries += [library.note for library in builds if library.note]
     message = ", ".join(summaries) if builds else "no variant is compiled"
     output = BuildOutput(
@@ -114,11 +109,6 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     return Result(output, idle=not variants)
 
 
-def build_selected(context: Context) -> Generator[Tick, None, BuildResults]:
-    """Build all selected variants; returns the builds and the failures."""
-    return (yield from compile_all(context, variants_to_build(context, context.task.variants)))
-
-
 def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
     """Of the named variants, those that need a build. The build of a Python variant is a copy of its files.
     It needs one only if the session may change them: then a check can tell which version ran."""
@@ -128,7 +118,7 @@ def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Bu
 
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, will_run: bool = True
-) -> Generator[Tick, None, BuildResults]:
+) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Build variants in parallel, one compiler per core; returns builds and failures, in the order of `variants`.
     `will_run`: whether builds will run here. Then one that the driver could not run fails at once."""
     bench, folder = context.bench, context.task.folder
@@ -219,10 +209,8 @@ def workloads(
 def unjudged_workload_names(context: Context) -> set[str]:
     """Names of workloads that the session's last verification left unjudged; empty without one."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
-    if verification is None:
-        return set()
-    checks = [check for side in verification.variants for check in side.checks]
-    checks += verification.control.checks if verification.control else ()
+    sides = (*verification.variants, verification.control) if verification else ()
+    checks = [check for side in sides if side for check in side.checks]
     return {check.workload.name for check in checks if check.status == "not judged"}
 
 
@@ -271,43 +259,36 @@ class VerifyTerms(Model):
     """Seconds for sets that the plan does not name; workloads without time are reported."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """CPU threads of each call. Default: all cores, then timed workloads again with fewer."""
-
-
-class ShareTerms(VerifyTerms):
-    """Arguments of `kernel.verify_share`, the part of a verification that one job does."""
-
-    only: tuple[int, ...] = ()
-    """Indices of this job's workloads among the distinct workload names; empty: all."""
+    only: tuple[str, ...] = ()
+    """Names of the workloads to verify, where other jobs verify the others; empty: all."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
     """Verify the selected variants, and the baseline as a control, on all workloads against float64.
     With an executor, its jobs check one share of the workloads each."""
     side_by_name, failures = yield from build_sides(context, context.task.variants)
-    sides, job_runs = [*side_by_name.values()], tuple[JobRun, ...]()
-    required, optional = choose_workloads(context, arguments.seeds)
-    all_workloads = (*required, *optional)
+    sides, jobs = [*side_by_name.values()], list[JobFolder]()
+    all_workloads = [*chain(*choose_workloads(context, arguments.seeds))]
     if context.task.campaign.executor and sides:
         # Split by workloads, not by variants, so that each reference is computed once. Workloads of one name stay
         # together, and are dealt out like cards, those with most work first.
         plan, groups, parts = context.task.plan, group_by_name(all_workloads), list[Part]()
-        work = [len(group) * count_operations(context.bench.target, group[0]) for group in groups]
-        largest_first = sorted(range(len(groups)), key=lambda number: -work[number])
-        count, variants = min(context.task.campaign.width, len(groups)), [side.name for side in sides]
+        groups.sort(key=lambda group: -len(group) * count_operations(context.bench.target, group[0]))
+        count, names = min(context.task.campaign.width, len(groups)), [*side_by_name]
         for number in range(count):
-            only = tuple(sorted(largest_first[number::count])) if count > 1 else ()
-            job_arguments = ShareTerms.model_validate({**dict(arguments), "only": only})
-            title = f"verify {', '.join(variants)}" + f", share {number + 1} of {count}" * (count > 1)
-            parts.append(Part(title, job_arguments, variants, plan.workloads, plan.checks))
+            only = tuple(group[0].name for group in groups[number::count])
+            title = f"verify {', '.join(names)}" + f", share {number + 1} of {count}" * (count > 1)
+            job_arguments = arguments.model_copy(update={"only": only if count > 1 else ()})
+            parts.append(Part(title, job_arguments, names, plan.workloads, plan.checks))
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
-        shares, job_runs = [output_of_job(job, ShareOutput) for job in jobs], tuple(job.run_record for job in jobs)
+        shares = [output_of_job(job, ShareOutput) for job in jobs]
     else:
-        shares = [(yield from _verify_share(context, sides, ShareTerms.model_validate(dict(arguments))))]
+        shares = [(yield from _verify_share(context, sides, arguments))]
     output = conclude_verification(context, shares, sides, all_workloads, failures)
-    return Result(output.model_copy(update={"jobs": job_runs}))
+    return Result(output.model_copy(update={"jobs": tuple(job.run_record for job in jobs)}))
 
 
-def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
+def verify_share(context: Context, arguments: VerifyTerms) -> RunningAction[ShareOutput]:
     """Make the checks of `kernel.verify` on a share of its workloads, as one job of an executor."""
     sides, failures = yield from build_sides(context, context.task.variants)
     if failures:
@@ -333,41 +314,37 @@ def choose_workloads(
 
 
 def _verify_share(
-    context: Context, variant_sides: Sequence[Side], arguments: ShareTerms
+    context: Context, variant_sides: Sequence[Side], arguments: VerifyTerms
 ) -> Generator[Tick, None, ShareOutput]:
     """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
     workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an answer to a
     foreign task edits the task's files meanwhile."""
-    task_files = hash_task_files(context.task.folder)
+    task_files, notes = hash_task_files(context.task.folder), list[str]()
     bench, (required, optional) = context.bench, choose_workloads(context, arguments.seeds)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
     fitting = fit_workloads(bench, (*required, *optional), [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
-    names = [seeds_of_workload[0].name for seeds_of_workload in group_by_name((*required, *optional))]
-    own_names = frozenset(names[index] for index in arguments.only) if arguments.only else None
-    allowance = TimeAllowance(arguments.others_s, optional)
+    own_names = frozenset(arguments.only) or None
     jobs = [Job(side, fitting.workloads, fail_fast=arguments.enough, own_names=own_names) for side in sides]
     planned = workloads(context, context.task.plan.workloads, judged_only=False)
     timed = [workload for workload in planned if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
-    if bench.device == "cpu" and fewer_threads and arguments.threads is None:
+    if bench.device == "cpu" and arguments.threads is not None:
+        notes.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
+    elif bench.device == "cpu" and not fewer_threads:
+        notes.append("several threads: this machine has one core")
+    elif bench.device == "cpu":
         rerun_sides = [replace(side, threads=fewer_threads) for side in sides]
         jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
-    control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
-    share = yield from _make_checks(bench, fitting.workloads, [*jobs, control_job], allowance)
+    jobs.append(Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names))
+    allowance = TimeAllowance(arguments.others_s, optional)
+    share = yield from _make_checks(bench, fitting.workloads, jobs, allowance)
     files_now = hash_task_files(context.task.folder)
     if edited := [path for path, digest in task_files.items() if files_now.get(path) != digest]:
         raise WorkFailed(
             f"an answer edited {', '.join(map(str, edited))} while it was judged: no verdict counts",
             hint="put the file back, then verify the answers one by one: that tells which of them edits it",
         )
-    notes = list(share.notes)
-    if bench.device == "cpu" and arguments.threads is not None:
-        notes.insert(0, f"other numbers of threads than {arguments.threads}: leave out `--threads`")
-    elif bench.device == "cpu" and not fewer_threads:
-        notes.insert(0, "several threads: this machine has one core")
-    message = f"{share.message} on {say.count(len(own_names or names), 'workload')}"
-    update = {"message": message, "no_room": fitting.exclusions, "notes": tuple(notes)}
-    return share.model_copy(update=update)
+    return share.model_copy(update={"no_room": fitting.exclusions, "notes": (*notes, *share.notes)})
 
 
 def _make_checks(
@@ -375,10 +352,11 @@ def _make_checks(
 ) -> Generator[Tick, None, ShareOutput]:
     """Make the checks of these jobs, the last of which is the control's; find blind spots of all `workloads`."""
     *checked, control = yield from verify_sides(bench, jobs, allowance)
-    notes = list[str]()
-    for checks in checked:
-        if (hung := checks.count("hung")) >= MOST_HUNG:
-            notes.append(f"{checks.variant} on the workloads after its call number {hung} that hung")
+    notes = [
+        f"{checks.variant} on the workloads after its call number {checks.count('hung')} that hung"
+        for checks in checked
+        if checks.count("hung") >= MOST_HUNG
+    ]
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified",
@@ -411,10 +389,7 @@ def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[T
         if 0 not in workload.sizes.values():
             kind = (workload.values, *map(str, workload.attributes.values()))
             largest_by_kind.setdefault(kind, workload)
-    first_kind = next(iter(largest_by_kind), ())
-    # The largest of all, then those least like it: an attribute may have an effect on rare values only.
-    kinds = sorted(largest_by_kind, key=lambda kind: (kind != first_kind, sum(map(operator.eq, kind, first_kind))))
-    probed = [largest_by_kind[kind] for kind in kinds[:MOST_PROBED]]
+    probed = list(largest_by_kind.values())[:MOST_PROBED]
     weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
     for workload in probed[1:]:
         if not any(weaknesses.get(kind) for kind in UNREAD_KINDS):
@@ -429,32 +404,33 @@ def common_weaknesses(some: Weaknesses, others: Weaknesses) -> Weaknesses:
     return {kind: tuple(n for n in names if n in others.get(kind, names)) for kind, names in either.items()}
 
 
+BLIND_SPOTS = {
+    "fixed": "{inputs} the same under every seed: a kernel that never reads {them}",
+    "single_valued": "{inputs} one value everywhere: a kernel that reads one element of {them}",
+    "nonnegative": "{inputs} never negative: a kernel that is wrong below zero",
+    "narrow": "{inputs} within 16 bits: a kernel that keeps 16 bits of {them}",
+    "from_zero": "{inputs} in order from 0 on in every call: a kernel that expects a first 0",
+    "untied": "{inputs} without two equal greatest or least values in a row: a kernel that names another of them",
+    "unread": "{inputs} not read by the reference on the workloads tried: a kernel that never reads {them}",
+    "unread_halves": "the second half of {names} is not read by the reference: a kernel that is wrong there",
+    "unmoved": "output {names} is the same whatever the inputs are: a constant",
+    "initial": "weights {names} are all 1 or all 0, as the constructor leaves them: a kernel that ignores them",
+    "ignored": "attribute {names} changes no output on the workloads tried: a kernel that ignores it",
+    "finite": "no input is NaN or infinite: a kernel that is wrong on these",
+}
+"""Weakness of the inputs (see `Weaknesses`) to what it hides. Each sentence ends in "would pass"."""
+
+
 def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
     an output of zeros is right."""
-    listed = {kind: ", ".join(names) for kind, names in weaknesses.items() if names}
-    untied = "untied" if weaknesses.get("whole_outputs") else ""  # Equal values may have different indices.
-    for kind, property_, consequence in (
-        ("fixed", "the same under every seed", "that never reads {} would pass"),
-        ("single_valued", "one value everywhere", "that reads one element of {} would pass"),
-        ("nonnegative", "never negative", "that is wrong below zero would pass"),
-        ("narrow", "within 16 bits", "that keeps 16 bits of {} would pass"),
-        ("from_zero", "in order from 0 on in every call", "that expects a first 0 would pass"),
-        (untied, "without two equal greatest or least values in a row", "that names another of them would pass"),
-        ("unread", "not read by the reference on the workloads tried", "that never reads {} would pass"),
-    ):
-        if names := listed.get(kind):
-            noun, verb, pronoun = ("inputs", "are", "them") if ", " in names else ("input", "is", "it")
-            yield f"{noun} {names} {verb} {property_}: a kernel {consequence.format(pronoun)}"
-    if halves := listed.get("unread_halves"):
-        yield f"the second half of {halves} is not read by the reference: a kernel that is wrong there would pass"
-    if outputs := listed.get("unmoved"):
-        yield f"output {outputs} is the same whatever the inputs are: a constant would pass"
-    if weights := listed.get("initial"):
-        fact = f"weights {weights} are all 1 or all 0, as the constructor leaves them"
-        yield f"{fact}: a kernel that ignores them would pass"
-    if ignored := listed.get("ignored"):
-        yield f"attribute {ignored} changes no output on the workloads tried: a kernel that ignores it would pass"
+    for kind, sentence in BLIND_SPOTS.items():
+        names = weaknesses.get(kind, ())
+        if names and (kind != "untied" or weaknesses.get("whole_outputs")):  # Equal values, different indices.
+            listed, several = ", ".join(names), len(names) > 1
+            inputs = f"inputs {listed} are" if several else f"input {listed} is"
+            fact = sentence.format(names=listed, inputs=inputs, them="them" if several else "it")
+            yield f"{fact} would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
@@ -465,57 +441,20 @@ def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Seq
         pronoun = "it" if len(constants) == 1 else "them"
         yield f"every workload has {', '.join(constants)}: a kernel that ignores {pronoun} would pass"
     if zeros_pass:
-        names = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
-        yield f"the right output is zero within what is allowed on {names}: a kernel that writes zeros would pass"
-    if weaknesses.get("finite"):
-        yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
-    if untried := ", or ".join(_untried_sizes(target, all_workloads)):
-        yield f"no workload has {untried}: a kernel that is wrong there would pass"
-
-
-def _untried_sizes(target: Target, workloads: Sequence[Workload]) -> Iterator[str]:
-    """What no size or whole attribute of these workloads is: 0, beyond 16 bits; 2^31 elements of a tensor."""
-    numbers: list[dict[str, Any]] = [{**workload.sizes, **workload.attributes} for workload in workloads]
+        names_text = ", ".join(zeros_pass[:3]) + f" and {len(zeros_pass) - 3} more" * (len(zeros_pass) > 3)
+        fact = f"the right output is zero within what is allowed on {names_text}"
+        yield f"{fact}: a kernel that writes zeros would pass"
+    numbers: list[dict[str, Any]] = [{**workload.sizes, **workload.attributes} for workload in all_workloads]
     counts = {name: [each[name] for each in numbers] for name, value in numbers[0].items() if type(value) is int}
-    if without_zero := [name for name, values in counts.items() if 0 not in values]:
-        yield f"0 of {', '.join(without_zero)}"
-    if short := [name for name in counts if name in workloads[0].sizes and max(counts[name]) < 1 << 16]:
-        yield f"more than {(1 << 16) - 1:,} of {', '.join(short)}"
+    without_zero = ", ".join(name for name, values in counts.items() if 0 not in values)
+    short = ", ".join(name for name in all_workloads[0].sizes if max(counts[name]) < 1 << 16)
     tensors = [dims.split() for dims in {**target.signature.inputs, **target.signature.outputs}.values()]
-    elements = (math.prod(each.sizes.get(dim, 1) for dim in dims) for each in workloads for dims in tensors)
-    if max(elements, default=0) < 1 << 31:
-        yield "2^31 elements in a tensor"
-
-
-def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
-    """Report variants whose build differs from the known-good build, and the changed files.
-    The files are those that differ from the commit of the first changed variant's known good, if it has one."""
-    builds, failures = yield from build_selected(context)
-    if failures:
-        return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
-    known_good = context.past.known_good
-    changed, unknown, commit = list[str](), list[str](), None
-    for library in builds:
-        if library.variant not in known_good:
-            unknown.append(library.variant)
-        elif known_good[library.variant].build_id != library.build_id:
-            changed.append(library.variant)
-            commit = commit or known_good[library.variant].commit
-    lines_by_file = changed_lines(context.task.folder, commit) if commit else {}
-    message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
-    if changed:
-        size = f": {sum(lines_by_file.values())} lines in {len(lines_by_file)} files" if lines_by_file else ""
-        message = f"{', '.join(changed)} changed since the known good{size}"
-    output = ChangesOutput(
-        ok=True,
-        message=message,
-        identity=" ".join(f"{library.variant}={library.build_id}" for library in builds),
-        changed=tuple(changed),
-        count=len(changed),
-        files=tuple(sorted(lines_by_file))[:MOST_FILES_SHOWN],
-        not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
-    )
-    return Result(output)
+    elements = (math.prod(each.sizes.get(dim, 1) for dim in dims) for each in all_workloads for dims in tensors)
+    untried = [f"0 of {without_zero}"] if without_zero else []
+    untried += [f"more than {(1 << 16) - 1:,} of {short}"] if short else []
+    untried += ["2^31 elements in a tensor"] if max(elements, default=0) < 1 << 31 else []
+    if untried:
+        yield f"no workload has {', or '.join(untried)}: a kernel that is wrong there would pass"
 
 
 class NoKnownGood(Exception):
@@ -588,10 +527,9 @@ def conclude_verification(
     selected = context.task.emulated if emulated else context.task.variants
     is_trusted = bool(control.checks) and not control.first_failure
     right_variants = tuple(checks.variant for checks in all_checks if checks.is_right and is_trusted)
-    unjudged_by_workload: dict[str, str] = {}
-    for check in (check for checks in (*all_checks, control) for check in checks.checks):
-        if check.status == "not judged":
-            unjudged_by_workload[check.workload.name] = f"not judged: {check.message}"
+    every_check = [check for checks in (*all_checks, control) for check in checks.checks]
+    unjudged_checks = {check.workload.name: check for check in every_check if check.status == "not judged"}
+    unjudged = [f"not judged: {check.message}" for check in unjudged_checks.values()]
     names, emulator = [side.name for side in sides], " under the emulator" if emulated else ""
     left_out = [f"{name}{emulator}: it has no build" for name in selected if name not in names]
     skipped = [workload for share in shares for workload in share.left_out]
@@ -602,10 +540,10 @@ def conclude_verification(
     blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
     zeros_pass = [name for share in shares for name in share.zeros_pass]
     left_out += describe_blind_spots(blind_spots, context.bench.target, zeros_pass)
-    tried, unjudged = distinct_workloads(workloads, beyond=skipped), list(unjudged_by_workload.values())
+    tried = distinct_workloads(workloads, beyond=skipped)
     untaken = {side.name: describe_untaken_workloads(side, tried) for side in sides}
     left_out += [f"{variant} on {text}" for variant, texts in untaken.items() for text in texts]
-    declined, tallies, unchecked = list[str](), list[str](), list[str]()
+    declined, tallies = list[str](), list[str]()
     for checks in all_checks:
         unsupported = [check.inputs for check in checks.checks if check.status == "unsupported"]
         if layouts := dict.fromkeys(layout for layout in unsupported if layout != "contiguous"):
@@ -613,8 +551,7 @@ def conclude_verification(
         is_all_right = checks.count("right") == len(checks.checks)
         tally = f"right in {len(checks.checks)} checks" if is_all_right else checks.tally
         tallies.append(f"{checks.variant} {tally}")
-        if not checks.count("right"):
-            unchecked.append(checks.variant)
+    unchecked = [checks.variant for checks in all_checks if not checks.count("right")]
     message, hint = _describe_failure(context, all_checks, control, failures)
     if not message and unchecked:
         reasons = [*untaken.get(unchecked[0], ()), *unjudged, *left_out, "there is no workload"]
@@ -645,18 +582,23 @@ def conclude_verification(
 
 def failure_verdict(variant: str, check: Check, against: Against, reason: str) -> NoSpeedVerdict:
     """The verdict on a variant by a failed check: `invalid` if it tampered with the judge, else `incorrect`."""
-    word: Literal["invalid", "incorrect"] = "invalid" if check.status == "tampered" else "incorrect"
-    place = {"variant": variant, "workload": check.workload.name, "against": against}
-    return NoSpeedVerdict(**place, verdict=word, cause=check.cause, reason=reason)
+    verdict = incorrect_verdict(variant, check.workload.name, reason, check.cause)
+    word = "invalid" if check.status == "tampered" else "incorrect"
+    return verdict.model_copy(update={"against": against, "verdict": word})
+
+
+def incorrect_verdict(variant: str, workload: str, reason: str, cause: Cause = "") -> NoSpeedVerdict:
+    """The verdict `incorrect` on a variant, which takes its speed on a workload (its name)."""
+    place = {"variant": variant, "workload": workload, "against": "baseline"}
+    return NoSpeedVerdict.model_validate({**place, "verdict": "incorrect", "cause": cause, "reason": reason})
 
 
 def _describe_failure(
     context: Context, sides: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[BuildFailed]
 ) -> tuple[str, str | None]:
     """A message on what failed (empty without a failure), and a hint on what to do next, or None."""
-    failed_names = [checks.variant for checks in sides if checks.first_failure]
-    first_failed = next((checks for checks in sides if checks.first_failure), None)
-    failure = first_failed.first_failure if first_failed else None
+    failed = [checks for checks in sides if checks.first_failure]
+    failure, failed_names = failed[0].first_failure if failed else None, [checks.variant for checks in failed]
     if control.first_failure:
         doubt = "baseline, reference or tolerance is not to be trusted there"
         hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
@@ -666,9 +608,9 @@ def _describe_failure(
         message = f"the control failed: {doubt}: {control.first_failure.message}"
         message += f"; {failed_names[0]} as well: {failure.message}" if failure else ""
         return message, hint
-    if first_failed and failure:
+    if failure:
         message = f"{failed_names[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
-        message += f" ({first_failed.tally})" if len(first_failed.checks) > 1 else ""
+        message += f" ({failed[0].tally})" if len(failed[0].checks) > 1 else ""
         if len(failed_names) > 1:
             message += f"; so {'is' if len(failed_names) == 2 else 'are'} {', '.join(failed_names[1:])}"
         command = context.command("kernels", "verify", failed_names[0])
@@ -694,26 +636,22 @@ def merge_shares(
     return tuple(merged.values()), merge_checks([share.control for share in shares], workloads)
 
 
-def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
+def describe_untaken_workloads(side: Side, workloads: Sequence[Workload]) -> tuple[str, ...]:
     """Up to two sentences on the workloads that a side does not take: by element type, and by its `takes`."""
-
-    def subject_of(names: Collection[str]) -> str:
-        return f"{len(names)} workloads" if len(names) > 1 else next(iter(names))
-
-    dtype_by_name, reason_by_name = dict[str, str](), dict[str, str]()
-    for workload in workloads:
-        if workload.dtype not in side.dtypes:
-            dtype_by_name[workload.name] = workload.dtype
-        elif reason := explain_unsupported(side, workload):
-            reason_by_name[workload.name] = reason
     texts = []
-    if dtype_by_name:
-        dtypes = ", ".join(dict.fromkeys(dtype_by_name.values()))
-        side_dtypes = ", ".join(side.dtypes)
-        texts.append(f"{subject_of(dtype_by_name)} of type {dtypes}: it takes {side_dtypes}")
-    if reason_by_name:
-        reasons = ", ".join(dict.fromkeys(reason_by_name.values()))
-        texts.append(f"{subject_of(reason_by_name)}: not supported, {reasons} (`takes: {side.takes}`)")
+    for is_by_type in (True, False):
+        reasons: dict[str, str] = {}
+        for workload in workloads:
+            has_other_type = workload.dtype not in side.dtypes
+            reason = workload.dtype if has_other_type else explain_unsupported(side, workload)
+            if reason and has_other_type == is_by_type:
+                reasons[workload.name] = reason
+        subject = f"{len(reasons)} workloads" if len(reasons) > 1 else "".join(reasons)
+        listed = ", ".join(dict.fromkeys(reasons.values()))
+        if reasons and is_by_type:
+            texts.append(f"{subject} of type {listed}: it takes {', '.join(side.dtypes)}")
+        elif reasons:
+            texts.append(f"{subject}: not supported, {listed} (`takes: {side.takes}`)")
     return tuple(texts)
 
 
@@ -745,13 +683,11 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     share = yield from _make_checks(bench, checked, [*jobs, control_job], allowance)
     emulated_checks = tuple(checks.model_copy(update={"emulated": True}) for checks in share.sides)
     left_out = (*share.left_out, *(w for w in optional if w not in checked))
-    share = share.model_copy(update={"sides": emulated_checks, "left_out": left_out})
+    shares = [share.model_copy(update={"sides": emulated_checks, "left_out": left_out})]
     too_large = [w for w in required if w not in checked]
     to_try = [w for w in (*required, *optional) if w not in too_large]
-    not_exercised = [f"{w.name} under the emulator: too much work for it" for w in too_large]
-    output = conclude_verification(
-        context, [share], [*sides.values()], to_try, failures, not_exercised, emulated=True
-    )
+    notes, tried = [f"{w.name} under the emulator: too much work for it" for w in too_large], [*sides.values()]
+    output = conclude_verification(context, shares, tried, to_try, failures, notes, emulated=True)
     return Result(output.model_copy(update={"rests_on": inputs_digest}))
 
 
@@ -776,16 +712,12 @@ def find_known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         if record is None or record.status != "passed":
             continue
         revision = record.head.revision
-        for output in outputs_of(steps, VerifyOutput):
-            for checks in output.variants:
-                is_wrong = (checks.variant, checks.build_id, "") in wrong_build_keys
-                if checks.is_right and checks.build_id and not is_wrong:
-                    builds[checks.variant] = KnownGood(
-                        build_id=checks.build_id,
-                        session=folder.id,
-                        commit=None if revision.dirty else revision.commit,
-                        branch=revision.branch,
-                    )
+        commit = None if revision.dirty else revision.commit
+        place: dict[str, Any] = {"session": folder.id, "commit": commit, "branch": revision.branch}
+        for checks in chain(*(output.variants for output in outputs_of(steps, VerifyOutput))):
+            is_wrong = (checks.variant, checks.build_id, "") in wrong_build_keys
+            if checks.is_right and checks.build_id and not is_wrong:
+                builds[checks.variant] = KnownGood(build_id=checks.build_id, **place)
     return builds
 
 

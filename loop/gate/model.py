@@ -20,7 +20,6 @@ class TorchOutput(Output):
     cuda_build: str | None = None
     """CUDA release torch was built for; None for a CPU build."""
     threads: int = 0
-    """Threads torch uses."""
 
 
 class NumpyOutput(Output):
@@ -40,9 +39,7 @@ class DeviceOutput(Output):
     actions = ("environment.device",)
 
     device: str = ""
-    """Where the session runs: cpu or cuda."""
     name: str = ""
-    """Model name of the processor or GPU."""
     capability: str | None = None
     """Compute capability of the GPU, as in 8.9."""
     uuid: str | None = None
@@ -52,7 +49,6 @@ class DeviceOutput(Output):
     matmul_error: float | None = None
     """Largest relative error of a small matrix product on the device."""
     driver: str | None = None
-    """Version of the NVIDIA driver."""
     cuda: str | None = None
     """Newest CUDA release that the driver supports."""
     toolkit: str | None = None
@@ -96,7 +92,6 @@ class SourcesOutput(Output):
     units: int = 0
     """Largest number of translation units of any variant."""
     framework_headers: tuple[str, ...] = ()
-    """Framework headers that any variant includes."""
 
 
 class BuildOutput(Output):
@@ -105,7 +100,6 @@ class BuildOutput(Output):
     actions = ("kernel.build",)
 
     builds: tuple[Build, ...] = ()
-    """One for each compiled variant."""
     seconds: float = 0.0
     """Compiler time of this step; 0 when all was cached."""
 
@@ -116,7 +110,6 @@ class LoadOutput(Output):
     actions = ("kernel.load",)
 
     loaded: tuple[str, ...] = ()
-    """Variants that loaded."""
 
 
 class ShareOutput(Output):
@@ -127,30 +120,14 @@ class ShareOutput(Output):
     sides: tuple[VariantChecks, ...] = ()
     """The checks of each variant; on a CPU followed by checks with another number of threads."""
     control: VariantChecks
-    """The checks of the baseline."""
     left_out: tuple[Workload, ...] = ()
-    """Workloads for which no time was left."""
     no_room: tuple[str, ...] = ()
     """Workloads that the device has no memory for, and why."""
     notes: tuple[str, ...] = ()
-    """What could not be exercised."""
     blind_spots: Weaknesses = Field(default_factory=dict)
     """Blind spots of the drawn inputs, and what the reference does not read."""
     zeros_pass: tuple[str, ...] = ()
     """Workloads on which an output of all zeros would pass."""
-
-
-class ChangesOutput(Output):
-    """What changed since the known-good build."""
-
-    actions = ("kernel.changes",)
-
-    changed: tuple[str, ...] = ()
-    """Compiled variants whose build differs from the known-good build."""
-    count: int = 0
-    """Number of changed variants."""
-    files: tuple[str, ...] = ()
-    """Files of the target that differ from the commit of the known-good build."""
 
 
 class PropertiesOutput(Output):
@@ -161,4 +138,3 @@ class PropertiesOutput(Output):
     checks: tuple[PropertyCheck, ...] = ()
     """One for each variant, property and workload."""
     held: int = 0
-    """Number of checks that hold."""

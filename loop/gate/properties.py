@@ -5,11 +5,11 @@ from functools import partial
 
 from loop.base.processes import Tick
 from loop.calls.call import Call, Refused
-from loop.gate.kernel import build_sides, planned_check_sets, workloads
+from loop.gate.kernel import build_sides, incorrect_verdict, planned_check_sets, workloads
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, output_files
 from loop.model.dtypes import Device
-from loop.model.measurement import NoSpeedVerdict, PropertyCheck
+from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.report import format as say
@@ -54,23 +54,13 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     failed_checks = [check for check in checks if check.status == "failed"]
     held_count, hint = sum(check.status == "holds" for check in checks), None
     message = "nothing to try them on: no variant runs here on their workloads"
+    if checks:
+        subject = "1 property holds" if len(applicable) == 1 else f"{len(applicable)} properties hold"
+        message = f"{subject} in {say.count(held_count, 'check')}"
     if failed_checks:
         message = f"{failed_checks[0].variant}: {failed_checks[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed_checks[0].variant)}` shows where it is wrong"
-    elif checks:
-        count = len(applicable)
-        subject = "1 property holds" if count == 1 else f"{count} properties hold"
-        message = f"{subject} in {say.count(held_count, 'check')}"
-    verdicts = [
-        NoSpeedVerdict(
-            variant=check.variant,
-            workload=check.workload,
-            against="baseline",
-            verdict="incorrect",
-            reason=check.message,
-        )
-        for check in failed_checks
-    ]
+    verdicts = [incorrect_verdict(check.variant, check.workload, check.message) for check in failed_checks]
     output = PropertiesOutput(
         ok=not failed_checks,
         message=message,
@@ -84,24 +74,20 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     return Result(output)
 
 
-def workloads_for_properties(
-    context: Context, device: Device
-) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
+def workloads_for_properties(context: Context, device: Device) -> tuple[list[Workload], list[Workload]]:
     """The workloads to try, and those left out because they are too large; normal values only. Candidates:
     the timed workloads and the first checked one of each other element type. The smallest one of each type
     is tried in any case."""
     timed = workloads(context, context.task.plan.workloads, device=device)
     known_dtypes = {workload.dtype for workload in timed}
-    candidates = [workload for workload in timed if workload.values == "normal"]
-    for workload in workloads(context, planned_check_sets(context), device=device):
-        if workload.dtype not in known_dtypes and workload.values == "normal":
-            known_dtypes.add(workload.dtype)
-            candidates.append(workload)
+    checked = workloads(context, planned_check_sets(context), device=device)
+    others = {w.dtype: w for w in reversed(checked) if w.dtype not in known_dtypes and w.values == "normal"}
+    candidates = [workload for workload in (*timed, *others.values()) if workload.values == "normal"]
     operations_of = partial(count_operations, context.bench.target)
     largest_first = sorted(candidates, key=operations_of, reverse=True)
     smallest_of = {workload.dtype: workload for workload in largest_first}  # A type's last stays.
-    workloads_to_try = [w for w in candidates if operations_of(w) <= MOST_WORK or w == smallest_of[w.dtype]]
-    return tuple(workloads_to_try), tuple(workload for workload in candidates if workload not in workloads_to_try)
+    chosen = [w for w in candidates if operations_of(w) <= MOST_WORK or w == smallest_of[w.dtype]]
+    return chosen, [workload for workload in candidates if workload not in chosen]
 
 
 def try_properties(
@@ -114,13 +100,12 @@ def try_properties(
         for workload in (workload for workload in workloads if is_supported(side, workload)):
             yield from bench.prepare_answer(workload)
             for name in properties:
-                fields = {"variant": side.name, "property": name, "workload": workload.name}
                 try:
                     status, message = yield from _try_property(worker, name, workload)
                 except (WorkerLost, Refused) as error:
                     status, message = "failed", f"{error} on {workload.name}"
-                fields |= {"status": status, "message": message}
-                checks.append(PropertyCheck.model_validate(fields))
+                fields = {"variant": side.name, "property": name, "workload": workload.name}
+                checks.append(PropertyCheck.model_validate({**fields, "status": status, "message": message}))
     finally:
         worker.close()
     return tuple(checks)

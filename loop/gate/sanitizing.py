@@ -13,9 +13,9 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick, run, run_side_by_side, run_to_end
 from loop.builds.resources import short_name
 from loop.calls.call import Refused
-from loop.gate.kernel import build_selected, planned_check_sets, workloads
+from loop.gate.kernel import build_sides, incorrect_verdict, planned_check_sets, workloads
 from loop.machine.machine import cores
-from loop.model.measurement import Build, NoSpeedVerdict
+from loop.model.measurement import NoSpeedVerdict
 from loop.model.output import (
     SanitizeOutput,
     SanitizerKind,
@@ -25,7 +25,7 @@ from loop.model.output import (
     VerifyOutput,
 )
 from loop.model.target import CAbiVariant, Workload
-from loop.model.workloads import evaluate_work, format_entry, is_supported, make_entry, tensor_bytes
+from loop.model.workloads import count_operations, format_entry, is_supported, make_entry
 from loop.report.format import listed_words
 from loop.steps.context import Context, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
@@ -48,10 +48,8 @@ MOST_REPORTS = 20
 ASK_LIMIT_S, CALL_LIMIT_S = 20.0, 60.0
 MOST_CALLS = 6
 """Most workloads of each variant."""
-MOST_FLOPS = 2e7
+MOST_OPERATIONS = 2e7
 """Most operations of a call under a tool, because some tools instrument every access."""
-MOST_BYTES = 2**20
-"""Most bytes of a call's tensors, used where target.yaml has no `flops`."""
 TOOLS_AT_ONCE = 8
 """Tool processes that run in parallel: they instrument code on the CPU and leave the GPU idle."""
 PREFIX = "========="
@@ -111,21 +109,17 @@ class Examination:
             else:
                 self.remarks.append(head)
 
-    @property
-    def has_error(self) -> bool:
-        """Whether the tool found an error, even one whose report `loop` cannot parse."""
+    def conclude(self) -> tuple[str, str]:
+        """The status of the run, and why it does not prove that there is no error (empty where it does). `found`:
+        the tool found an error, even one whose report `loop` cannot parse."""
+        has_error = self.exit_code == FOUND_EXIT or bool(self.findings_count)
         if self.reports:
-            return any(report.severity == "error" for report in self.reports)
-        return self.exit_code == FOUND_EXIT or bool(self.findings_count)
-
-    @property
-    def why_unknown(self) -> str:
-        """Why a run without reports does not prove that there is no error; empty where it does."""
-        if self.remarks:
-            return self.remarks[0]
+            has_error = any(report.severity == "error" for report in self.reports)
+        why_unknown = "" if self.exit_code in (0, FOUND_EXIT) else f"exit {self.exit_code}"
         if self.findings_count is None:
-            return "it wrote no summary"
-        return "" if self.exit_code in (0, FOUND_EXIT) else f"exit {self.exit_code}"
+            why_unknown = "it wrote no summary"
+        why_unknown = next(iter(self.remarks), why_unknown)
+        return "found" if has_error else "unknown" if why_unknown else "clean", why_unknown
 
 
 def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
@@ -203,7 +197,7 @@ class SanitizeTerms(ResultLifetime):
 def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[SanitizeOutput]:
     """Run each compiled CUDA build under each tool on a few small workloads.
     Passes where nothing can be sanitized. Leaves out variants that were found wrong, unless told to (`wrong`)."""
-    bench, task, start_time = context.bench, context.task, time.monotonic()
+    bench, task, deadline = context.bench, context.task, time.monotonic() + context.budget_s
     on_gpu, reason, names = bench.device == "cuda", "", list[str]()
     for name in dict.fromkeys((*task.variants, *task.emulated)):
         variant = bench.target.variants[name]
@@ -220,48 +214,44 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     if reason:
         skipped = (f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}",)
         return Result(SanitizeOutput(ok=True, message=reason, not_exercised=skipped), idle=True)
-    builds, failures = yield from build_selected(context)
+    sides, failures = yield from build_sides(context, task.variants)
     not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     verification = context.latest_output("kernel.verify", VerifyOutput)
     verified = verification.variants if verification else ()
     wrong_builds = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
-    build_by_variant, workloads_by_variant = dict[str, Build](), dict[str, Sequence[Workload]]()
-    for build in (build for build in builds if build.compiled):
-        small_workloads = _small_workloads(context, build.variant)
-        if not arguments.wrong and (build.variant, build.build_id) in wrong_builds:
-            not_exercised.append(f"sanitizers on {build.variant}: it was not found right")
+    workloads_by_variant: dict[str, Sequence[Workload]] = {}
+    for name, side in sides.items():
+        if name not in names:
+            continue
+        small_workloads = _small_workloads(context, side)
+        if not arguments.wrong and (name, side.build_id) in wrong_builds:
+            not_exercised.append(f"sanitizers on {name}: it was not found right")
         elif not small_workloads:
-            not_exercised.append(f"sanitizers on {build.variant}: no workload is for it")
+            not_exercised.append(f"sanitizers on {name}: no workload is for it")
         else:
-            build_by_variant[build.variant] = build
-            workloads_by_variant[build.variant] = small_workloads
-    build_ids = [f"{name} {build.build_id}" for name, build in build_by_variant.items()]
+            workloads_by_variant[name] = small_workloads
+    build_ids = [f"{name} {sides[name].build_id}" for name in workloads_by_variant]
     settings = (version(), str(arguments.wrong))
     inputs_digest = dependency_hash(context, "kernel.sanitize", *settings, *build_ids)
     stored_output = None if failures else reuse_result(context, SanitizeOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session ran the same.
         return Result(stored_output)
     for workload in itertools.chain(*workloads_by_variant.values()):
-        yield from context.bench.prepare_answer(workload)
-    pairs = itertools.product(TOOLS, build_by_variant.values())
-    jobs = [_run_tool(context, tool, b, workloads_by_variant[b.variant], start_time) for tool, b in pairs]
+        yield from bench.prepare_answer(workload)
+    pairs = itertools.product(TOOLS, workloads_by_variant.items())
+    jobs = [_run_tool(context, tool, sides[name], workloads, deadline) for tool, (name, workloads) in pairs]
     runs = yield from run_side_by_side(jobs, min(TOOLS_AT_ONCE, cores()))
     output = _output(context, runs, workloads_by_variant, not_exercised)
     is_complete = all(run.status != "unknown" for run in output.runs)
     return Result(output.model_copy(update={"rests_on": inputs_digest if is_complete else ""}))
 
 
-def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
-    """A few small workloads for variant `name`, from the plan's check sets, or from its timed sets if it has none.
-    Small: by operations, or by bytes where target.yaml has no `flops`. The smallest if none is small."""
-    target, variant = context.bench.target, context.bench.target.variants[name]
+def _small_workloads(context: Context, side: Side) -> tuple[Workload, ...]:
+    """A few small workloads for a variant, from the plan's check sets, or from its timed sets if it has none."""
     sets = planned_check_sets(context) or context.task.plan.workloads
-    candidates = [w for w in workloads(context, sets, device="cuda") if is_supported(variant, w)]
-    if target.flops is None:
-        tensor_sizes = {w.name: float(sum(tensor_bytes(target, w).values())) for w in candidates}
-        return choose_small_workloads(candidates, tensor_sizes, MOST_BYTES, MOST_CALLS)
-    operations = {w.name: evaluate_work(target.flops, w) or 0.0 for w in candidates}
-    return choose_small_workloads(candidates, operations, MOST_FLOPS, MOST_CALLS)
+    candidates = [w for w in workloads(context, sets, device="cuda") if is_supported(side, w)]
+    operations = {w.name: count_operations(context.bench.target, w) for w in candidates}
+    return choose_small_workloads(candidates, operations, MOST_OPERATIONS, MOST_CALLS)
 
 
 def choose_small_workloads(
@@ -273,37 +263,32 @@ def choose_small_workloads(
     exceed `most_work`, the smallest one is taken."""
     most_first = sorted(candidates, key=lambda workload: (-work[workload.name], workload.name))
     small = [w for w in most_first if work[w.name] <= most_work] or most_first[-1:]
-    with_new_traits, others = list[Workload](), list[Workload]()
     known_traits: set[tuple[str, object]] = set()
+    ranked: list[tuple[bool, Workload]] = []
     for workload in small:
         traits = {("dtype", workload.dtype), *workload.attributes.items()}
         traits = {(name, value) for name, value in traits if isinstance(value, bool | str)}
-        (with_new_traits if traits - known_traits else others).append(workload)
+        ranked.append((traits <= known_traits, workload))
         known_traits |= traits
-    selection = [*with_new_traits, *others][:count]
+    selection = [workload for _, workload in sorted(ranked, key=lambda pair: pair[0])][:count]
     return tuple(sorted(selection, key=lambda workload: (work[workload.name], workload.name)))
 
 
 def _run_tool(
-    context: Context, tool: SanitizerTool, build: Build, workloads: Sequence[Workload], start_time: float
+    context: Context, tool: SanitizerTool, side: Side, workloads: Sequence[Workload], deadline: float
 ) -> Generator[Tick, None, SanitizerRun]:
-    """Examine one variant under one tool; status `unknown` if the step's time is over. It blames an error
-    on the workload whose call memcheck ended, or the first that fails alone. `start_time`: when the step
-    began, by the monotonic clock."""
-    bench, deadline, begin_time = context.bench, start_time + context.budget_s, time.monotonic()
-    names = tuple(workload.name for workload in workloads)
-    fields: dict[str, object] = {"variant": build.variant, "build_id": build.build_id, "tool": tool}
-    fields["workloads"] = names
+    """Examine one variant under one tool; status `unknown` after the `deadline` (monotonic clock). It blames an
+    error on the workload whose call memcheck ended, or the first that fails alone."""
+    names, begin_time = tuple(workload.name for workload in workloads), time.monotonic()
+    place: dict[str, object] = {"variant": side.name, "build_id": side.build_id, "tool": tool, "workloads": names}
     if begin_time > deadline:
         why = f"the step's {context.budget_s:g} s were over"
-        return SanitizerRun.model_validate({**fields, "status": "unknown", "seconds": 0, "why": why})
-    side = bench.make_side(build.variant, build)
+        return SanitizerRun.model_validate({**place, "status": "unknown", "seconds": 0, "why": why})
     limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
-    examination = yield from examine(bench, side, tool, workloads, limit_s)
-    seconds, reports = time.monotonic() - begin_time, examination.reports
-    status, blamed = "unknown" if examination.why_unknown else "clean", ""
-    if examination.has_error:
-        status = "found"
+    examination = yield from examine(context.bench, side, tool, workloads, limit_s)
+    seconds, reports, blamed = time.monotonic() - begin_time, examination.reports, ""
+    status, why_unknown = examination.conclude()
+    if status == "found":
         if tool == "memcheck" and examination.refused:  # It ends the call with the error.
             blamed = examination.refused[0]
         elif len(workloads) == 1:
@@ -311,14 +296,15 @@ def _run_tool(
         for workload in workloads:
             if blamed or time.monotonic() > deadline:
                 break
-            if (yield from examine(bench, side, tool, [workload], limit_s)).has_error:
-                blamed = workload.name
+            alone = yield from examine(context.bench, side, tool, [workload], limit_s)
+            blamed = workload.name if alone.conclude()[0] == "found" else ""
         if not any(report.severity == "error" for report in reports):
             unclear = f"exit {examination.exit_code}, and no report that is understood"
             reports = [SanitizerReport(kind="fault", words=next(iter(examination.remarks), unclear)), *reports]
-    fields |= {"status": status, "seconds": seconds, "reports": tuple(reports[:MOST_REPORTS])}
-    fields |= {"total": max(examination.findings_count or 0, len(reports)), "workload": blamed}
-    return SanitizerRun.model_validate({**fields, "why": examination.why_unknown})
+    findings: dict[str, object] = {"status": status, "seconds": seconds, "workload": blamed, "why": why_unknown}
+    count = max(examination.findings_count or 0, len(reports))
+    findings |= {"reports": tuple(reports[:MOST_REPORTS]), "total": count}
+    return SanitizerRun.model_validate({**place, **findings})
 
 
 def _output(
@@ -332,23 +318,16 @@ def _output(
     runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
     failing_runs = [run for run in runs if run.status == "found"]
     clean_names = [run.variant for run in runs if run.status == "clean"]
+    clean = tuple(name for name in workloads_by_variant if clean_names.count(name) == len(TOOLS))
     tools_by_reason: dict[tuple[str, str], list[str]] = {}
     """Variant and reason to the tools whose runs prove nothing for that reason."""
+    for tool_run in (each for each in runs if each.status == "unknown"):
+        tools_by_reason.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
     verdict_by_variant: dict[str, NoSpeedVerdict] = {}
-    for tool_run in runs:
-        if tool_run.status == "unknown":
-            tools_by_reason.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
-        elif tool_run.status == "found":
-            verdict = NoSpeedVerdict(
-                variant=tool_run.variant,
-                workload=tool_run.workload or tool_run.workloads[0],
-                against="baseline",
-                verdict="incorrect",
-                cause="sanitizer",
-                reason=f"{tool_run.tool}: {tool_run.summary_text}",
-            )
-            verdict_by_variant.setdefault(tool_run.variant, verdict)
-    clean = tuple(name for name in workloads_by_variant if clean_names.count(name) == len(TOOLS))
+    for tool_run in failing_runs:
+        workload, reason = tool_run.workload or tool_run.workloads[0], f"{tool_run.tool}: {tool_run.summary_text}"
+        verdict = incorrect_verdict(tool_run.variant, workload, reason, "sanitizer")
+        verdict_by_variant.setdefault(tool_run.variant, verdict)
     parts = [f"{name} clean in {len(workloads_by_variant[name])} calls" for name in clean]
     parts += [f"{name} not under all" for name in workloads_by_variant if name not in clean]
     warnings_count = sum(run.total for run in runs if run.status == "clean")

@@ -16,7 +16,7 @@ from loop.calls.call import Call, Refused
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout, is_floating
 from loop.model.measurement import BASELINE, Check, Comparison, Fault, VariantChecks
-from loop.model.target import Target, Workload
+from loop.model.target import Workload
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
 from loop.workers.judge_messages import Compare, Finding
@@ -76,6 +76,10 @@ class Job:
     """Whether the judge compares wrong outputs with the outputs of known faults."""
     own_names: frozenset[str] | None = None
     """Names of the workloads that this job checks; None: all. Other jobs check the others."""
+    mistake: dict[str, Any] | None = None
+    """What `loop.mistakes` makes wrong in each call, to test the gate; None: nothing."""
+    compares_calls: bool = True
+    """Whether the judge doubts an output that an earlier call gave for other values."""
 
     @property
     def own_workloads(self) -> list[Workload]:
@@ -91,21 +95,6 @@ class TimeAllowance:
     workloads: Sequence[Workload]
     left_out: list[Workload] = dataclasses.field(default_factory=list)
     """Workloads for which no time was left."""
-    start_time: float | None = None
-    seconds_per_operation: float = 0.0
-    """Seconds per operation, of the slowest workload so far."""
-
-    def fits(self, target: Target, workload: Workload) -> bool:
-        """Whether the time left suffices for a workload. The first call starts the clock."""
-        self.start_time = self.start_time or time.monotonic()
-        expected_s = self.seconds_per_operation * count_operations(target, workload)
-        return time.monotonic() - self.start_time + expected_s < self.seconds
-
-    def learn(self, target: Target, group: Sequence[Workload], seconds: float) -> None:
-        """Record the time of workloads. Small ones do not count, because process start dominates."""
-        work = sum(count_operations(target, workload) for workload in group)
-        if work >= LARGE_WORK * len(group):
-            self.seconds_per_operation = max(self.seconds_per_operation, seconds / work)
 
 
 def verify(
@@ -122,21 +111,27 @@ def verify(
     needed = (w for w in chain(*groups) if any(checker.needs_answer(w) for checker in checkers))
     first_needed = next(needed, None)
     unjudged, has_judged = list[Unjudged](), False
+    optional_start: float | None = None
+    seconds_per_operation = 0.0  # Of the slowest workload so far.
     try:
         for checker in checkers[: AHEAD + 1]:
             checker.worker.start()
         required = [[*group] for group in groups if group[0].name not in optional_names]
-        rng = _seeded_random(chain(*required))
+        rng = random.Random(repr([workload_key(workload) for workload in chain(*required)]))
         rng.shuffle(required)
         for group in required:
             rng.shuffle(group)
         shuffled = required + [group for group in groups if group[0].name in optional_names]
         for number, group in enumerate(shuffled):
-            is_optional = group[0].name in optional_names
-            if allowance and is_optional and not allowance.fits(bench.target, group[0]):
-                allowance.left_out += group
-                continue
-            start_time = time.monotonic()
+            start_time, work = (
+                time.monotonic(),
+                sum(count_operations(bench.target, workload) for workload in group),
+            )
+            if allowance and group[0].name in optional_names:
+                optional_start = optional_start or start_time
+                if start_time - optional_start + seconds_per_operation * work >= allowance.seconds:
+                    allowance.left_out += group
+                    continue
             for workload in group:
                 waiting = [checker for checker in checkers if checker.needs_answer(workload)]
                 try:
@@ -150,8 +145,8 @@ def verify(
                         checker.made_checks.append(check)
                         checker.workload_keys.discard(workload_key(workload))
             yield from _check_group(bench, checkers, group, [*chain(*shuffled[number + 1 :])])
-            if allowance:
-                allowance.learn(bench.target, group, time.monotonic() - start_time)
+            if work >= LARGE_WORK * len(group):
+                seconds_per_operation = max(seconds_per_operation, (time.monotonic() - start_time) / work)
         if unjudged and not has_judged and all(job.own_names is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
@@ -201,11 +196,6 @@ def group_by_name(workloads: Iterable[Workload]) -> list[list[Workload]]:
     for workload in workloads:
         by_name_and_seed.setdefault(workload.name, {})[workload.seed] = workload
     return [list(seeds.values()) for seeds in by_name_and_seed.values()]
-
-
-def _seeded_random(workloads: Iterable[Workload]) -> random.Random:
-    """A random generator seeded by the names and seeds of workloads, so that a run repeats."""
-    return random.Random(repr([workload_key(workload) for workload in workloads]))
 
 
 def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
@@ -265,13 +255,14 @@ class SideChecker:
         if job.layouts and not job.control and not is_slow_to_start:
             keys = [workload_key(w) for w in job.workloads if is_supported(self.side, w)]
             count = min(1 if self.bench.device == "cuda" else FIRST_CALLS, len(keys))
-            self.keys_to_repeat = set(_seeded_random(job.workloads).sample(keys, count))
-        self.mistake: dict[str, Any] | None = None
-        """What `loop.mistakes` makes wrong in each call, to test the gate; None: nothing."""
+            rng = random.Random(repr([workload_key(workload) for workload in job.workloads]))
+            self.keys_to_repeat = set(rng.sample(keys, count))
         self.first_call_s = 0.0
         """Seconds of the most recent call that was the first of its process."""
         self.wrong_calls: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
         """For each failed check (workload key, layout): which of its calls were wrong."""
+        self.digests_by_call: dict[str, tuple[str, ...]] = {}
+        """Call key to the digests of its distinct outputs."""
         self._first_call_by_output: dict[tuple[str, Layout, str], str] = {}
         """Workload name, layout and output digest to the call that first gave this output."""
 
@@ -286,11 +277,8 @@ class SideChecker:
         if workload_key(workload) not in self.workload_keys or workload.dtype not in self.side.dtypes:
             return False
         has_failed = not all(check.passed for check in self.made_checks)
-        return self._hung_count < MOST_HUNG and not (self.job.fail_fast and has_failed)
-
-    @property
-    def _hung_count(self) -> int:
-        return sum(check.status == "hung" for check in self.made_checks)
+        hung_count = sum(check.status == "hung" for check in self.made_checks)
+        return hung_count < MOST_HUNG and not (self.job.fail_fast and has_failed)
 
     def needs_answer(self, workload: Workload) -> bool:
         """Whether this side still has to be called on a workload, so that the judge needs its answer."""
@@ -325,17 +313,14 @@ class SideChecker:
             self.keys_to_repeat.discard(key)
             if self.first_call_s > SLOW_FIRST_CALL_S:
                 self.keys_to_repeat.clear()
-            failed = [
-                (workload_key(check.workload), check.inputs) for check in self.made_checks if not check.passed
-            ]
-            if (key, layout) not in failed:
+            failed = [(c.workload.name, c.workload.seed, c.inputs) for c in self.made_checks if not c.passed]
+            if (*key, layout) not in failed:
                 self.worker.close()
                 check = yield from self.make_check(workload, layout, once=True)
                 if not check.passed:
                     self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
-                if wrong_calls := self.wrong_calls.get(
-                    (key, layout)
-                ):  # The values were right in a process in use.
+                wrong_calls = self.wrong_calls.get((key, layout))
+                if wrong_calls:  # The values were right in a process in use.
                     self.wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
     def begin_check(self, group: Sequence[Workload]) -> None:
@@ -442,7 +427,13 @@ class SideChecker:
             others = f"calculations of others after {self.worker.side.name}"
             change = f"it leaves the floating-point unit changed: {reply.float_unit_change}"
             self.bench.notes[f"{others}: {change}"] = None
-        outputs, earlier = output_files(call, reply), self.find_earlier_call(workload, layout, call, reply)
+        outputs, earlier = output_files(call, reply), ""
+        self.digests_by_call[call.key] = reply.digests
+        if reply.digests and self.job.compares_calls:
+            # An earlier call that gave the same output for other values: it may be stale or constant.
+            output_key = workload.name, layout, reply.digests[0]
+            first_call = self._first_call_by_output.setdefault(output_key, call.key)
+            earlier = "" if first_call == call.key else first_call
         request = Compare(call, outputs, self.job.suspected, earlier)
         finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
         check = make_check_of(self.side, workload, layout, reply, finding)
@@ -497,14 +488,6 @@ class SideChecker:
             update = {"cause": cause, "message": f"{when}: {wrong_calls.message}"}
             self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
 
-    def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of an earlier call that gave the same output for other values, so that the output may be stale or
-        constant; empty without one. Notes the output for later calls."""
-        if not reply.digests:
-            return ""
-        first_call = self._first_call_by_output.setdefault((workload.name, layout, reply.digests[0]), call.key)
-        return "" if first_call == call.key else first_call
-
     def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
@@ -515,10 +498,11 @@ class SideChecker:
         limit_s, first_limit_s = self.job.call_limit_s or 0.0, 0.0
         if not limit_s:
             limit_s = call_limit_s(self.bench, workload, emulated=self.side.emulated)
-            first_limit_s = CALL_LIMIT_S if self._hung_count else self.bench.first_call_s
+            has_hung = any(check.status == "hung" for check in self.made_checks)
+            first_limit_s = CALL_LIMIT_S if has_hung else self.bench.first_call_s
         start_time = time.monotonic()
         request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control)
-        request = request.replace(mistake=self.mistake)
+        request = request.replace(mistake=self.job.mistake)
         reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_limit_s)
         if is_fresh:
             self.first_call_s = time.monotonic() - start_time

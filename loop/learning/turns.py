@@ -72,14 +72,16 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
         if not is_right:
             message = f"{listed} were changed at once, and the simplest, {simplest}, is not right"
             hint = f"put {', '.join(changed[1:])} back as it was, and get {simplest} right first"
-    unbuilt = [f"what changed in {name}: it has no build" for name in names if name not in sides]
+    unknown = [f"what changed in {name}: it has no build" for name in names if name not in sides]
+    compiled = [name for name, side in sides.items() if side.build_id]
+    unknown += [f"what changed in {name}: it has no known good yet" for name in compiled if name not in good]
     return Result(
         TurnOutput(
             ok=is_right,
             message=message,
             hint=hint,
             identity=" ".join(f"{name}={side.build_id}" for name, side in sides.items()),
-            not_exercised=tuple(unbuilt),
+            not_exercised=tuple(unknown),
             changed=tuple(changed),
             count=len(changed),
             simple=simplest,

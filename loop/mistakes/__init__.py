@@ -3,9 +3,9 @@
 A mistake wraps the C entry or the Python function, so the rest is what a real candidate meets. `proving.prove`
 lists the mistakes for a target and the check that must find each.
 
-Begin with `table`: a mistake is a function of one `ErringCall` and of its own memory between calls. It has each
-once, for host, device and Python functions, and copies GPU tensors to the host. `functions` applies them to Python
-variants and adds cheats that only Python allows.
+Begin with `table.err`: it makes a mistake in one `ErringCall`, whose memory lasts between calls. Each mistake is
+there once, for host, device and Python functions; GPU tensors are copied to the host. `functions` applies them to
+Python variants and adds cheats that only Python allows.
 """
 
 import copy
@@ -15,7 +15,7 @@ from loop.calls.call import Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
-from loop.mistakes.table import ArrayCopies, Settings, mistake_of, through_arrays
+from loop.mistakes.table import ErringInvoke, Settings
 
 
 def wrap(loaded: Loaded, settings: Settings) -> Loaded:
@@ -29,7 +29,6 @@ def wrap(loaded: Loaded, settings: Settings) -> Loaded:
         make_erring = functions.erring_class if settings.get("is_class") else functions.erring_function
         erring.function = make_erring(erring.function, settings)
         return erring  # type: ignore[no-any-return]
-    converter = ArrayCopies(on_gpu=loaded.device == "cuda")
-    mistake = mistake_of({**settings, "to": settings.get("number")})  # In C, an attribute is a number.
-    erring.invoke = through_arrays(loaded.invoke, mistake, settings["attributes"], converter)
+    in_numbers = {**settings, "to": settings.get("number")}  # In C, an attribute is a number.
+    erring.invoke = ErringInvoke(loaded.invoke, in_numbers, on_gpu=loaded.device == "cuda")
     return erring  # type: ignore[no-any-return]

@@ -16,54 +16,15 @@ from torch import Tensor
 from loop.calls.call import POISON
 from loop.calls.callee import SplitStructure, rebuild_structure, split_structure
 from loop.calls.torch_side import Function
-from loop.mistakes.table import Array, Attributes, ErringCall, Mistake, Settings, mistake_of
+from loop.mistakes.table import MISTAKES, Array, Attributes, ErringCall, Settings, err
+
+FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+EXACT = "exact"
+"""Name of the control without a mistake: compute in float64 and round the result."""
 
 
 class LazyTensor(torch.Tensor):
     """A tensor subclass that could compute lazily, when it is read."""
-
-
-def give_promise(erring: "Erring") -> Tensor:
-    """Cheat: return a tensor subclass, which could put off its computation until after the timing."""
-    return erring.compute().as_subclass(LazyTensor)
-
-
-def other_type(erring: "Erring") -> Tensor:
-    """Mistake: return bfloat16, or float32 if the result has 16 bits an element already."""
-    result = erring.compute()
-    return result.to(torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else torch.bfloat16)
-
-
-def give_input(erring: "Erring") -> Tensor:
-    """Cheat: return an input that has the output's shape."""
-    return erring.floating[erring.settings["input"]]
-
-
-def keep_result(erring: "Erring") -> Tensor:
-    """Cheat: every second call returns the previous call's tensor."""
-    if erring.memory:
-        return erring.memory.pop()  # type: ignore[no-any-return]
-    result = erring.compute()
-    erring.memory.append(result)
-    return result
-
-
-def leave_unwritten(erring: "Erring") -> Tensor:
-    """Cheat: every second call returns uninitialised memory, which may still hold the last result."""
-    if erring.memory:
-        return torch.empty(**erring.memory.pop())
-    result = erring.compute()
-    erring.memory.append({"size": result.shape, "dtype": result.dtype, "device": result.device})
-    return result
-
-
-TAMPERING: dict[str, Callable[["Erring"], Tensor]] = {
-    cheat.__name__: cheat for cheat in (give_promise, other_type, give_input, keep_result, leave_unwritten)
-}
-"""Mistakes that only a Python variant can make, by name."""
-FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-EXACT = "exact"
-"""Name of the control without a mistake: compute in float64 and round the result."""
 
 
 def floating_positions(tensors: tuple[Tensor, ...]) -> list[int]:
@@ -75,41 +36,89 @@ class Erring:
     """Calls Python functions with one mistake, and holds its state, which all objects of a class share."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.cheat = settings, TAMPERING.get(settings["make"])
-        if not self.cheat:
-            self.err = through_function(self.honest, mistake_of(settings))
-        self.memory: list[Any] = []
-        """Memory of a cheat between calls."""
+        self.settings = settings
+        self.memory: dict[Any, Any] = {}
+        """Memory of the mistake between calls."""
         self.last_result: SplitStructure | None = None
         """Last honest result, split into tensors and structure."""
-
-    def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
-        """The first floating-point output without the mistake; `tensors` replace the floating-point inputs. Keeps
-        the whole result in `last_result`."""
-        all_tensors = list(self.call.tensors)
-        for position, tensor in zip(floating_positions(self.call.tensors), tensors, strict=True):
-            all_tensors[position] = tensor
-        positional, keywords = rebuild_structure(self.call.skeleton, all_tensors)
-        self.last_result = split_structure(self.function(*positional, **{**keywords, **attributes}))
-        return self.last_result.tensors[floating_positions(self.last_result.tensors)[0]]
-
-    def compute(self) -> Tensor:
-        """The first floating-point output of the call, without the mistake."""
-        return self.honest(*self.floating, **self.attributes)
+        self.result_forms: dict[Any, tuple[torch.Size, torch.dtype]] = {}
+        """Shapes and types of the inputs to shape and type of the output."""
 
     def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
         """Call the function with the mistake; return the result in the function's own structure."""
-        self.function, self.call = function, split_structure((positional, keywords))
-        self.floating = [tensor for tensor in self.call.tensors if tensor.dtype in FLOATING]
+        call = split_structure((positional, keywords))
+        inputs = [tensor for tensor in call.tensors if tensor.dtype in FLOATING]
         attribute_names = self.settings.get("attributes", ())
-        self.attributes = {name: keywords[name] for name in attribute_names if name in keywords}
-        wrong_output = self.cheat(self) if self.cheat else self.err(*self.floating, **self.attributes)
+        attributes = {name: keywords[name] for name in attribute_names if name in keywords}
+
+        def honest(tensors: Sequence[Tensor], changed: Attributes) -> Tensor:
+            """The output without the mistake, for other inputs and attributes. Keeps the whole result."""
+            all_tensors = list(call.tensors)
+            for position, tensor in zip(floating_positions(call.tensors), tensors, strict=True):
+                all_tensors[position] = tensor
+            positional, keywords = rebuild_structure(call.skeleton, all_tensors)
+            self.last_result = split_structure(function(*positional, **{**keywords, **changed}))
+            return self.last_result.tensors[floating_positions(self.last_result.tensors)[0]]
+
+        if self.settings["make"] in MISTAKES:
+            wrong_output = self._err_on_arrays(honest, inputs, attributes)
+        else:
+            wrong_output = self._cheat(functools.partial(honest, inputs, attributes), inputs)
         if self.last_result is None:  # The mistake never called `honest`, whose structure is needed.
-            self.compute()
+            honest(inputs, attributes)
         assert self.last_result is not None
         outputs = list(self.last_result.tensors)
         outputs[floating_positions(self.last_result.tensors)[0]] = wrong_output
         return rebuild_structure(self.last_result.skeleton, outputs)
+
+    def _err_on_arrays(
+        self,
+        honest: Callable[[Sequence[Tensor], Attributes], Tensor],
+        inputs: Sequence[Tensor],
+        attributes: Attributes,
+    ) -> Tensor:
+        """The output with one of `MISTAKES`, which are made on arrays. It is all NaN before, so that a mistake may
+        leave elements unwritten. The first call on inputs of new shapes and types calls the function once more,
+        to learn the form of its output."""
+        device, form = inputs[0].device, tuple((tensor.shape, tensor.dtype) for tensor in inputs)
+        if form not in self.result_forms:
+            example = honest(inputs, attributes)
+            self.result_forms[form] = example.shape, example.dtype
+        shape, dtype = self.result_forms[form]
+        output = array_of(torch.empty(shape, dtype=dtype))
+        output.reshape(-1).view(numpy.uint8)[...] = POISON
+
+        def honest_on_arrays(arrays: Sequence[Array], result: Array, changed: Attributes) -> None:
+            result[...] = array_of(honest([tensor_of(array).to(device) for array in arrays], changed))
+
+        arrays, addresses = [array_of(tensor) for tensor in inputs], tuple(tensor.data_ptr() for tensor in inputs)
+        err(ErringCall(honest_on_arrays, arrays, output, attributes, addresses, self.settings, self.memory))
+        if device.type != "cpu":  # On a GPU the arrays are copies, so copy changed inputs back.
+            for tensor, array in zip(inputs, arrays, strict=True):
+                tensor.copy_(tensor_of(array))
+        return tensor_of(output).to(device)
+
+    def _cheat(self, compute: Callable[[], Tensor], inputs: Sequence[Tensor]) -> Tensor:
+        """The output with a mistake or cheat that only Python allows. `compute`: the output without it."""
+        match self.settings["make"]:
+            case "give_input":  # One that has the output's shape.
+                return inputs[self.settings["input"]]
+            case "keep_result" if self.memory:  # Every second call returns the previous call's tensor.
+                return self.memory.pop("result")  # type: ignore[no-any-return]
+            case "leave_unwritten" if self.memory:  # Every second one, memory that may still hold the last result.
+                return torch.empty(**self.memory.pop("form"))
+        result = compute()
+        match self.settings["make"]:
+            case "give_promise":  # A subclass, which could put off its computation until after the timing.
+                return result.as_subclass(LazyTensor)
+            case "other_type":
+                is_narrow = result.dtype in (torch.float16, torch.bfloat16)
+                return result.to(torch.float32 if is_narrow else torch.bfloat16)
+            case "keep_result":
+                self.memory["result"] = result
+            case "leave_unwritten":
+                self.memory["form"] = {"size": result.shape, "dtype": result.dtype, "device": result.device}
+        return result
 
 
 def erring_function(function: Function, settings: Settings) -> Function:
@@ -147,37 +156,6 @@ def erring_class(base: Any, settings: Settings) -> Any:
         return in_float64(functools.partial(honest, vars(self)["in_float64"]))(*positional, **keywords)
 
     return type(base.__name__, (base,), {method_name: method})
-
-
-def through_function(function: Function, mistake: Mistake) -> Function:
-    """Wrap a function of tensors: each call goes through `mistake`, on arrays. The output is all NaN before, so
-    that a mistake may leave elements unwritten. The first call on inputs of new shapes and types calls the
-    function once more, to learn the form of its result."""
-    result_forms: dict[Any, tuple[torch.Size, torch.dtype]] = {}
-    """Shapes and types of the inputs to shape and type of the result."""
-
-    def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
-        device = tensors[0].device
-
-        def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-            result[...] = array_of(function(*(tensor_of(array).to(device) for array in arrays), **attributes))
-
-        input_forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-        if input_forms not in result_forms:
-            example = function(*tensors, **attributes)
-            result_forms[input_forms] = example.shape, example.dtype
-        shape, dtype = result_forms[input_forms]
-        arrays = [array_of(tensor) for tensor in tensors]
-        output = array_of(torch.empty(shape, dtype=dtype))
-        output.reshape(-1).view(numpy.uint8)[...] = POISON
-        addresses = (*(tensor.data_ptr() for tensor in tensors), output.ctypes.data)
-        mistake(ErringCall(honest, arrays, output, attributes, addresses))
-        if device.type != "cpu":  # On a GPU the arrays are copies, so copy changed inputs back.
-            for tensor, array in zip(tensors, arrays, strict=True):
-                tensor.copy_(tensor_of(array))
-        return tensor_of(output).to(device)
-
-    return erring
 
 
 def array_of(tensor: Tensor) -> Array:

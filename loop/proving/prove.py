@@ -2,7 +2,7 @@
 real candidate. Also what the report says of controls."""
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, prod
@@ -10,13 +10,12 @@ from time import monotonic
 from typing import Any, Literal
 
 from loop.base.processes import Tick
-from loop.calls.call import Call
-from loop.gate.kernel import build_sides, unjudged_workload_names, usual_dtype
+from loop.gate.kernel import build_sides, distinct_workloads, unjudged_workload_names, usual_dtype
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.model.base import Model
 from loop.model.causes import Cause
-from loop.model.dtypes import FLOATS, Dtype, Layout
+from loop.model.dtypes import FLOATS, Dtype
 from loop.model.measurement import SpeedVerdict, Verdict
 from loop.model.output import MeasureOutput, Output, SanitizeOutput, outputs_of
 from loop.model.record import Finished
@@ -28,7 +27,6 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Bench, KeptWorker, Side
-from loop.workers.messages import Computed
 from loop.workers.program import Unjudged
 
 Causes = tuple[Cause, ...]
@@ -63,11 +61,6 @@ class ControlResult(Model):
     """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
 
     @property
-    def is_survivor(self) -> bool:
-        """Whether the gate accepted an injected mistake that the target's inputs can tell from right."""
-        return self.kind != "honest" and not self.killed and self.distinguishable
-
-    @property
     def full_name(self) -> str:
         """Variant and mutation: `cpu: ignores x`."""
         return f"{self.base}: {self.name}"
@@ -81,11 +74,9 @@ class GateOutput(Output):
     controls: tuple[ControlResult, ...] = ()
     """One for each control and variant, honest candidates included."""
     killed: int = 0
-    """Number of controls that the gate rejected."""
     total: int = 0
     """Number of controls that were counted; honest candidates do not count."""
     survivors: tuple[str, ...] = ()
-    """Controls that the gate let pass."""
     rejected: tuple[str, ...] = ()
     """Honest candidates that the gate rejected, and why."""
     wrong_reasons: tuple[str, ...] = ()
@@ -109,8 +100,8 @@ class Control:
     """`value`: wrong result; `cheat`: right only when checked; `honest`: no mistake, must pass."""
     kinds: Sequence[str] = ("c_abi", "python")
     """Kinds of variant that the mistake can be injected into."""
-    applies: Callable[..., bool] = lambda workload: True
-    """Whether the mistake can show on a workload."""
+    shows: bool = True
+    """Whether the mistake can show on the workload that the control was listed for."""
     shortens: Sequence[str] = ()
     """Dimensions (by name) that the mistake shortens by an eighth; the variant must accept the rest."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -131,56 +122,53 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 """Computes in float64, so it rounds differently from the reference's own type; has to pass too."""
 
 
-def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a signature allows. Several share a kind (`make`), as one for each input."""
+def controls(signature: Signature, workload: Workload) -> Iterator[Control]:
+    """All controls that a signature allows. Several share a kind (`make`), as one for each input. The sizes of
+    `workload` decide which mistakes can show (`Control.shows`)."""
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     unequal_causes: Causes = ("two outputs", *WRONG_CAUSES)  # 16 roundings may exceed a tolerance.
-    all_controls = [
-        *_value_controls(signature),
-        Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",)),
-        Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",)),
-        Control("stale output", "stale", **cheat),
-        Control("skips every other call", "skip_every_other", ("NaN",), **cheat),
-        Control("cached by address", "by_address", **cheat),
-        Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",)),
-        Control("not deterministic", "vary", unequal_causes, settings={"roundings": 16}, **in_python),
-        Control("gives a promise", "give_promise", ("wrong result",), **in_python),
-        Control("gives another type", "other_type", ("wrong result",), **in_python),
-        Control("keeps its result", "keep_result", **in_python),
-        Control("leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python),
-    ]
+    yield from _value_controls(signature, workload)
+    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
+    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
+    yield Control("stale output", "stale", **cheat)
+    yield Control("skips every other call", "skip_every_other", ("NaN",), **cheat)
+    yield Control("cached by address", "by_address", **cheat)
+    yield Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",))
+    yield Control("not deterministic", "vary", unequal_causes, settings={"roundings": 16}, **in_python)
+    yield Control("gives a promise", "give_promise", ("wrong result",), **in_python)
+    yield Control("gives another type", "other_type", ("wrong result",), **in_python)
+    yield Control("keeps its result", "keep_result", **in_python)
+    yield Control("leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python)
+    output_shape = _shape(signature.output_dimensions, workload)
     for number, (name, dimensions) in enumerate(signature.inputs.items()):
-        of_input: dict[str, Any] = {"settings": {"input": number}}
-        all_controls.append(Control(f"writes to {name}", "write_input", ("changed input",), **cheat, **of_input))
-        if len(dimensions.split()) == len(signature.output_dimensions.split()):
-            of_input["applies"] = _equal_sizes_test(dimensions, signature.output_dimensions)
-            all_controls.append(Control(f"gives {name} back", "give_input", **in_python, **of_input))
-    return tuple(all_controls)
+        of_input, shape = {"input": number}, _shape(dimensions, workload)
+        yield Control(f"writes to {name}", "write_input", ("changed input",), **cheat, settings=of_input)
+        if len(shape) == len(output_shape):
+            shows = shape == output_shape
+            yield Control(f"gives {name} back", "give_input", shows=shows, **in_python, settings=of_input)
 
 
-def _value_controls(signature: Signature) -> Iterator[Control]:
+def _value_controls(signature: Signature, workload: Workload) -> Iterator[Control]:
     """Controls with wrong results that the signature allows. The first change a number, or fix a flag or choice
     at its default. Dimensions that the output lacks count as summed."""
     for name, attribute in signature.attributes.items():
-        default = attribute.default_value
+        settings: dict[str, Any] = {"attribute": name}
         if attribute.kind == "number":
-            yield Control(f"wrong {name}", "wrong_number", settings={"attribute": name})
+            yield Control(f"wrong {name}", "wrong_number", settings=settings)
             continue
-        number = attribute.as_number(default)
-        yield Control(
-            f"drops {name}",
-            "set_attribute",
-            applies=lambda workload, name=name, default=default: workload.attributes[name] != default,
-            settings={"attribute": name, "to": default, "number": number},
-        )
+        default = attribute.default_value
+        settings |= {"to": default, "number": attribute.as_number(default)}
+        shows = workload.attributes.get(name, default) != default
+        yield Control(f"drops {name}", "set_attribute", shows=shows, settings=settings)
     inputs, output_dimensions = signature.inputs, signature.output_dimensions.split()
+    shapes = {name: _shape(dimensions, workload) for name, dimensions in inputs.items()}
     for number, name in enumerate(inputs):
         yield Control(f"ignores {name}", "ignore", settings={"input": number})
     for (first, name), (second, other) in itertools.combinations(enumerate(inputs), 2):
-        if len(inputs[name].split()) == len(inputs[other].split()):
-            has_equal_sizes, settings = _equal_sizes_test(inputs[name], inputs[other]), {"inputs": [first, second]}
-            yield Control(f"swaps {name} and {other}", "swap", applies=has_equal_sizes, settings=settings)
+        if len(shapes[name]) == len(shapes[other]):
+            shows, settings = shapes[name] == shapes[other], {"inputs": [first, second]}
+            yield Control(f"swaps {name} and {other}", "swap", shows=shows, settings=settings)
     yield Control("low precision", "round_inputs")
     summed_axes: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.
     for number, dimensions in enumerate(inputs.values()):
@@ -188,36 +176,31 @@ def _value_controls(signature: Signature) -> Iterator[Control]:
             if name not in output_dimensions:
                 summed_axes.setdefault(name, [[] for _ in inputs])[number].append(axis)
     for name, axes in summed_axes.items():
-        can_show = _longer_than_1_test(name)
-        yield Control(f"cuts {name}", "cut", applies=can_show, shortens=[name], settings={"axes": axes})
+        shows = workload.sizes[name] > 1
+        yield Control(f"cuts {name}", "cut", shows=shows, shortens=[name], settings={"axes": axes})
     for axis, name in enumerate(output_dimensions):
-        on_axis: dict[str, Any] = {"applies": _longer_than_1_test(name), "settings": {"axis": axis}}
+        on_axis: dict[str, Any] = {"shows": workload.sizes[name] > 1, "settings": {"axis": axis}}
         yield Control(f"skips tail of {name}", "leave_tail", ("NaN",), **on_axis)
         yield Control(f"zeros in tail of {name}", "zero_tail", **on_axis)
         yield Control(f"error grows along {name}", "growing", **on_axis)
     yield Control(ZEROS_CONTROL, "zeros")
     yield Control("constant", "mean")
     if len(output_dimensions) > 1:
-        yield Control("transposed", "transpose", applies=_longer_than_1_test(*output_dimensions[-2:]))
+        shows = all(workload.sizes[name] > 1 for name in output_dimensions[-2:])
+        yield Control("transposed", "transpose", shows=shows)
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", ("NaN",))
     yield Control("nothing written", "nothing", ("NaN",))
 
 
-def _equal_sizes_test(first: str, second: str) -> Callable[[Workload], bool]:
-    """A test whether tensors of equal rank with these dimensions (`N M`) have one shape on a workload."""
-    pairs = list(zip(first.split(), second.split(), strict=True))
-    return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
+def _shape(dimensions: str, workload: Workload) -> list[int]:
+    """Sizes of these dimensions (`N M`) on a workload."""
+    return [workload.sizes[name] for name in dimensions.split()]
 
 
-def _longer_than_1_test(*names: str) -> Callable[[Workload], bool]:
-    """A test whether these dimensions are all larger than 1 on a workload."""
-    return lambda workload: all(workload.sizes[name] > 1 for name in names)
-
-
-def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
-    """Controls of a Python variant without named dimensions, each with whether it can show. `inputs`, `output`:
-    shapes of the floating-point inputs and of the first such output. Dimensions are named as in `input0_1`."""
+def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[Control]:
+    """Controls of a Python variant without named dimensions. `inputs`, `output`: shapes of the floating-point
+    inputs and of the first such output. Dimensions are named as in `input0_1`."""
     sizes = {f"axis{axis}": size for axis, size in enumerate(output)}
     output_text, input_texts = " ".join(sizes), dict[str, str]()
     for number, shape in enumerate(inputs):
@@ -225,12 +208,10 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
         sizes |= named_sizes
         input_texts[f"input{number}"] = " ".join(named_sizes)
     signature = Signature.model_construct(inputs=input_texts, outputs={OUTPUT: output_text}, attributes={})
-    workload = Workload(name="shapes", sizes=sizes, dtype="float32")
-    for control in controls(signature):
+    for control in controls(signature, Workload(name="shapes", sizes=sizes, dtype="float32")):
         if "python" in control.kinds and not control.shortens:
             # A part that is not computed may hold any wrong value, not only NaN.
-            expected = WRONG_CAUSES if control.expected == ("NaN",) else control.expected
-            yield replace(control, expected=expected), control.applies(workload)
+            yield replace(control, expected=WRONG_CAUSES) if control.expected == ("NaN",) else control
 
 
 def applicable_controls(
@@ -242,24 +223,15 @@ def applicable_controls(
     usable = [workload for workload in workloads if workload.dtype == dtype and is_supported(honest, workload)]
     usable = sorted(filter(operations_of, usable), key=operations_of)  # Without those of no operations.
     if bench.target.is_plain:
-        normal = [workload for workload in usable if workload.values == "normal"]
+        usable = [workload for workload in usable if workload.values == "normal"]
         # The smallest of those that are large enough come first; the too small ones come last.
-        normal.sort(key=lambda workload: operations_of(workload) < LARGE_ENOUGH_OPERATIONS)
-        candidates = []
-        for control in (control for control in controls(bench.target.signature) if honest.kind in control.kinds):
-            shows_on = []
-            for workload in normal:
-                sizes = dict(workload.sizes)
-                for name in control.shortens:
-                    sizes[name] -= max(1, sizes[name] // 8)
-                shortened = workload.model_copy(update={"sizes": sizes})
-                if control.applies(workload) and is_supported(honest, shortened):
-                    shows_on.append(workload)
-            candidates.append((control, shows_on[:WORKLOADS_PER_CONTROL]))
+        usable.sort(key=lambda workload: operations_of(workload) < LARGE_ENOUGH_OPERATIONS)
     else:
-        # By the shapes of the judge's inputs and outputs.
-        by_name: dict[str, tuple[Control, list[Workload]]] = {}
-        for workload in usable[:WORKLOADS_PER_CONTROL]:
+        usable = usable[:WORKLOADS_PER_CONTROL]
+    by_name: dict[str, tuple[Control, list[Workload]]] = {}
+    for workload in usable:
+        listed = [*controls(bench.target.signature, workload)] if bench.target.is_plain else []
+        if not bench.target.is_plain:  # By the shapes of the judge's inputs and outputs.
             try:
                 yield from bench.prepare_answer(workload)
             except Unjudged:
@@ -267,12 +239,17 @@ def applicable_controls(
             call = bench.make_call(workload, "judge")
             inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATS]
             outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATS]
-            for control, can_show in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
-                _, shows_on = by_name.setdefault(control.name, (control, []))
-                shows_on += [workload] if can_show else []
-        candidates = list(by_name.values())
+            listed = [*controls_by_shape(inputs, outputs[0])] if inputs and outputs else []
+        for control in (control for control in listed if honest.kind in control.kinds):
+            _, shows_on = by_name.setdefault(control.name, (control, []))
+            sizes = dict(workload.sizes)
+            for name in control.shortens:
+                sizes[name] -= max(1, sizes[name] // 8)
+            is_taken = is_supported(honest, workload.model_copy(update={"sizes": sizes}))
+            if control.shows and is_taken and len(shows_on) < WORKLOADS_PER_CONTROL:
+                shows_on.append(workload)
     trial_by_kind: dict[str, tuple[Control, list[Workload]]] = {}
-    for control, shows_on in candidates:
+    for control, shows_on in by_name.values():
         if control.make == "vary" and not honest.deterministic:
             continue  # The variant's outputs differ from call to call by themselves.
         if control.make not in trial_by_kind or not trial_by_kind[control.make][1]:
@@ -293,109 +270,90 @@ class Proof:
     """Controls for which no time was left."""
 
 
-class ControlTrial(SideChecker):
-    """Verifies one control. All trials of a variant share a worker process with the honest variant. Each
-    call tells the worker which mistake to inject."""
-
-    def __init__(
-        self,
-        worker: KeptWorker,
-        control: Control,
-        workloads: Sequence[Workload],
-        honest_digests: dict[str, tuple[str, ...]],
-    ) -> None:
-        """`honest_digests`: call key to output digests of the honest variant, which runs first; shared."""
-        # Only an honest call may be the first of its process, and compile.
-        limit_s = None if control.theme == "honest" else CALL_LIMIT_S
-        side = worker.side.copy_as(f"{worker.side.name} {control.name}") if control.make else worker.side
-        super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=limit_s), worker)
+def prove(
+    bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf
+) -> Generator[Tick, None, Proof]:
+    """Verify honest candidates and then all controls of one variant, on a few workloads. All share one process:
+    each call says which mistake to inject. Controls not finished at the `deadline` (monotonic clock) are untried.
+    Workloads that cannot be judged are skipped."""
+    proof, target = Proof(), bench.target
+    # With a fixed number of threads its outputs repeat bit by bit.
+    worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
+    candidates = yield from applicable_controls(bench, honest, workloads)
+    if not candidates:
+        lack = (
+            "no workload has normal values"
+            if target.is_plain
+            else "no floating-point numbers among both inputs and outputs"
+        )
+        proof.inapplicable.append(f"every control: {lack}")
+    for control in (control for control, shows_on in candidates if not shows_on):
+        proof.inapplicable.append(f"{control.name}: no workload on which it could show")
+    every_workload = distinct_workloads(itertools.chain(*(shows_on for _, shows_on in candidates)))
+    trials: list[tuple[Control, SideChecker]] = []
+    for control, shows_on in ((HONEST, every_workload), (HONEST_COPY, every_workload), *candidates):
+        if not shows_on:
+            continue
+        job = Job(worker.side, shows_on, layouts=False, fail_fast=True, compares_calls=control.theme != "value")
+        if control.theme != "honest":  # Only an honest call may be the first of its process, and compile.
+            job = replace(job, call_limit_s=CALL_LIMIT_S)
         if control.make:  # Otherwise it is the honest variant itself.
-            self.mistake = control.mistake_settings(worker.bench.target, workloads[0].dtype)
-        self.control, self.honest_digests = control, honest_digests
-        self.equals_honest = True
-        """Whether so far every output equals the honest variant's output bit by bit."""
+            side = worker.side.copy_as(f"{worker.side.name} {control.name}")
+            job = replace(job, side=side, mistake=control.mistake_settings(target, shows_on[0].dtype))
+        trials.append((control, SideChecker(job, worker)))
+    is_complete = True
+    try:
+        for workload in every_workload:
+            checkers = [checker for _, checker in trials if checker.has_to_check(workload)]
+            try:
+                if checkers and is_complete:
+                    yield from bench.prepare_answer(workload)
+            except Unjudged:
+                for checker in checkers:
+                    checker.workload_keys.discard(workload_key(workload))
+            for checker in checkers:
+                is_complete = is_complete and monotonic() < deadline
+                if is_complete:
+                    yield from checker.check(workload)
+    finally:
+        worker.close()
+    _conclude(proof, trials, is_complete=is_complete)
+    return proof
 
-    def make_call(
-        self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
-    ) -> Generator[Tick, None, Computed]:
-        """Make a call with this control's mistake, if any, and compare its output with the honest one."""
-        reply = yield from super().make_call(workload, call, layout, note, once=once)
-        # The honest trial runs first, so the first reply to a call is the honest one.
-        expected_digests = self.honest_digests.setdefault(call.key, reply.digests)
-        self.equals_honest &= reply.digests == expected_digests
-        return reply
 
-    def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """As in SideChecker; but empty for a `value` control, whose wrong values the tolerance has to find."""
-        return "" if self.control.theme == "value" else super().find_earlier_call(workload, layout, call, reply)
-
-    def conclude(self, proof: Proof, *, stale_passed: bool, is_complete: bool) -> None:
-        """Add this control's result to the proof, or why it does not count. `stale_passed`: the control that
-        returns an earlier output passed, so other values have the same answer. `is_complete`: whether time was
-        left for all checks. Not `distinguishable`: passed, perhaps because its error is within the tolerance."""
-        control, failure = self.control, self.checks.first_failure
-        is_cheat, is_plain = control.theme == "cheat", self.bench.target.is_plain
+def _conclude(proof: Proof, trials: Sequence[tuple[Control, SideChecker]], *, is_complete: bool) -> None:
+    """Add each control's result to the proof, or why it does not count. The honest variant's trial is the first.
+    `is_complete`: whether time was left for all checks."""
+    # If the control that returns an earlier output passed, other values have the same answer.
+    stale_passed = any(control.make == "stale" and not trial.checks.first_failure for control, trial in trials)
+    honest_digests = trials[0][1].digests_by_call if trials else {}
+    for control, trial in trials:
+        failure, digests = trial.checks.first_failure, trial.digests_by_call.items()
+        equals_honest = all(honest_digests.get(key, outputs) == outputs for key, outputs in digests)
+        is_cheat, is_plain = control.theme == "cheat", trial.bench.target.is_plain
         returns_old_values = is_cheat and control.expected == WRONG_CAUSES  # Other causes: it damages memory.
         may_be_harmless = control.theme == "value" or (is_cheat and not is_plain)
         if failure is None and not is_complete:
             proof.untried += [] if control.theme == "honest" else [control.name]
         elif failure is None and stale_passed and returns_old_values:
             proof.inapplicable.append(f"{control.name}: other values have the same answer")
-        elif failure is None and self.equals_honest and may_be_harmless:
+        elif failure is None and equals_honest and may_be_harmless:
             proof.inapplicable.append(f"{control.name}: makes no difference to this function")
         else:
             result = ControlResult(
                 name=control.name,
                 kind=control.theme,
-                base=self.worker.side.name,
+                base=trial.worker.side.name,
                 workload=failure.workload.name if failure else "",
                 killed=failure is not None,
                 reason=failure.message if failure else "",
                 cause=failure.cause if failure else "",
                 expected="|".join(control.expected),
                 right_reason=failure is not None and failure.cause in control.expected,
+                # If it passed, perhaps because its error is within the tolerance.
                 distinguishable=failure is not None or control.make not in MAY_BE_TOLERATED,
             )
             proof.results.append(result)
-
-
-def prove(
-    bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf
-) -> Generator[Tick, None, Proof]:
-    """Verify honest candidates and then all controls of one variant, on a few workloads in one process. Controls
-    not finished at the `deadline` (monotonic clock) are untried. Workloads that cannot be judged are skipped."""
-    proof, digests = Proof(), dict[str, tuple[str, ...]]()
-    # With a fixed number of threads its outputs repeat bit by bit.
-    worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
-    controls_to_try = yield from applicable_controls(bench, honest, workloads)
-    if not controls_to_try:
-        proof.inapplicable.append("every control: no floating-point numbers among both inputs and outputs")
-    for control in (control for control, shows_on in controls_to_try if not shows_on):
-        proof.inapplicable.append(f"{control.name}: no workload on which it could show")
-    all_workloads = (workload for _, shows_on in controls_to_try for workload in shows_on)
-    every_workload = [*{workload_key(workload): workload for workload in all_workloads}.values()]
-    candidates = [(HONEST, every_workload), (HONEST_COPY, every_workload), *controls_to_try]
-    trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in candidates if shows_on]
-    is_complete = True
-    try:
-        for workload in every_workload:
-            trials_of_workload = [trial for trial in trials if trial.has_to_check(workload)]
-            try:
-                if trials_of_workload and is_complete:
-                    yield from bench.prepare_answer(workload)
-            except Unjudged:
-                for trial in trials_of_workload:
-                    trial.workload_keys.discard(workload_key(workload))
-            for trial in trials_of_workload:
-                is_complete = is_complete and monotonic() < deadline
-                if is_complete:
-                    yield from trial.check(workload)
-    finally:
-        worker.close()
-    stale_passed = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
-    for trial in trials:
-        trial.conclude(proof, stale_passed=stale_passed, is_complete=is_complete)
-    return proof
 
 
 PROOF_SHARE = 0.5
@@ -416,32 +374,29 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     in_python = arguments.python or not bench.compiled_variants(variants)
     sources_hash = context.task.sources_hash if in_python else ""  # It may compile files of its own.
     inputs_digest = dependency_hash(context, "kernel.prove_gate", sources_hash)
-    stored_output = reuse_result(context, GateOutput, inputs_digest, arguments)
-    if stored_output is not None:  # An earlier session proved the same.
-        return Result(stored_output)
+    if stored_output := reuse_result(context, GateOutput, inputs_digest, arguments):
+        return Result(stored_output)  # An earlier session proved the same.
     bench.warm_up()
     sides, failures = yield from build_sides(context, variants)
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
     compiled = [name for name, side in sides.items() if side.kind == "c_abi"]
-    proof, start_time, tried_variants = Proof(), monotonic(), list[str]()
+    proof, start_time, tried_variants, not_exercised = Proof(), monotonic(), list[str](), list[str]()
     unjudged = unjudged_workload_names(context)
     for variant in variants if arguments.python else compiled or variants:
         if tried_variants and monotonic() - start_time > context.budget_s:  # The first is tried in any case.
             break
         tried_variants.append(variant)
-        side = sides[variant]
+        side, deadline = sides[variant], start_time + PROOF_SHARE * context.kill_after_s
         all_workloads = expand_sets(target, target.workloads, usual_dtype(bench, side), context.task.seed)
         workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):
             proof.inapplicable.append(f"every control of {variant}: {reason}")
-        else:
-            deadline = start_time + PROOF_SHARE * context.kill_after_s
-            variant_proof = yield from prove(bench, side, workloads, deadline)
-            proof.results += variant_proof.results
-            proof.inapplicable += [f"{variant} {reason}" for reason in variant_proof.inapplicable]
-            proof.untried += [f"{variant}: {name}" for name in variant_proof.untried]
-    output, not_exercised = _score(proof), list[str]()
+            continue
+        variant_proof = yield from prove(bench, side, workloads, deadline)
+        proof.results += variant_proof.results
+        proof.inapplicable += [f"{variant} {reason}" for reason in variant_proof.inapplicable]
+        proof.untried += [f"{variant}: {name}" for name in variant_proof.untried]
     for variant in (variant for variant in variants if variant not in tried_variants):
         command = context.command("kernels", "prove-gate", variant)
         not_exercised.append(f"the gate's controls of {variant}: `{command}` tries them")
@@ -449,6 +404,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
         examples = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
         untried = f"{len(proof.untried)} controls of the gate, for want of time ({examples})"
         not_exercised.append(f"{untried}: `{context.command('kernels', 'prove-gate')}` has more")
+    output = _score(proof)
     if not output.total:
         not_exercised.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
     return Result(output.model_copy(update={"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}))
@@ -475,12 +431,12 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
 
 def _score(proof: Proof) -> GateOutput:
     """The step's output from the results of all controls: score as message, next action as hint."""
-    killed = [result for result in proof.results if result.kind != "honest" and result.killed]
-    survivors = [result for result in proof.results if result.is_survivor]
+    erring = [result for result in proof.results if result.kind != "honest"]
+    killed = [result for result in erring if result.killed]
+    survivors = [result for result in erring if not result.killed and result.distinguishable]
     rejected_honest = [result for result in proof.results if result.kind == "honest" and result.killed]
     indistinguishable = [result.full_name for result in proof.results if not result.distinguishable]
     survivor_names, total = [result.full_name for result in survivors], len(killed) + len(survivors)
-    killed_by_chance = [result for result in killed if not result.right_reason]
     message, hint = f"the gate rejected {len(killed)} of {total} injected bugs and cheats", None
     if survivors:
         message += f"; it accepted {', '.join(survivor_names)}"
@@ -506,8 +462,8 @@ def _score(proof: Proof) -> GateOutput:
         killed=len(killed),
         total=total,
         survivors=tuple(survivor_names),
-        rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected_honest),
-        wrong_reasons=tuple(f"{result.full_name}: {result.reason}" for result in killed_by_chance),
+        rejected=tuple(f"{r.full_name}: {r.reason}" for r in rejected_honest),
+        wrong_reasons=tuple(f"{r.full_name}: {r.reason}" for r in killed if not r.right_reason),
         not_applicable=tuple(proof.inapplicable),
         indistinguishable=tuple(indistinguishable),
     )
@@ -515,8 +471,20 @@ def _score(proof: Proof) -> GateOutput:
 
 def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     """The report's sentences on how far to trust a session: each control with its outcome."""
-    comparisons = outputs_of(finished, CompareOutput)
-    lines = [_score_line(output) for output in outputs_of(finished, GateOutput) if output.total]
+    comparisons, lines = outputs_of(finished, CompareOutput), list[str]()
+    for gate in (output for output in outputs_of(finished, GateOutput) if output.total):
+        variants = ", ".join(dict.fromkeys(control.base for control in gate.controls))
+        copies = f"{gate.killed} of {gate.total} copies of {variants}, each with an injected bug or cheat"
+        parts = [f"the gate rejected {copies}"]
+        if gate.survivors:
+            parts.append(f"it accepted {', '.join(gate.survivors)}")
+        if gate.indistinguishable:
+            parts.append(f"not told by any input of the target: {', '.join(gate.indistinguishable)}")
+        if gate.wrong_reasons:
+            parts.append(f"{len(gate.wrong_reasons)} of them for another reason than theirs")
+        if gate.taken_from:
+            parts.append(f"taken from {gate.taken_from}: nothing that it depends on has changed")
+        lines.append("; ".join(parts))
     for properties in outputs_of(finished, PropertiesOutput):
         checks = [check for check in properties.checks if check.status != "inapplicable"]
         failed_checks = [check for check in checks if check.status == "failed"]
@@ -556,22 +524,6 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
             slowed = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
             lines.append(f"positive control, {slowed}: {outcome}")
     return tuple(lines)
-
-
-def _score_line(output: GateOutput) -> str:
-    """The report's sentence on the mutation test of the gate."""
-    variants = ", ".join(dict.fromkeys(control.base for control in output.controls))
-    copies = f"{output.killed} of {output.total} copies of {variants}, each with an injected bug or cheat"
-    line = f"the gate rejected {copies}"
-    if output.survivors:
-        line += f"; it accepted {', '.join(output.survivors)}"
-    if output.indistinguishable:
-        line += f"; not told by any input of the target: {', '.join(output.indistinguishable)}"
-    if output.wrong_reasons:
-        line += f"; {len(output.wrong_reasons)} of them for another reason than theirs"
-    if output.taken_from:
-        line += f"; taken from {output.taken_from}: nothing that it depends on has changed"
-    return line
 
 
 def known_good_table(verdicts: Iterable[Verdict]) -> Table | None:

@@ -11,7 +11,7 @@ import psutil
 from loop.base.locks import LockHeld, locked
 from loop.base.places import shared_locks
 from loop.base.processes import Tick
-from loop.gate.kernel import build_selected, workloads
+from loop.gate.kernel import compile_all, variants_to_build, workloads
 from loop.machine import nvml
 from loop.machine.gpus import detect_gpus
 from loop.machine.machine import cores
@@ -43,7 +43,7 @@ def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
     verification = context.latest_output("kernel.verify", VerifyOutput)
     if verification is None or not verification.right:
         return ReadyVariants(why_not="no variant is right" if verification else "nothing was verified")
-    current_builds, _ = yield from build_selected(context)
+    current_builds, _ = yield from compile_all(context, variants_to_build(context, context.task.variants))
     build_by_variant = {build.variant: build for build in current_builds}
     for checks in verification.variants:
         build = build_by_variant.get(checks.variant)

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from loop.base.processes import run_to_end
-from loop.gate.kernel import build_selected
+from loop.gate.kernel import build_sides
 from loop.mistakes import functions
-from loop.mistakes.functions import through_function
-from loop.mistakes.table import mistake_of
-from loop.model.target import Signature
+from loop.mistakes.functions import erring_function
+from loop.model.target import Signature, Workload
 from loop.proving import prove as table
 from loop.proving.prove import ControlResult, GateOutput, Proof, ProofTerms, controls_by_shape, prove_gate
 from loop.workers.bench import Bench
@@ -82,7 +81,8 @@ def compiled_score(bench: Bench) -> GateOutput:
 def test_the_tables_name_a_control_of_every_kind() -> None:
     """Each kind has an expected cause in this file; there are about twenty-five kinds."""
     signature = Signature.model_validate(SIGNATURE)
-    kinds = {control.make: control for control in reversed(table.controls(signature))}
+    workload = Workload(name="ones", sizes=dict.fromkeys(signature.dimensions, 1), dtype="float32")
+    kinds = {control.make: control for control in reversed([*table.controls(signature, workload)])}
     assert {*EXPECTED, *PYTHON_ONLY} == {control.name for control in kinds.values()}
     assert set(PYTHON_ONLY) == {control.name for control in kinds.values() if "c_abi" not in control.kinds}
     assert 18 <= len([control for control in kinds.values() if "c_abi" in control.kinds]) <= 42
@@ -160,7 +160,7 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     """Tried controls count, the others are not exercised, and the step passes."""
     target = write_target(tmp_path, {"right": compiled()})
     with open_bench(tmp_path, target, build_cache) as bench:
-        run_to_end(build_selected(make_context(bench, "right")))  # Compiling takes no time of controls.
+        run_to_end(build_sides(make_context(bench, "right"), ["right"]))  # Compiling takes no time of controls.
         context = replace(make_context(bench, "right"), kill_after_s=0.8)
         output = run_to_end(prove_gate(context, ProofTerms())).output
     assert isinstance(output, GateOutput)
@@ -172,7 +172,7 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
 
 def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
     """The form of its output is that of the call at hand, not of an earlier one of another type."""
-    way = through_function(lambda x: 2 * x, mistake_of({"make": "none"}))
+    way = erring_function(lambda x: 2 * x, {"make": "none"})
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float16):
         x = torch.arange(6, dtype=dtype).reshape(2, 3)
         assert torch.equal(2 * x, way(x))
@@ -250,7 +250,7 @@ def test_no_control_is_made_of_whole_numbers(tmp_path: Path, build_cache: Path) 
 
 def test_shapes_decide_which_controls_can_show() -> None:
     """A tail of one element is the whole output; an input is returned only if it has the output's shape."""
-    shown = {control.name: shows for control, shows in controls_by_shape([[4, 1], [3]], [4, 1])}
+    shown = {control.name: control.shows for control in controls_by_shape([[4, 1], [3]], [4, 1])}
     assert (True, False) == (shown["gives input0 back"], shown["zeros in tail of axis1"])
     assert "gives input1 back" not in shown
     assert {"zeros", "stale output", "writes to input1"} <= set(shown)
