@@ -130,14 +130,14 @@ def sentences_on_untested(
 ) -> list[str]:
     """A sentence for each planned step not done, and each variant and device not tested, with the reason. A paused
     step counts as done, unless the walk ended in it."""
-    undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
+    undone_statuses = ("aborted", "paused") if ending.why_not_reached else ("aborted",)
     done_records = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
     done_steps = [(record.pattern, record.step) for record in done_records]
-    lines = []
+    why_not_reached, lines = ending.why_not_reached or "the session did not get there", []
     for pattern in (planned.pattern for planned in head.plan.patterns if planned.planned):
         for step in pattern.steps:
             if (pattern.name, step.id) not in done_steps:
-                lines.append(f"step {pattern.name}/{step.id}: {ending.why_not_reached}")
+                lines.append(f"step {pattern.name}/{step.id}: {why_not_reached}")
     for name, variant in setting.target.variants.items():
         if name not in (*head.variants, *head.emulated):
             reason = architecture_mismatch(setting.target, name) if head.device == "cuda" else ""
@@ -213,25 +213,18 @@ def print_outcome(
     return ExitCode.OK if record.status == "passed" or had_nothing_to_do else ExitCode.GATE_FAILED
 
 
-def _waiting_step(finished: Sequence[Finished]) -> Finished | None:
-    """The step for which a paused session waits; None for any other session."""
-    records = latest_attempts(finished)
-    return records[-1] if records and records[-1].status == "paused" else None
-
-
 def pending_user_task(finished: Sequence[Finished]) -> str:
     """What the user has to do before a paused session can go on; empty for any other session."""
-    step = _waiting_step(finished)
-    return (step.hint or "") if step is not None else ""
+    paused = [record for record in latest_attempts(finished)[-1:] if record.status == "paused"]
+    return (paused[0].hint or "") if paused else ""
 
 
 def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
     """What `--json` prints of a session: head, record, steps, and the sections of its report. `brief`: the file
     of the code change for which a paused session waits; empty if it waits for none."""
     head, finished = record.head, folder.finished()
-    values = {**vars(head), **vars(record)}
-    step = _waiting_step(finished)
-    output = read_output(step, BriefOutput) if step is not None else None
+    steps, values = latest_attempts(finished), {**vars(head), **vars(record)}
+    output = read_output(steps[-1], BriefOutput) if steps and steps[-1].status == "paused" else None
     brief_page = brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
     folds = page.sections_by_fold(make_view(setting, record, folder))
     exported = ExportedSession(
@@ -239,7 +232,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
         report=str(folder.report),
         waiting_for=pending_user_task(finished),
         brief=str(brief_page.with_suffix(".json")) if brief_page else "",
-        steps=latest_attempts(finished),
+        steps=steps,
         failures=FailureHistory(setting.project, head).describe_failed_steps(finished),
         diagnoses=page.make_diagnoses(head, finished),
         changes=changes_json(finished),

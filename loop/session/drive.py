@@ -10,7 +10,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from loop.base.documents import nearest, to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
@@ -41,10 +40,8 @@ class Ending:
     """None when the walk reached its end: then the step records decide the status."""
     reason: str
     exit_code: int
-    why_not_reached: str = "the session did not get there"
-    """Why the other planned steps were not done, for the report."""
-    is_mid_step: bool = False
-    """Whether the walk was interrupted while a step was running."""
+    why_not_reached: str = ""
+    """Why the walk ended before the other planned steps, for the report; empty: nothing but ^C ended it early."""
     unwatched_sentences: tuple[str, ...] = ()
     """Sentences for the report: why the machine was not watched for preemption."""
     repair: str = ""
@@ -62,15 +59,11 @@ def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
     """The ending of a walk that preemption, the budget, a signal or a machine failure interrupted."""
     reason, code = str(stop), stop.exit_code
     if isinstance(stop, MachineFailure):
-        why = "the machine failed before it was done"
-        return Ending("paused", reason, code, why, is_mid_step=True, repair=stop.hint or "")
+        return Ending("paused", reason, code, "the machine failed before it was done", repair=stop.hint or "")
     if code == ExitCode.PAUSED:
-        why = "the session was paused before it was done"
-        return Ending("paused", reason, code, why, is_mid_step=True)
-    if code == ExitCode.OVER_BUDGET:
-        why = "the budget did not reach so far"
-        return Ending("aborted", reason, code, why, is_mid_step=True)
-    return Ending("aborted", reason, code)  # A signal, as ^C.
+        return Ending("paused", reason, code, "the session was paused before it was done")
+    is_over_budget = code == ExitCode.OVER_BUDGET  # Else a signal, as ^C.
+    return Ending("aborted", reason, code, "the budget did not reach so far" if is_over_budget else "")
 
 
 @dataclass
@@ -82,18 +75,11 @@ class Bounds:
     limit_text: str = ""
     """The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`."""
     earlier_walks_s: float = 0.0
-    """Seconds that earlier walks of the session took."""
     expected_by_step: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     """(pattern, step) to its expected seconds and where they come from: `measured` or `prior`."""
     preemption_watch: Watch | None = None
-    reserve: Path | None = None
-    """A file that only occupies disk space. Deleting it makes room for the last journal lines."""
-
-    def free_reserve(self) -> None:
-        """Delete the reserve file, so that the last records fit on a full disk."""
-        if self.reserve is not None:
-            with contextlib.suppress(OSError):
-                self.reserve.unlink(missing_ok=True)
+    free_reserve: Callable[[], None] = lambda: None
+    """Deletes a file that only occupies disk space, so that the last records fit on a full disk."""
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
         """Raise Stopped for a preemption notice, a limit that is reached, or a due step that is expected to exceed
@@ -130,9 +116,9 @@ def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
         for step in planned.pattern.steps:
-            share_s = planned.seconds * step.budget_s / budget_s
-            measured_s = planned.step_s.get(step.id)
-            expectation = (share_s, "prior") if measured_s is None else (measured_s, "measured")
+            expectation = planned.seconds * step.budget_s / budget_s, "prior"
+            if step.id in planned.step_s:
+                expectation = planned.step_s[step.id], "measured"
             expected[planned.pattern.name, step.id] = expectation
     return expected
 
@@ -203,31 +189,28 @@ class Show:
     """(pattern, reason) of skipped steps already printed: a second step with that reason is not."""
 
     def print_event(self, event: WalkEvent) -> None:
-        """Print one event. `_print_json` and `_print_tick` leave out some events, or print them seldom."""
+        """Print one event. A step's progress is a terminal's status line; else only its begin and heartbeats are
+        printed."""
         if self.as_events:
             self._print_json(event)
         if isinstance(event, PatternBegan):
             self.screen.say(f"[{event.index}/{event.of}] {event.title}")
         elif isinstance(event, Ticked):
-            self._print_tick(event)
+            step, budget_text = event.started, say.seconds(event.started.budget_s)
+            position_text = f"  {step.index}/{step.of} {step.step}"
+            time_text = f"{say.seconds(event.seconds)} of {budget_text}"
+            if self.screen.may_animate:
+                self.screen.status(f"{position_text}: {event.note} ({time_text})")
+                return
+            if self.last_begun != step:
+                self.last_begun = step
+                self.screen.say(f"  begins   {step.step} (budget {budget_text})")
+            if event.heartbeat:
+                self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
         elif isinstance(event, StepEnded):
             self._print_step_end(event)
         elif isinstance(event, PatternEnded) and event.answered_by:
             self.screen.say(f"  {event.name} {event.status}: {event.answered_by} answers")
-
-    def _print_tick(self, event: Ticked) -> None:
-        """Show the progress of a step: in a terminal as the status line, else only begin and heartbeats."""
-        step, budget_text = event.started, say.seconds(event.started.budget_s)
-        position_text = f"  {step.index}/{step.of} {step.step}"
-        time_text = f"{say.seconds(event.seconds)} of {budget_text}"
-        if self.screen.may_animate:
-            self.screen.status(f"{position_text}: {event.note} ({time_text})")
-            return
-        if self.last_begun != step:
-            self.last_begun = step
-            self.screen.say(f"  begins   {step.step} (budget {budget_text})")
-        if event.heartbeat:
-            self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
 
     def _print_step_end(self, event: StepEnded) -> None:
         """Print how a step ended, and its hint; of a pattern's steps skipped for one reason, only the first."""
@@ -237,28 +220,27 @@ class Show:
             return
         if record.skipped_because:
             self.printed_skips.add(skip_key)
-        time_text = f"{say.seconds(record.seconds)} of {say.seconds(record.budget_s)}"
-        time_text += ", as before" if event.replayed else ""
-        time_text = "" if record.status == "skipped" else f" ({time_text})"
+        time_text = ""
+        if record.status != "skipped":
+            replay_text = ", as before" if event.replayed else ""
+            time_text = f" ({say.seconds(record.seconds)} of {say.seconds(record.budget_s)}{replay_text})"
         text = f" {record.step}{time_text}: {record.message}"
         self.screen.outcome(record.status, text, prefix="  ", status_columns=8)
         if record.status in ("failed", "paused") and record.hint:
             self.screen.say(f"           next: {record.hint}")
-        if record.status == "failed":
-            for line in self.recall_lines(record):
-                self.screen.say(f"           {line}")
+        for line in self.recall_lines(record) if record.status == "failed" else ():
+            self.screen.say(f"           {line}")
 
     def _print_json(self, event: WalkEvent) -> None:
         """Write an event to stdout as a line of JSON, except progress without a heartbeat."""
         if isinstance(event, StepDue) or (isinstance(event, Ticked) and not event.heartbeat):
             return
+        fields = vars(event)
         if isinstance(event, StepBegan | Ticked):
             fields = event.started.model_dump(mode="json")
         elif isinstance(event, StepEnded):
-            recalled = list(self.recall_lines(event.finished))
-            fields = {**event.finished.model_dump(mode="json"), "seen_before": recalled}
-        else:
-            fields = vars(event)
+            fields = event.finished.model_dump(mode="json")
+            fields["seen_before"] = list(self.recall_lines(event.finished))
         line = {"schema_version": 1, "happening": type(event).__name__, **fields}
         self.screen.data(to_json(line, None))
 
@@ -297,15 +279,14 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
                 show.print_event(store(StepEnded(record)))
             return ending
     if walk.failure is not None:  # A failure of the machine paused the last step.
-        bounds.free_reserve()
         return make_interrupted_ending(walk.failure)
     if walk.is_paused:
         return Ending("paused", walk.stop_reason or "", ExitCode.PAUSED)
+    stop_text = ""
+    if walk.is_stop_reached:
+        stop_text = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
+        show.screen.say(f"no further step is begun: {stop_text}")
     code = ExitCode.BUG if walk.has_bug else ExitCode.OK
-    if not walk.is_stop_reached:
-        return Ending(None, walk.stop_reason or "", code)
-    stop_text = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
-    show.screen.say(f"no further step is begun: {stop_text}")
     return Ending(None, walk.stop_reason or "", code, stop_text)
 
 

@@ -187,7 +187,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         begin = {"happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
         session.screen.data(to_json({"schema_version": 1, **begin}, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
-    bounds.reserve, card = folder.reserve, card.with_waiting_person(is_attended=head.attended)
+    bounds.free_reserve, card = folder.free_reserve, card.with_waiting_person(is_attended=head.attended)
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,
@@ -228,7 +228,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         )
         show = Show(session.screen, request.events, FailureHistory(setting.project, head).describe_failures)
         ending = drive(walk, show, make_store(folder, journal), bounds)
-    bounds.free_reserve()
+    folder.free_reserve()
     if bounds.preemption_watch is not None:
         bounds.preemption_watch.close()
         ending = replace(ending, unwatched_sentences=bounds.preemption_watch.explain_unwatched())

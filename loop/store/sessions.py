@@ -94,6 +94,11 @@ class SessionFolder:
         except OSError as error:
             raise journal.write_error(self.reserve, error) from error
 
+    def free_reserve(self) -> None:
+        """Delete the spare file."""
+        with contextlib.suppress(OSError):
+            self.reserve.unlink(missing_ok=True)
+
     def write_head(self, head: SessionHead) -> None:
         """Store the head: the facts known when the session begins."""
         sums.write_sealed(self.path / HEAD, head)
