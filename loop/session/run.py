@@ -36,7 +36,7 @@ from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
 from loop.store import index, sessions
-from loop.store.journal import Journal, finished_steps, last_close_event
+from loop.store.journal import NAME, Journal, finished_steps, last_close_event
 from loop.store.sessions import CHANGES, SessionFolder, verified_builds
 
 
@@ -49,13 +49,6 @@ class Session:
     head: SessionHead
     folder: SessionFolder
     screen: Screen
-
-    @property
-    def workshop(self) -> Workshop:
-        """Where the session may edit its target: a git worktree (made when it is needed), and a folder for briefs
-        and patches."""
-        tree, briefs = worktree_path(self.head, self.folder), self.folder.path / CHANGES
-        return Workshop(tree, briefs, resume_command=self.head.resume_command, is_declined=self.request.decline)
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
@@ -130,14 +123,14 @@ def sources_hash_to_resume(session: Session) -> str:
     """Hash of the target's present files, which a resume compares with the session's. If they have changed while
     the session's worktree holds its edit of the old files: raises UsageError; with `--decline`, which ends the
     session without that edit, returns the session's own hash, so that nothing is repeated."""
-    head, target, workshop = session.head, session.setting.project.target, session.workshop
-    present_hash = targets.sources_hash(session.setting.project)
-    if present_hash == head.ground or worktree.find_worktree(target, workshop.worktree) is None:
+    head, target = session.head, session.setting.project.target
+    present_hash, tree = targets.sources_hash(session.setting.project), worktree_path(head, session.folder)
+    if present_hash == head.ground or worktree.find_worktree(target, tree) is None:
         return present_hash
     if session.request.decline:
         return head.ground
     raise UsageError(
-        f"{target} was edited since {head.id} began: its changes, in {workshop.worktree}, stand on what was",
+        f"{target} was edited since {head.id} began: its changes, in {tree}, stand on what was",
         hint=f"put that back and resume, or end it: {head.resume_command} --decline",
     )
 
@@ -176,16 +169,14 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
 def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal, Ending]:
     """Run the open steps, or all (`repeat_all`). Returns the open journal, and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
-    root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
-    rows = index.rows(root, last=index.RECENT_SESSIONS)
+    root, card, journal = setting.project.sessions, rates(setting.project), Journal(folder.path / NAME)
     proposing.save_stated_cost(folder, request.stated_ai_usd)
-    card = rates(setting.project)
     bounds = request.limits.make_bounds(head, card, journal.lines, proposing.read_session_use(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=repeat_all, pid=os.getpid()))
     session.screen.say(opening.announcement_text(head))
     if request.events:
-        begin = {"happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
-        session.screen.data(to_json({"schema_version": 1, **begin}, None))
+        begin = {"schema_version": 1, "happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
+        session.screen.data(to_json(begin, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
     bounds.free_reserve, card = folder.free_reserve, card.with_waiting_person(is_attended=head.attended)
     task = Task(
@@ -203,14 +194,20 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         retries_lost_changes=request.again,
         usd_per_hour=hourly_usd(card, head),
         campaign=head.campaign,
-        workshop=session.workshop,
+        workshop=Workshop(
+            worktree=worktree_path(head, folder),
+            briefs_folder=folder.path / CHANGES,
+            resume_command=head.resume_command,
+            is_declined=request.decline,
+        ),
         card=card,
     )
+    rows = index.rows(root, last=index.RECENT_SESSIONS, target=head.target)
     past = Past(
         known_good=find_known_good(root, head),
         verified_builds=verified_builds(root, head),
         reverted_changes=reverted_changes(root, head) if task.has_change_steps else (),
-        sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
+        sessions=tuple(row for row in rows if row.id != head.id),
         read_steps=lambda name: SessionFolder(root / name).finished(),
     )
     steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
@@ -254,7 +251,7 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     folder.write_report(text, {figure.path: figure.file for figure in figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
-    tree = worktree.find_worktree(target, session.workshop.worktree)
+    tree = worktree.find_worktree(target, worktree_path(head, folder))
     if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
         tree.remove()
     phrase = "" if ending.status is None else ending.resume_phrase
