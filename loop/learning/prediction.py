@@ -11,21 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
 
-from loop.base.documents import to_json
-from loop.base.errors import ExitCode
 from loop.base.stats import t_quantile
 from loop.library.rates import rates
-from loop.model.base import Printed
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import RateCard
-from loop.model.plan import Pattern, PlannedPattern, Predicted
+from loop.model.plan import Pattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
+from loop.money.bill import charged_rates, hourly_usd, rate_for_gpu
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
-from loop.report.screen import Screen
 from loop.steps.setting import Setting
 from loop.store import index
 
@@ -246,61 +241,3 @@ def predicted_time_text(head: SessionHead) -> str:
         return say.seconds(sum(head.plan.find_pattern(name).seconds for name in head.plan.plan.patterns))
     interval_text = f"{say.seconds(predicted.low_s)} to {say.seconds(predicted.high_s)}"
     return f"{say.seconds(predicted.seconds)} (80 %: {interval_text})"
-
-
-def in_parentheses(variants: Sequence[str]) -> str:
-    """Names as ` (a, b)`, to be put after a word; empty without any."""
-    return f" ({', '.join(variants)})" if variants else ""
-
-
-class PlanForecast(Printed):
-    """Output of `--dry-run --json`: predicted time and cost of a session."""
-
-    schema_version: Literal[3] = 3
-
-    plan: str
-    success: str | None
-    target: str
-    device: str
-    variants: tuple[str, ...]
-    patterns: tuple[PlannedPattern, ...]
-    """Patterns of the plan and those it may branch to, each with its time."""
-    predicted: Predicted | None
-    unpriced_gpu: str | None
-    """GPU without a price on the rate card; no predicted cost includes it."""
-
-
-def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
-    """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
-    plan, unpriced = head.plan.plan, unpriced_gpu(card, head)
-    if as_json:
-        plan_fields = {"success": plan.success, "patterns": head.plan.patterns, "predicted": head.predicted}
-        target_fields = {"target": head.target, "device": head.device, "variants": head.variants}
-        screen.data(to_json(PlanForecast(plan=plan.name, unpriced_gpu=unpriced, **plan_fields, **target_fields)))
-        return ExitCode.OK
-    screen.prose(f"plan {plan.name}: {plan.title}")
-    screen.prose(f"target {head.target}{in_parentheses(head.variants)} on {head.device}")
-    if head.emulated:
-        screen.prose(f"under the emulator: {', '.join(head.emulated)}")
-    screen.data("")
-    rows = []
-    for place, planned in enumerate(head.plan.patterns, start=1):
-        steps = ", ".join(step.id for step in planned.pattern.steps)
-        interval = "-"
-        if planned.low_s is not None and planned.high_s is not None:
-            interval = f"{say.seconds(planned.low_s)} to {say.seconds(planned.high_s)}"
-        # A pattern that is not `planned` runs only if an outcome of another leads to it.
-        number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
-        times = say.seconds(planned.seconds), interval, planned.evidence
-        rows.append((number, planned.pattern.name, *times, steps + aside))
-    screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
-    screen.data("")
-    aims = {"objective": plan.success, "requires": plan.requires, "stops if": plan.stop_if}
-    for label, text in {**aims, "otherwise": plan.otherwise}.items():
-        if text:
-            screen.prose(f"{label}: {text}")
-    parts = filter(None, (predicted_time_text(head), predicted_cost_text(card, head)))
-    screen.prose(f"predicted: {', '.join(parts)}; budget: {say.seconds(60 * plan.budget.minutes)}")
-    if unpriced:
-        screen.say(explain_missing_price(card, head.gpu))
-    return ExitCode.OK

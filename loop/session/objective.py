@@ -19,7 +19,7 @@ from loop.model.record import Finished, SessionHead, SessionRecord, Status, late
 from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
-from loop.store.index import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
+from loop.store.index import CHECK_ACTIONS, find_blamed_commits, variants_with
 from loop.timing.against_known_good import CompareOutput
 
 MOST_LISTED = 4  # A message shows at most this many items of a list.
@@ -73,7 +73,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     for output in outputs_of(finished, VerifyOutput):
         right_by_variant |= dict.fromkeys(output.right, True) | dict.fromkeys(output.wrong, False)
     wrong = [name for name, is_right in right_by_variant.items() if not is_right]
-    slower = list(verdict_fields(verdicts)["regressed"])
+    slower = list(variants_with("slower", [v for v in verdicts if v.against == "known_good"]))
     ratios: dict[str, float] = {}
     for name in variants:
         mean = trusted_mean([speed for speed in speed_verdicts(verdicts) if speed.variant == name])

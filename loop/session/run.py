@@ -16,7 +16,7 @@ from loop.base.places import WORKTREES, state_folder
 from loop.builds.build import list_files_read
 from loop.gate.kernel import find_known_good
 from loop.learning.failures import FailureHistory
-from loop.learning.prediction import show_plan, with_prediction
+from loop.learning.prediction import with_prediction
 from loop.library import targets, trust
 from loop.library.hosted import read_sender
 from loop.library.project import require_named_target
@@ -74,7 +74,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
         require_named_target(request.target, Path.cwd(), "change")
     opening.refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
-        return show_plan(head, rates(setting.project), screen, as_json=request.json)
+        return opening.show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unmet_requirement(head)
     if seed_note:
         screen.say(seed_note)
@@ -173,7 +173,8 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
     proposing.save_stated_cost(folder, request.stated_ai_usd)
     bounds = request.limits.make_bounds(head, card, journal.lines, proposing.read_session_use(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=repeat_all, pid=os.getpid()))
-    session.screen.say(opening.announcement_text(head))
+    title = f"session {head.id}: {head.plan.plan.title}"
+    session.screen.say("\n  ".join([title, *opening.announcement_lines(head)]))
     if request.events:
         begin = {"schema_version": 1, "happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
         session.screen.data(to_json(begin, None))
