@@ -40,7 +40,7 @@ OVERHEAD_SESSIONS = 10  # Number of latest sessions for the time that `loop` its
 
 @dataclass(frozen=True)
 class Duration:
-    """Predicted time of the next run: Student's t on log seconds."""
+    """Predicted time of a pattern's next run: Student's t on log seconds."""
 
     log_centre: float
     log_scale: float
@@ -59,13 +59,6 @@ class Duration:
         freedom = min(round(2 * self.degrees_of_freedom) / 2, 200.0)  # Rounded, to cache few quantiles.
         half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, freedom) * self.log_scale
         return math.exp(self.log_centre - half_width), math.exp(self.log_centre + half_width)
-
-    def with_cost(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
-        """The prediction with its cost in dollars. `least_usd`: minimum charge."""
-        times_s = (self.seconds, *self.interval)
-        usd, low_usd, high_usd = (max(least_usd, time_s / 3600 * usd_per_hour) for time_s in times_s)
-        times = dict(zip(("seconds", "low_s", "high_s"), times_s, strict=True))
-        return Predicted(**times, usd=usd, low_usd=low_usd, high_usd=high_usd)
 
 
 def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
@@ -122,19 +115,18 @@ def predict_pattern(
     return duration, {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
 
 
-def predict_session(durations: Sequence[Duration], rows: Sequence[SessionRow]) -> Duration:
-    """Time of a whole session: the patterns that its plan lists, and what `loop` itself takes."""
+def predict_session(
+    durations: Sequence[Duration], rows: Sequence[SessionRow], usd_per_hour: float = 0.0, least_usd: float = 0.0
+) -> Predicted:
+    """Time and cost of a session: of its plan's patterns, and of what `loop` itself takes. Assumes that patterns are
+    slow together. `least_usd`: the minimum charge."""
     overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
-    patterns_s = sum(duration.seconds for duration in durations)
-    total_s = patterns_s + (median(overheads_s) if overheads_s else 0.0)
-    share_and_duration = [(duration.seconds / patterns_s, duration) for duration in durations]
-    return Duration(
-        log_centre=math.log(total_s),
-        # Assumes that patterns are slow together.
-        log_scale=patterns_s / total_s * sum(share * duration.log_scale for share, duration in share_and_duration),
-        degrees_of_freedom=sum(share * duration.degrees_of_freedom for share, duration in share_and_duration),
-        weight=sum(share * duration.weight for share, duration in share_and_duration),
-    )
+    overhead_s = median(overheads_s) if overheads_s else 0.0
+    triples = [(duration.seconds, *duration.interval) for duration in durations]
+    times_s = [overhead_s + sum(parts_s) for parts_s in zip(*triples, strict=True)]
+    charges_usd = [max(least_usd, time_s / 3600 * usd_per_hour) for time_s in times_s]
+    names = ("seconds", "low_s", "high_s", "usd", "low_usd", "high_usd")
+    return Predicted(**dict(zip(names, (*times_s, *charges_usd), strict=True)))
 
 
 def _work_key(row: SessionRow) -> tuple[object, ...]:
@@ -214,8 +206,8 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
         times = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence}
         patterns.append(planned.model_copy(update={**times, "step_s": step_s}))
     timed_plan = plan.model_copy(update={"patterns": tuple(patterns)})
-    whole = predict_session([duration_by_pattern[name] for name in plan.plan.patterns], rows)
-    predicted = whole.with_cost(usd_per_hour, least_usd)
+    listed = [duration_by_pattern[name] for name in plan.plan.patterns]
+    predicted = predict_session(listed, rows, usd_per_hour, least_usd)
     return head.model_copy(update={"plan": timed_plan, "predicted": predicted})
 
 
