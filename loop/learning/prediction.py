@@ -118,8 +118,8 @@ def predict_pattern(
 def predict_session(
     durations: Sequence[Duration], rows: Sequence[SessionRow], usd_per_hour: float = 0.0, least_usd: float = 0.0
 ) -> Predicted:
-    """Time and cost of a session: of its plan's patterns, and of what `loop` itself takes. Assumes that patterns are
-    slow together. `least_usd`: the minimum charge."""
+    """Time and cost of a session: of its plan's patterns, and of what `loop` itself takes. Assumes that patterns
+    are slow together. `least_usd`: the minimum charge."""
     overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
     overhead_s = median(overheads_s) if overheads_s else 0.0
     triples = [(duration.seconds, *duration.interval) for duration in durations]

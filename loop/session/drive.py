@@ -42,28 +42,24 @@ class Ending:
     exit_code: int
     why_not_reached: str = ""
     """Why the walk ended before the other planned steps, for the report; empty: nothing but ^C ended it early."""
+    resume_phrase: str = ""
+    """The words before the resume command, such as `go on with`; empty: the walk reached its end."""
     unwatched_sentences: tuple[str, ...] = ()
     """Sentences for the report: why the machine was not watched for preemption."""
-    repair: str = ""
-    """What the user has to repair before the session can resume; empty for nothing."""
-
-    @property
-    def resume_phrase(self) -> str:
-        """The words that a message prints before the resume command, such as `go on with`."""
-        if self.repair:
-            return f"{self.repair}; then go on with"
-        return "go on, with more or no budget" if self.exit_code == ExitCode.OVER_BUDGET else "go on with"
 
 
 def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
     """The ending of a walk that preemption, the budget, a signal or a machine failure interrupted."""
-    reason, code = str(stop), stop.exit_code
+    reason, code, phrase = str(stop), stop.exit_code, "go on with"
     if isinstance(stop, MachineFailure):
-        return Ending("paused", reason, code, "the machine failed before it was done", repair=stop.hint or "")
+        phrase = f"{stop.hint}; then go on with"
+        return Ending("paused", reason, code, "the machine failed before it was done", phrase)
     if code == ExitCode.PAUSED:
-        return Ending("paused", reason, code, "the session was paused before it was done")
-    is_over_budget = code == ExitCode.OVER_BUDGET  # Else a signal, as ^C.
-    return Ending("aborted", reason, code, "the budget did not reach so far" if is_over_budget else "")
+        return Ending("paused", reason, code, "the session was paused before it was done", phrase)
+    if code == ExitCode.OVER_BUDGET:
+        phrase = "go on, with more or no budget"
+        return Ending("aborted", reason, code, "the budget did not reach so far", phrase)
+    return Ending("aborted", reason, code, resume_phrase=phrase)  # A signal, as ^C.
 
 
 @dataclass
@@ -281,7 +277,7 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
     if walk.failure is not None:  # A failure of the machine paused the last step.
         return make_interrupted_ending(walk.failure)
     if walk.is_paused:
-        return Ending("paused", walk.stop_reason or "", ExitCode.PAUSED)
+        return Ending("paused", walk.stop_reason or "", ExitCode.PAUSED, resume_phrase="go on with")
     stop_text = ""
     if walk.is_stop_reached:
         stop_text = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
@@ -290,20 +286,16 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
     return Ending(None, walk.stop_reason or "", code, stop_text)
 
 
-def make_store(folder: sessions.SessionFolder, journal: Journal) -> Callable[[WalkEvent], WalkEvent]:
-    """A `store` for `drive`: appends records to the journal, and writes samples to files."""
-
-    def store(event: WalkEvent) -> WalkEvent:
-        """Write an event. Returns it; for an ended step with the names of its sample files."""
-        if isinstance(event, StepBegan):
-            journal.append(event.started)
-        elif isinstance(event, StepEnded) and not event.replayed:
-            record, files = event.finished, list[str]()
-            prefix = f"{record.run}-{record.step}-{record.attempt}"
-            for name, segments in event.samples.items():  # First, because the record names their files.
-                files.append(folder.write_samples(f"{prefix}-{name}", segments))
-            event = StepEnded(record.model_copy(update={"artifacts": tuple(files)}), event.samples)
-            journal.append(event.finished)
-        return event
-
-    return store
+def store_event(folder: sessions.SessionFolder, journal: Journal, event: WalkEvent) -> WalkEvent:
+    """Append an event's record to the journal, and write its samples to files. Returns the event; an ended step
+    with the names of these files."""
+    if isinstance(event, StepBegan):
+        journal.append(event.started)
+    elif isinstance(event, StepEnded) and not event.replayed:
+        record, files = event.finished, list[str]()
+        prefix = f"{record.run}-{record.step}-{record.attempt}"
+        for name, segments in event.samples.items():  # First, because the record names their files.
+            files.append(folder.write_samples(f"{prefix}-{name}", segments))
+        event = StepEnded(record.model_copy(update={"artifacts": tuple(files)}), event.samples)
+        journal.append(event.finished)
+    return event

@@ -29,7 +29,7 @@ from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.reading import add_new_files, read_revision
 from loop.session import closing, opening
-from loop.session.drive import Ending, Show, drive, make_store
+from loop.session.drive import Ending, Show, drive, store_event
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import compute_session_values, refuse_unmet_requirement
 from loop.session.walk import Walk
@@ -225,7 +225,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
             folders=Folders.for_process(root, setting.project.target),
         )
         show = Show(session.screen, request.events, FailureHistory(setting.project, head).describe_failures)
-        ending = drive(walk, show, make_store(folder, journal), bounds)
+        ending = drive(walk, show, partial(store_event, folder, journal), bounds)
     folder.free_reserve()
     if bounds.preemption_watch is not None:
         bounds.preemption_watch.close()
@@ -255,6 +255,6 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     tree = worktree.find_worktree(target, worktree_path(head, folder))
     if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
         tree.remove()
-    phrase = "" if ending.status is None else ending.resume_phrase
-    gate_exit_code = closing.print_outcome(setting, record, folder, screen, session.request, phrase)
+    request, phrase = session.request, ending.resume_phrase
+    gate_exit_code = closing.print_outcome(setting, record, folder, screen, request, phrase)
     return ending.exit_code or gate_exit_code
