@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.base.documents import nearest, to_json
+from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.cloud.clouds import CHOICES, Watch
@@ -23,7 +23,7 @@ from loop.model.record import Finished, HostUse, Line, SessionHead, Started, Sta
 from loop.money.bill import SessionUse, make_bill
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
+from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked, Walk, WalkEvent
 from loop.store import journal, sessions
 from loop.store.journal import Journal
 
@@ -78,20 +78,20 @@ class Bounds:
     """Deletes a file that only occupies disk space, so that the last records fit on a full disk."""
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
-        """Raise Stopped for a preemption notice, a limit that is reached, or a due step that is expected to exceed
-        it. `walked_s`: seconds of this walk so far."""
+        """Raise Stopped for a preemption notice, a limit that is reached, or a step that begins and is expected to
+        exceed it. `walked_s`: seconds of this walk so far."""
         if self.preemption_watch is not None and self.preemption_watch.notice:
             raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
         remaining_s = self.limit_s - report_s - self.earlier_walks_s - walked_s
         budget = f"its budget of {self.limit_text}"
-        if isinstance(event, StepBegan | Ticked) and remaining_s <= 0:
+        if isinstance(event, Ticked) and remaining_s <= 0:
             raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
-        if isinstance(event, StepDue):
-            step = f"{event.pattern}/{event.step}"
+        if isinstance(event, StepBegan):
+            key, step = (event.started.pattern, event.started.step), event.started.label
             if remaining_s <= 0:
                 raise Stopped(f"{budget} is spent before {step}", ExitCode.OVER_BUDGET)
-            expected_s, evidence = self.expected_by_step.get((event.pattern, event.step), (0.0, ""))
+            expected_s, evidence = self.expected_by_step.get(key, (0.0, ""))
             if expected_s > remaining_s:
                 needed_text = f"{step} takes about {expected_s:.1f} s ({evidence})"
                 remaining_text = f"{remaining_s:.1f} s are left of {budget}"
@@ -128,24 +128,19 @@ class SessionLimits:
     watched_cloud: str = field(default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raise UsageError for a limit not above 0, an unknown cloud or GPU price, or too few dollars to begin."""
+        """Raise UsageError for a limit that is not above 0, an unknown cloud, or an unknown price of the GPU."""
         for option, limit in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if limit is not None and not (math.isfinite(limit) and limit > 0):
                 raise UsageError(f"{option} {limit:g}: expected a number above 0", hint=f"{option} 10")
         if self.watched_cloud not in CHOICES:
-            suggestions = nearest(self.watched_cloud, CHOICES) or [", ".join(CHOICES)]
-            hint = f"LOOP_WATCH_PREEMPTION={suggestions[0]}"
+            hint = f"LOOP_WATCH_PREEMPTION: one of {', '.join(CHOICES)}"
             raise UsageError(f"unknown cloud {self.watched_cloud!r} to watch", hint=hint)
         if self.usd is None:
             return
-        first_bill = charges_so_far(0.0, card, head)  # A cloud can charge a minimum time at once.
-        unpriced = [missing.reason for missing in first_bill.unmeasured if missing.resource == "gpu"]
+        unmeasured = charges_so_far(0.0, card, head).unmeasured
+        unpriced = [missing.reason for missing in unmeasured if missing.resource == "gpu"]
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
-        if first_bill.usd >= self.usd:
-            charge = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
-            hint = "allow more; `loop cost rates` shows the prices"
-            raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of one walk by the stricter limit. Starts the preemption watch. `lines`: the journal so far,
@@ -229,7 +224,7 @@ class Show:
 
     def _print_json(self, event: WalkEvent) -> None:
         """Write an event to stdout as a line of JSON, except progress without a heartbeat."""
-        if isinstance(event, StepDue) or (isinstance(event, Ticked) and not event.heartbeat):
+        if isinstance(event, Ticked) and not event.heartbeat:
             return
         fields = vars(event)
         if isinstance(event, StepBegan | Ticked):
@@ -252,6 +247,8 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
             with signals_as_flags():
                 raise_if_signalled()
                 for event in events:
+                    if isinstance(event, StepBegan):  # Before anything is recorded of the step.
+                        bounds.raise_if_over(event, time.monotonic() - begin)
                     last_event = store(event)
                     show.print_event(last_event)
                     bounds.raise_if_over(last_event, time.monotonic() - begin)

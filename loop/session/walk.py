@@ -44,16 +44,8 @@ class PatternBegan:
 
 
 @dataclass(frozen=True)
-class StepDue:
-    """A step is about to begin. Nothing is recorded of it yet, so the driver may still stop here."""
-
-    pattern: str
-    step: str
-
-
-@dataclass(frozen=True)
 class StepBegan:
-    """A step begins. The driver stores this record before the step's action runs."""
+    """A step begins that is not skipped. The driver stores this record before the step's action runs."""
 
     started: Started
 
@@ -90,7 +82,7 @@ class PatternEnded:
     """The pattern that runs next because of this outcome; None without one."""
 
 
-WalkEvent = PatternBegan | StepDue | StepBegan | Ticked | StepEnded | PatternEnded
+WalkEvent = PatternBegan | StepBegan | Ticked | StepEnded | PatternEnded
 SKIP_REASONS = {
     r"device == 'cuda'": "needs a GPU",
     r"device == 'cpu'": "is for a session on the CPU",
@@ -241,10 +233,8 @@ class Walk:
         )
         samples: Samples = {}
         if reason := reason_to_skip(step, self._values(state)):
-            yield StepBegan(started)
             record = Finished.of(started, step.action, "skipped", reason, seconds=0.0, skipped_because=reason)
         else:
-            yield StepDue(pattern.name, step.id)
             yield StepBegan(started)
             record, samples = yield from self._act_and_judge(step, started, state)
         drop_later_records(self.reusable, record)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from loop.base.errors import LoopError, Stopped
+from loop.model.record import Started
 from loop.session.drive import Bounds, SessionLimits, affordable_seconds, expected_seconds_by_step
-from loop.session.walk import StepDue
+from loop.session.walk import StepBegan
 from tests.makers import make_card, make_machine, make_pattern, make_plan, make_session_head
 from tests.money.test_charging import card
 from tests.projects import add_commands, here, loop, make_project
@@ -112,9 +113,10 @@ KNOWN = {("p", "quick"): (5.0, "measured"), ("p", "slow"): (50.0, "prior")}
 def test_a_step_that_would_not_fit_is_refused_with_both_figures() -> None:
     """60 s with 2 s kept for the report: 28 s are left after 30."""
     bounds = Bounds(60, "1 min", expected_by_step=KNOWN)
-    bounds.raise_if_over(StepDue("p", "quick"), 30)
+    started = Started(run=1, pattern="p", step="quick", title="t", index=1, of=2, budget_s=1.0)
+    bounds.raise_if_over(StepBegan(started), 30)
     with pytest.raises(Stopped) as caught:
-        bounds.raise_if_over(StepDue("p", "slow"), 30)
+        bounds.raise_if_over(StepBegan(started.model_copy(update={"step": "slow"})), 30)
     message = "p/slow takes about 50.0 s (prior), and 28.0 s are left of its budget of 1 min"
     assert (124, message) == (caught.value.exit_code, str(caught.value))
 
