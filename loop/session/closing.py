@@ -147,19 +147,16 @@ def sentences_on_untested(
     return lines
 
 
+def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> page.View:
+    """All data of a report: the record, its steps, and earlier failures."""
+    history = FailureHistory(setting.project, record.head)
+    return page.View(record, folder.finished(), history.describe_failures)
+
+
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
     """The report of a session as Markdown, and its figures."""
     templates = setting.project.definitions_folder("templates") or shipped("templates")
     return page.render_session(templates, make_view(setting, record, folder))
-
-
-def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> page.View:
-    """All data of a report: the record, its steps, and earlier failures."""
-    return page.View(
-        record=record,
-        finished=folder.finished(),
-        recall_lines=FailureHistory(setting.project, record.head).describe_failures,
-    )
 
 
 def print_outcome(

@@ -26,7 +26,7 @@ from loop.model.output import (
     read_output,
 )
 from loop.model.profile import Profile
-from loop.model.record import Finished, JobRun, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
 from loop.optimize.session_changes import SessionChanges
@@ -158,10 +158,8 @@ def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]
         for checks in output.variants:
             checked_workloads[checks.variant] = {check.workload.name for check in checks.checks}
     workloads_by_verdict: dict[tuple[str, str], list[str]] = {}  # (variant, verdict) to these.
-    for verdict in record.verdicts:
-        if not isinstance(verdict, SpeedVerdict):
-            key = verdict.variant, verdict.verdict
-            workloads_by_verdict.setdefault(key, []).append(verdict.workload)
+    for wrong in (verdict for verdict in record.verdicts if not isinstance(verdict, SpeedVerdict)):
+        workloads_by_verdict.setdefault((wrong.variant, wrong.verdict), []).append(wrong.workload)
     for (variant, word), workloads in list(workloads_by_verdict.items())[:MOST_WRONG_VARIANTS]:
         workloads_text = workloads[0]
         if len(workloads) > 1:
@@ -189,12 +187,11 @@ def _speed_sentence(record: SessionRecord) -> str:
     verdicts = speeds_by_variant[fastest]
     (verdict_word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
     comparison = COMPARISONS.get(verdict_word, f"{verdict_word} than")
-    phrase = f"{comparison} {record.head.baseline}"
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
     texts += filter(None, [findings.mean_text(verdicts)])
     rank_text = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
-    return f"`{fastest}`{rank_text} is {phrase} on {', '.join(texts)}"
+    return f"`{fastest}`{rank_text} is {comparison} {record.head.baseline} on {', '.join(texts)}"
 
 
 def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
@@ -264,7 +261,6 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
     head = record.head
     wrong_verdicts = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
     compared_variants = {v.variant for v in record.verdicts if v.against == "known_good"}
-
     names = [*head.variants, *head.emulated]  # False sorts before True.
     names.sort(key=lambda name: (name not in wrong_verdicts, name in head.roles, name not in compared_variants))
     rows = []
@@ -421,18 +417,15 @@ def speed_sections(view: View) -> Iterator[Section]:
     roof = findings.find_roof(view.profiles)
     tables = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
     yield from tables or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
-    call_texts = tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output))
-    if call_texts:
+    if texts := tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output)):
         note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
-        yield Section(note=note, lines=call_texts)
+        yield Section(note=note, lines=texts)
     if sensors := sensor_lines(finished, baseline):
         note = "The GPU while each was timed, with all that is done between the samples:"
         yield Section(note=note, lines=sensors)
-    note = (
-        "Against the last build with which all gates passed, in fresh processes of both, block after block until "
-        "the evidence is enough:"
-    )
     if table := known_good_table(view.record.verdicts):
+        note = "Against the last build with which all gates passed, in fresh processes of both, block after block "
+        note += "until the evidence is enough:"
         yield Section("Speed against the known good", note=note, table=table)
 
 
@@ -480,14 +473,13 @@ def steps_section(view: View) -> Iterator[Section]:
     """A table of all steps: status, time, outcome."""
     rows = []
     for record in latest_attempts(view.finished):
-        attempt_text = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+        status, took, message = str(record.status), say.seconds(record.seconds), record.message
         if record.status == "skipped":
-            reason = shortened(record.skipped_because, LONGEST_MESSAGE)
-            rows.append((record.label, f"skipped{attempt_text}", "-", reason))
-            continue
-        excess_text = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
-        status, message = record.status + excess_text + attempt_text, shortened(record.message, LONGEST_MESSAGE)
-        rows.append((record.label, status, say.seconds(record.seconds), message))
+            took, message = "-", record.skipped_because
+        elif record.is_over_budget:
+            status += f", over its {say.seconds(record.budget_s)}"
+        status += f" (attempt {record.attempt})" if record.attempt > 1 else ""
+        rows.append((record.label, status, took, shortened(message, LONGEST_MESSAGE)))
     table = drop_empty_columns(("Step", "Status", ">Took", "Outcome"), rows)
     between_text = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
     yield Section("Each step", note=between_text if table else "No step has ended.", table=table)
@@ -510,12 +502,10 @@ def step_log(record: Finished) -> tuple[str, ...]:
     has_several_lines = len(record.message.strip().splitlines()) > 1
     if has_several_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
         texts.append(record.message)
-    lines: list[str] = []
-    for text in filter(None, texts):
-        for line in text.replace("\r\n", "\n").strip("\n").split("\n"):
-            # A progress bar overwrites its line after each `\r`: print its last state.
-            lines.append(plain_text(line.rstrip("\r").rpartition("\r")[2]))
-    return tuple(lines)
+    whole_text = "\n".join(text.replace("\r\n", "\n").strip("\n") for text in texts if text)
+    # A progress bar overwrites its line after each `\r`: print its last state.
+    lines = (plain_text(line.rstrip("\r").rpartition("\r")[2]) for line in whole_text.split("\n"))
+    return tuple(lines) if whole_text else ()
 
 
 def environment_section(view: View) -> Iterator[Section]:
@@ -556,22 +546,17 @@ def environment_section(view: View) -> Iterator[Section]:
 
 def jobs_section(view: View) -> Iterator[Section]:
     """The groups of equal devices that ran jobs."""
-    lines = []
-    jobs_by_group: dict[str, list[JobRun]] = {}
-    for job in jobs_of(view.finished):
-        jobs_by_group.setdefault(job.group, []).append(job)
-    for name, device_jobs in jobs_by_group.items():
-        devices = say.count(len({job.uuid for job in device_jobs}), "device")
-        lines.append(f"{name}: {devices}, {say.count(len(device_jobs), 'job')}")
-    if lines:
-        note = "Ratios are paired on one device. Raw times of two devices never stand beside each other."
-        yield Section(note=note, lines=tuple(lines))
+    lines, jobs = [], jobs_of(view.finished)
+    for name in dict.fromkeys(job.group for job in jobs):
+        uuids = [job.uuid for job in jobs if job.group == name]
+        lines.append(f"{name}: {say.count(len(set(uuids)), 'device')}, {say.count(len(uuids), 'job')}")
+    note = "Ratios are paired on one device. Raw times of two devices never stand beside each other."
+    yield Section(note=note if lines else "", lines=tuple(lines))
 
 
 def bottleneck_sections(view: View) -> Iterator[Section]:
     """Each variant's worst workload, the advice (`leaf`) of the rule that fits its profile, and the profile."""
-    profiles = view.profiles
-    outputs = outputs_of(view.finished, ParallelismOutput)
+    profiles, outputs = view.profiles, outputs_of(view.finished, ParallelismOutput)
     for leaf, workload in map(profiling.describe_leaf, profiles):
         when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
         lines = [f"Look with: {leaf.tool}"] if leaf.tool else []
@@ -602,8 +587,9 @@ def memory_sections(view: View) -> Iterator[Section]:
         "there were none. Four times in five the actual figure should lie in the interval."
     )
     table = prediction_table(view.record, view.finished)
-    note = note if table else "This session stored no prediction."
-    yield Section("Predicted and actual", note=note, table=table)
+    yield Section(
+        "Predicted and actual", note=note if table else "This session stored no prediction.", table=table
+    )
     yield from lines_or_note("Learnings", view.record.learnings, "The records show nothing worth keeping.")
 
 
@@ -615,11 +601,9 @@ def origin_sections(view: View) -> Iterator[Section]:
     note = "The whole session, with the same inputs, and this report from its records:"
     yield Section("Each number", note=note, code=(head.repeat_command(), head.report_command))
     places = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
-    lines: list[Line] = [f"Steps, times and outputs: {places}"]
-    for record in latest_attempts(view.finished):
-        if record.artifacts:
-            names = ", ".join(f"`{name}`" for name in record.artifacts)
-            lines.append(f"Raw samples of `{record.label}`: {names}")
+    lines = [f"Steps, times and outputs: {places}"]
+    for record in (record for record in latest_attempts(view.finished) if record.artifacts):
+        lines.append(f"Raw samples of `{record.label}`: `{'`, `'.join(record.artifacts)}`")
     yield Section(lines=tuple(lines))
 
 
