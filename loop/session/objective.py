@@ -162,17 +162,9 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
     plan = head.plan.plan
     if plan.requires is None:
         return
-    values = {
-        "device": head.device,
-        "target": head.target,
-        "plan": plan.parameters,
-        "variants": list(head.variants),
-        "emulated": list(head.emulated),
-        "machine": head.machine,
-        "revision": head.revision,
-    }
-    false_parts = failing_parts(Expression.parse(plan.requires), values)
-    if false_parts:
+    variants = {"variants": list(head.variants), "emulated": list(head.emulated)}
+    values = {**vars(head), **variants, "plan": plan.parameters}
+    if false_parts := failing_parts(Expression.parse(plan.requires), values):
         reasons = "; ".join(part.words for part in false_parts)
         raise UsageError(f"plan {plan.name} requires what is not so: {reasons}", hint="loop plan list")
 
@@ -192,8 +184,7 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
         return f"{goal}: not judged, as the session failed"
     findings: Mapping[str, Any] = findings_of(finished, record.head.variants)
     ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
-    if "gain" in objective.success:
-        ratio = findings["gain"]
+    ratio = findings["gain"] if "gain" in objective.success else ratio
     outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
     names = ", ".join(objective.uncompared)
     return outcome + (f", but not clearly compared with a known good: {names}" if names else "")
@@ -223,9 +214,7 @@ def _describe_value(name: str, values: Mapping[str, object]) -> str:
     if value is None:
         return f"{name} is not known"
     if isinstance(value, list):
-        items = [str(item) for item in value[:MOST_LISTED]]
-        if len(value) > MOST_LISTED:
-            items.append("...")
+        items = [*map(str, value[:MOST_LISTED]), *(["..."] if len(value) > MOST_LISTED else [])]
         return f"{name} is {', '.join(items) or 'empty'}"
     return f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is {quote(value)}"
 

@@ -51,7 +51,7 @@ def resolve_plan(
     """The plan with every pattern that it can reach: by its list, its `otherwise` and their `next`. `plans`,
     `variants`: names that it may use. Raises DefinitionError with all mistakes of plan and patterns."""
     complaints = check_plan(plan, patterns, plans, variants)
-    names = [*plan.value.patterns, *([plan.value.otherwise] if plan.value.otherwise else [])]
+    names = (*plan.value.patterns, plan.value.otherwise or "")
     reachable_names = list(dict.fromkeys(name for name in names if name in patterns))
     for name in reachable_names:  # The list grows in the loop: patterns that `next` names are appended.
         for rule in patterns[name].value.next:
@@ -80,21 +80,19 @@ def check_plan(
             complaints.append(complain(document, place, "the name of a pattern", repr(listed_name), hint))
     readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     readable_after_steps = {*readable_always, *SESSION_NAMES, *readable_finding_names(variants)}
-    readable_before = {*readable_always, "variants", "emulated"}  # Known before the first step.
-    readable_before |= {f"machine.{name}" for name in Machine.model_fields}
-    readable_before |= {f"revision.{name}" for name in Revision.model_fields}
+    # Before the first step:
+    machine_names = [f"machine.{name}" for name in Machine.model_fields]
+    revision_names = [f"revision.{name}" for name in Revision.model_fields]
+    readable_before = {*readable_always, "variants", "emulated", *machine_names, *revision_names}
     for key, text, readable in (
         ("success", plan.success, readable_after_steps),
         ("stop_if", plan.stop_if, readable_after_steps),
         ("requires", plan.requires, readable_before),
     ):
         complaints += check_expression(document, (key,), text, readable) if text is not None else []
-    name, known_names = plan.otherwise, {*patterns, *plans}
-    if name in (plan.name, *plan.patterns):
-        expected = "a plan or a pattern other than this plan and its patterns"
-        complaints.append(complain(document, ("otherwise",), expected, repr(name)))
-    elif name and name not in known_names:
-        expected, hint = "the name of a pattern or a plan", name_hint(name, known_names)
+    name, other_names = plan.otherwise, {*patterns, *plans} - {plan.name, *plan.patterns}
+    if name and name not in other_names:
+        expected, hint = "the name of another pattern or plan", name_hint(name, other_names)
         complaints.append(complain(document, ("otherwise",), expected, repr(name), hint))
     return complaints
 

@@ -20,10 +20,10 @@ from loop.base.processes import HEARTBEAT_S, Tick
 from loop.gate.verify import FIRST_CALLS
 from loop.machine.failures import Folders, FolderWatch, find_machine_failure
 from loop.model.measurement import NoSpeedVerdict, Segment
-from loop.model.output import Output, read_output
+from loop.model.output import Output
 from loop.model.plan import Pattern, ResolvedPlan, Step
 from loop.model.record import Finished, SessionHead, Started, Status
-from loop.session.objective import is_stop_reached, judge_objective
+from loop.session.objective import failing_parts, is_stop_reached, judge_objective
 from loop.steps.context import Context, Result
 
 Samples = Mapping[str, Sequence[Segment]]
@@ -218,7 +218,7 @@ class Walk:
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
-        if earlier_record is not None and identity_of(earlier_record) is None:  # A build has one: it runs again.
+        if earlier_record is not None and earlier_record.output.get("identity") is None:
             yield StepEnded(earlier_record, replayed=True)
             return earlier_record
         started = Started(
@@ -329,9 +329,9 @@ class Walk:
                     message = f"gate `{step.gate}` is false: {message}"
             except ExpressionError as error:
                 message, has_passed = f"gate {error.message}", False
-        if result.paused:  # It waits for the user.
-            return "paused", message
-        return ("skipped" if result.idle else "passed") if has_passed else "failed", message
+        if result.paused or not has_passed:
+            return "paused" if result.paused else "failed", message
+        return "skipped" if result.idle else "passed", message
 
     def _values(self, state: PatternState) -> dict[str, object]:
         """The values that `when`, `gate` and `next` of a pattern may read."""
@@ -348,33 +348,23 @@ class Walk:
     def _answering_pattern(self, pattern: Pattern, state: PatternState) -> str | None:
         """The pattern of the first rule in `next` that holds, and count it; None without one, or if it was counted
         more often than its `visits`."""
-        if state.status == "paused":
+        values = self._values(state)
+        # A rule that reads a step which did not run does not hold.
+        rules = [rule for rule in pattern.next if not failing_parts(Expression.parse(rule.when), values)]
+        if state.status == "paused" or not rules:
             return None
-        for rule in pattern.next:
-            try:
-                applies = Expression.parse(rule.when).evaluate_bool(self._values(state))
-            except ExpressionError:  # The rule reads a step that did not run.
-                continue
-            if applies:
-                visit = pattern.name, rule.pattern
-                self.answer_counts[visit] += 1
-                return rule.pattern if self.answer_counts[visit] <= rule.visits else None
-        return None
-
-
-def identity_of(record: Finished) -> str | None:
-    """Key of what a step made, such as a build's hash; None if it made nothing that later steps use."""
-    output = read_output(record, Output)
-    return output.identity if output else None
+        visit = pattern.name, rules[0].pattern
+        self.answer_counts[visit] += 1
+        return rules[0].pattern if self.answer_counts[visit] <= rules[0].visits else None
 
 
 def drop_later_records(records: dict[Key, Finished], repeated_record: Finished) -> None:
     """Drop the records of all steps after a repeated step, if it made something else (another identity)."""
-    earlier_record = records.get(repeated_record.key)
-    if earlier_record is not None and identity_of(earlier_record) != identity_of(repeated_record):
+    key, identity = repeated_record.key, repeated_record.output.get("identity")
+    if key in records and records[key].output.get("identity") != identity:
         keys = list(records)
-        for key in keys[keys.index(repeated_record.key) + 1 :]:
-            del records[key]
+        for later_key in keys[keys.index(key) + 1 :]:
+            del records[later_key]
 
 
 class StepTimer:
