@@ -8,7 +8,7 @@ import math
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from loop.base.documents import to_json
@@ -71,15 +71,15 @@ class Bounds:
     limit_text: str = ""
     """The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`."""
     earlier_walks_s: float = 0.0
-    expected_by_step: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
-    """(pattern, step) to its expected seconds and where they come from: `measured` or `prior`."""
+    plan: ResolvedPlan | None = None
     preemption_watch: Watch | None = None
     free_reserve: Callable[[], None] = lambda: None
     """Deletes a file that only occupies disk space, so that the last records fit on a full disk."""
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
         """Raise Stopped for a preemption notice, a limit that is reached, or a step that begins and is expected to
-        exceed it. `walked_s`: seconds of this walk so far."""
+        exceed it: by earlier sessions (`measured`), else by its share of its pattern's expected time (`prior`).
+        `walked_s`: seconds of this walk so far."""
         if self.preemption_watch is not None and self.preemption_watch.notice:
             raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
@@ -87,13 +87,16 @@ class Bounds:
         budget = f"its budget of {self.limit_text}"
         if isinstance(event, Ticked) and remaining_s <= 0:
             raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
-        if isinstance(event, StepBegan):
-            key, step = (event.started.pattern, event.started.step), event.started.label
+        if isinstance(event, StepBegan) and self.plan is not None:
+            step, planned = event.started, self.plan.find_pattern(event.started.pattern)
             if remaining_s <= 0:
-                raise Stopped(f"{budget} is spent before {step}", ExitCode.OVER_BUDGET)
-            expected_s, evidence = self.expected_by_step.get(key, (0.0, ""))
+                raise Stopped(f"{budget} is spent before {step.label}", ExitCode.OVER_BUDGET)
+            budgets_s = sum(other.budget_s for other in planned.pattern.steps)
+            expected_s, evidence = planned.seconds * step.budget_s / budgets_s, "prior"
+            if step.step in planned.step_s:
+                expected_s, evidence = planned.step_s[step.step], "measured"
             if expected_s > remaining_s:
-                needed_text = f"{step} takes about {expected_s:.1f} s ({evidence})"
+                needed_text = f"{step.label} takes about {expected_s:.1f} s ({evidence})"
                 remaining_text = f"{remaining_s:.1f} s are left of {budget}"
                 raise Stopped(f"{needed_text}, and {remaining_text}", ExitCode.OVER_BUDGET)
 
@@ -103,20 +106,6 @@ def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
     `cost_usd(seconds)` must not decrease."""
     milliseconds = range(int(LONGEST_S * 1000))
     return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
-
-
-def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """(pattern, step) to its expected seconds and `measured`, by earlier sessions; else its share of the pattern's
-    expected time, by its budget, and `prior`."""
-    expected: dict[tuple[str, str], tuple[float, str]] = {}
-    for planned in plan.patterns:
-        budget_s = sum(step.budget_s for step in planned.pattern.steps)
-        for step in planned.pattern.steps:
-            expectation = planned.seconds * step.budget_s / budget_s, "prior"
-            if step.id in planned.step_s:
-                expectation = planned.step_s[step.id], "measured"
-            expected[planned.pattern.name, step.id] = expectation
-    return expected
 
 
 @dataclass(frozen=True)
@@ -155,7 +144,7 @@ class SessionLimits:
             limits.append((seconds, f"${self.usd:g}, which lasts for {say.seconds(seconds)}{ai_text}"))
         limit_s, limit_text = min(limits)
         earlier_walks_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
-        return Bounds(limit_s, limit_text, earlier_walks_s, expected_seconds_by_step(head.plan), watch)
+        return Bounds(limit_s, limit_text, earlier_walks_s, head.plan, watch)
 
 
 def charges_so_far(

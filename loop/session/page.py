@@ -459,18 +459,12 @@ def lines_or_note(title: str, lines: Sequence[Line], note: str) -> list[Section]
     return [Section(title, note="" if lines else note, lines=tuple(lines))]
 
 
-def not_run_section(view: View) -> list[Section]:
-    """Steps, variants and checks that were not run, with the reason."""
-    lines = not_exercised_sentences(view.record, view.finished)
-    return lines_or_note("Not exercised", lines, "Everything that was planned was run.")
-
-
 LONGEST_MESSAGE = 110  # Characters of a message in the table; a failed step's whole one stands below it.
 LONGEST_INLINE_MESSAGE = 600  # A failed step's message longer than this many characters goes into a code block.
 
 
-def steps_section(view: View) -> Iterator[Section]:
-    """A table of all steps: status, time, outcome."""
+def step_sections(view: View) -> Iterator[Section]:
+    """A table of all steps: status, time, outcome; then the failed ones, and what was not run."""
     rows = []
     for record in latest_attempts(view.finished):
         status, took, message = str(record.status), say.seconds(record.seconds), record.message
@@ -483,6 +477,9 @@ def steps_section(view: View) -> Iterator[Section]:
     table = drop_empty_columns(("Step", "Status", ">Took", "Outcome"), rows)
     between_text = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
     yield Section("Each step", note=between_text if table else "No step has ended.", table=table)
+    yield from failed_step_sections(view)
+    sentences = not_exercised_sentences(view.record, view.finished)
+    yield from lines_or_note("Not exercised", sentences, "Everything that was planned was run.")
 
 
 def failed_step_sections(view: View) -> Iterator[Section]:
@@ -614,7 +611,7 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
         lambda view: culprits.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),
-    "Steps": (steps_section, failed_step_sections, not_run_section),
+    "Steps": (step_sections,),
     "Environment": (environment_section,),
     "Controls": (lambda view: lines_or_note("", trust_sentences(view.finished), "No control was run."),),
     "Jobs": (jobs_section,),
