@@ -38,7 +38,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(launch_limits.parallelism),
-    "kernel.resources": Action(resource_actions.resources, resource_actions.section),
+    "kernel.resources": Action(resource_actions.resources),
     "kernel.must_not_compile": Action(promises.must_not_compile),
     "kernel.instances": Action(promises.instances),
     "debug.components": Action(probing.components),

@@ -11,7 +11,6 @@ from loop.agents.proposing import check_stated_usd
 from loop.base.errors import UsageError
 from loop.cli.command import make_request
 from loop.jobs import executor as executors
-from loop.learning.prediction import PlanForecast
 from loop.library import trust
 from loop.library.project import find_project
 from loop.model.base import Printed
@@ -19,7 +18,7 @@ from loop.model.campaign import TUNER, Campaign
 from loop.report.screen import Screen
 from loop.session.closing import ExportedSession
 from loop.session.drive import SessionLimits
-from loop.session.opening import SessionRequest
+from loop.session.opening import PlanForecast, SessionRequest
 from loop.session.run import resume_session, run_session
 from loop.steps.setting import read_setting
 from loop.store import sessions

@@ -91,10 +91,8 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
             if value != expected:
                 refusals.setdefault(session.id, f"another {name}, {value} and not {expected}")
     verdicts = [session.verdicts if session.id not in refusals else {} for session in sessions]
-    pairs: dict[tuple[str, str], None] = {}  # Of a variant and a workload, in order.
-    for by_variant in verdicts:
-        for variant, by_workload in by_variant.items():
-            pairs |= dict.fromkeys((variant, workload) for workload in by_workload)
+    by_variants = [item for by_variant in verdicts for item in by_variant.items()]
+    pairs = dict.fromkeys((variant, workload) for variant, by_workload in by_variants for workload in by_workload)
     rows = []
     for variant, workload in pairs:
         cells = tuple(by_variant.get(variant, {}).get(workload) for by_variant in verdicts)
@@ -102,8 +100,8 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
         speeds = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
         if len(speeds) > 1:
             first, last = speeds[0], speeds[-1]
-            moved = "higher" if last.interval[0] > first.interval[1] else "within"
-            moved = "lower" if last.interval[1] < first.interval[0] else moved
+            is_lower, is_higher = last.interval[1] < first.interval[0], last.interval[0] > first.interval[1]
+            moved = "lower" if is_lower else "higher" if is_higher else "within"
             row = row.model_copy(update={"change": last.ratio / first.ratio, "moved": moved})
         rows.append(row)
     refused = tuple(f"ratios of {name}: {reason}" for name, reason in refusals.items())
@@ -113,8 +111,7 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     recorded = [files_by_ground[session.ground] for session in sessions if session.files]
     names = sorted({name for files in recorded for name in files})
     changed = tuple(name for name in names if len({files.get(name) for files in recorded}) > 1)
-    values = {"rows": tuple(rows), "refused": refused, "changed_files": changed}
-    return SessionComparison(sessions=tuple(sessions), **values)
+    return SessionComparison(sessions=tuple(sessions), rows=tuple(rows), refused=refused, changed_files=changed)
 
 
 def sections(comparison: SessionComparison) -> Iterator[Section]:
@@ -157,15 +154,12 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
             continue
         texts = []
         for cell in row.cells:
-            text = say.ratio(cell.ratio, cell.interval) if isinstance(cell, SpeedVerdict) else "-"
-            texts.append(cell.verdict if cell and cell.ratio is None else text)
+            text = cell.verdict if cell is not None else "-"
+            texts.append(say.ratio(cell.ratio, cell.interval) if isinstance(cell, SpeedVerdict) else text)
         change = f"{say.speedup_text(row.change)} {MOVED_WORDS[row.moved]}" if row.change and row.moved else "-"
         table_rows.append((row.workload, *texts, change))
-    lines = []
-    for letter, session in zip(letters, sessions, strict=True):
-        for kept_change in session.kept:
-            if kept_change.variant == variant:
-                lines.append(f"{letter} kept a change: {say.gain_text(kept_change)}")
+    pairs = [(letter, kept) for letter, session in zip(letters, sessions, strict=True) for kept in session.kept]
+    lines = [f"{letter} kept a change: {say.gain_text(kept)}" for letter, kept in pairs if kept.variant == variant]
     heads = ("Workload", *(f">{letter}" for letter in letters), "Change")
     baseline = next(session.baseline for session in sessions if session.baseline)
     table = drop_empty_columns(heads, table_rows)

@@ -22,17 +22,14 @@ HASH_LENGTH = 12
 def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> str:
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is
     new. `rows`: earlier sessions, oldest first. `fingerprint`: key of the failure."""
-    occurrences = []  # Index of the session and the failure, latest first.
-    for position in reversed(range(len(rows))):
-        equal = [failure for failure in rows[position].failures if failure.key == fingerprint]
-        occurrences += [(position, failure) for failure in reversed(equal)]
-    sessions = list(dict.fromkeys(rows[position].id for position, _ in occurrences))
+    failures = [(place, failure) for place, row in enumerate(rows) for failure in row.failures]
+    occurrences = [(place, failure) for place, failure in reversed(failures) if failure.key == fingerprint]
+    sessions = list(dict.fromkeys(rows[place].id for place, _ in occurrences))
     if not sessions:
         return ""
     more = f" (and {len(sessions) - 1} more)" if len(sessions) > 1 else ""
-    cures = (
-        _describe_resolution(rows, place, failure) for place, failure in occurrences[:MOST_SEARCHED_OCCURRENCES]
-    )
+    latest = occurrences[:MOST_SEARCHED_OCCURRENCES]
+    cures = (_describe_resolution(rows, place, failure) for place, failure in latest)
     cure = next(filter(None, cures), "no session has got past it yet")
     return f"seen before: session {sessions[0]}{more}; {cure}"
 
@@ -55,9 +52,8 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
         is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
         if status == "passed" or (status == "failed" and is_of_others):
             # What changed on record, such as `torch 2.3 -> 2.4`, files, commits.
-            before, after = _environment_facts(failed_row), _environment_facts(later_row)
-            changes = []
-            for name, value in before.items():
+            after, changes = _environment_facts(later_row), []
+            for name, value in _environment_facts(failed_row).items():
                 if value != after[name] and (value or after[name]):
                     changes.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
             changes += ["other files of the target"] if failed_row.ground != later_row.ground else []

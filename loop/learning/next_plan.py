@@ -12,7 +12,6 @@ from loop.base.errors import LoopError, remark_once
 from loop.gate.kernel import find_known_good, hardware_key
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
-from loop.model.dtypes import Device
 from loop.model.index import Judgement, SessionRow
 from loop.model.record import RESUMABLE, SessionHead
 from loop.profile.actions import SUFFICIENT_RATIO
@@ -40,37 +39,31 @@ class UnresolvedFailure:
     """A session in which the same sources passed this check, so it is flaky; empty if there is none."""
 
 
-CheckKey = tuple[str, str, int, int, bool, Device]
-
-
-def _check_key(judgement: Judgement, check: str, device: Device) -> CheckKey:
-    """Identity of a check. A failure is resolved when a check with an equal key passes."""
-    return judgement.variant, check, judgement.threads, judgement.seed, judgement.emulated, device
-
-
 def unresolved_failures(
     rows: Sequence[SessionRow], files_hash: str, workloads_by_variant: Mapping[str, Collection[str]]
-) -> tuple[UnresolvedFailure, ...]:
-    """Unresolved failures of the variants, latest first. `rows`: sessions of one target, oldest first. A failure
-    on files of `files_hash` (the current ones) stays, even if other files passed in between. A failure on a
-    workload that is not in `workloads_by_variant` any more ends when a session finds changed sources right."""
-    passes: dict[CheckKey, list[tuple[Sources, int]]] = {}  # With the number of the row.
+) -> dict[str, list[UnresolvedFailure]]:
+    """Variant to its unresolved failures, latest first. `rows`: sessions of one target, oldest first. A failure on
+    files of `files_hash` (the current ones) stays, even if other files passed in between. A failure on a workload
+    that is not in `workloads_by_variant` any more ends when a session finds changed sources right."""
+    # Key of a check: its name, variant, threads, seed, whether it was emulated, and device.
+    passes: dict[tuple[object, ...], list[tuple[Sources, int]]] = {}  # With the number of the row.
     passes_without_failure: dict[str, list[tuple[Sources, int]]] = {}  # Of a variant in one session.
-    last_failures: dict[tuple[CheckKey, Sources], tuple[int, Judgement, str]] = {}
+    last_failures: dict[tuple[tuple[object, ...], Sources], tuple[int, Judgement, str]] = {}
     present_sources = set[tuple[str, Sources]]()
     for number, row in enumerate(rows):
         for judgement in () if row.recorded else row.judged:
             # `harness`: hash of the files that are not compiled; the build id stands for the others.
             variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
+            conditions = variant, judgement.threads, judgement.seed, judgement.emulated, row.device
             if row.ground == files_hash:
                 present_sources.add((variant, sources))
             for check in judgement.right:
-                passes.setdefault(_check_key(judgement, check, row.device), []).append((sources, number))
+                passes.setdefault((check, *conditions), []).append((sources, number))
             if not judgement.wrong:
                 passes_without_failure.setdefault(variant, []).append((sources, number))
             for check in judgement.wrong:
-                last_failures[_check_key(judgement, check, row.device), sources] = number, judgement, check
-    unresolved = []
+                last_failures[(check, *conditions), sources] = number, judgement, check
+    unresolved: dict[str, list[UnresolvedFailure]] = {}
     latest_first = sorted(last_failures.items(), key=lambda failure: -failure[1][0])
     for (key, sources), (number, judgement, check) in latest_first:
         if (variant := judgement.variant) not in workloads_by_variant:
@@ -82,8 +75,9 @@ def unresolved_failures(
         is_resolved = any(later > number and other != sources for other, later in passes_of_check)
         if not is_resolved or (variant, sources) in present_sources:
             flaky_in = [rows[passed].id for other, passed in passes.get(key, ()) if other == sources]
-            unresolved.append(UnresolvedFailure(rows[number], judgement, check, flaky_in[-1] if flaky_in else ""))
-    return tuple(unresolved)
+            failure = UnresolvedFailure(rows[number], judgement, check, flaky_in[-1] if flaky_in else "")
+            unresolved.setdefault(variant, []).append(failure)
+    return unresolved
 
 
 def sessions_needed(root: Path) -> set[str]:
@@ -105,8 +99,8 @@ def sessions_needed(root: Path) -> set[str]:
         workloads = {check.partition(", ")[0] for judgement in judgements for check in judgement.wrong}
         # The target is not read here: no workload counts as removed, and no files as the current ones.
         workloads_by_variant = {judgement.variant: workloads for judgement in judgements}
-        failures = unresolved_failures(rows, "", workloads_by_variant)
-        session_ids |= {failure.row.id for failure in failures}
+        for failures in unresolved_failures(rows, "", workloads_by_variant).values():
+            session_ids |= {failure.row.id for failure in failures}
     return session_ids
 
 
@@ -128,33 +122,25 @@ class TargetState:
     """Whether some variant is for a GPU."""
     only_emulated: bool = False
     """Whether the main variants can only be emulated on this machine, which is not timed."""
-
-    def unresolved_failures_in(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
-        """Failed checks that have not passed on changed sources since, latest first."""
-        workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
-        return unresolved_failures(rows, self.files_hash, workloads)
+    minor_variants: Collection[str] = ()
+    """Examples and baselines: no idea is for their inconclusive speed."""
 
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
-        """The checks that failed and have not passed since, by variant, latest first."""
-        failures: dict[str, list[UnresolvedFailure]] = {}
-        for failure in self.unresolved_failures_in(rows):
-            failures.setdefault(failure.judgement.variant, []).append(failure)
-        return failures
+        """Variant to its checks that failed and have not passed on changed sources since, latest first."""
+        workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
+        return unresolved_failures(rows, self.files_hash, workloads)
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
         """Variant to its workload sets that all sessions on these files together did not fully check, with the
         number of workloads that are missing: `edges (2 of 12)`."""
-        checked_by_variant: dict[str, set[str]] = {}
-        for row in rows:
-            if row.ground != self.files_hash or row.recorded:
-                continue
-            for judgement in row.judged:
-                checked_by_variant.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
+        rows_on_files = [row for row in rows if row.ground == self.files_hash and not row.recorded]
+        judgements = [judgement for row in rows_on_files for judgement in row.judged]
         unjudged: dict[str, tuple[str, ...]] = {}
         for variant, sets in self.declared_workloads.items():
+            checked = {check for j in judgements if j.variant == variant for check in (*j.right, *j.wrong)}
             texts = []
             for name, workloads in sets.items():
-                count, missing = len(workloads), len(set(workloads) - checked_by_variant.get(variant, set()))
+                count, missing = len(workloads), len(set(workloads) - checked)
                 if missing:
                     texts.append(name if missing == count else f"{name} ({missing} of {count} workloads)")
             if texts:
@@ -226,7 +212,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
             why = f"{edit.variant} is {say.gain_text(edit)}, by {last_row.id}"
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             proposals.append(Idea("quick", objective, (why,), kept_change=edit))
-    errors = [*_ideas_after_error(ended_rows)]
+    errors = _ideas_after_error(last_row) if last_row is not None else []
     faults = [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended_rows, state)]
     # What these files do not compile to cannot be verified again.
     failures = last_row.failures if last_row is not None and last_row.ground == state.files_hash else ()
@@ -240,20 +226,16 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
     elif not is_measured:
         why = f"the target's files have changed since {measured_rows[-1].id}, the last session that measured"
         proposals.append(Idea("baseline", "Verify and measure what has changed", (why,)))
-    # `otherwise`: the pattern or plan that the plan names as its answer to a miss.
-    answer = last_row.otherwise if last_row and last_row.missed else None
-    if last_row and answer and answer not in {run.pattern for run in last_row.runs}:
+    if last_row and last_row.missed and last_row.otherwise not in ("", *(run.pattern for run in last_row.runs)):
         why = f"{last_row.id} missed its objective: {last_row.missed}"
-        proposals.append(Idea(answer, "Do what the plan names as the answer to a miss", (why,)))
+        proposals.append(Idea(last_row.otherwise, "Do what the plan names as the answer to a miss", (why,)))
     proposals += _ideas_for_slow(ended_rows, state)
     # Sets that no session checked on these files, unless `baseline` tried.
     unjudged = state.find_unjudged(local_rows) if is_measured else {}
     tried_variants = [name for name in unjudged if _has_ended("baseline", name, local_rows, state.files_hash)]
-    untried = {name: sets for name, sets in unjudged.items() if name not in tried_variants}
-    if untried:
-        variant = next(iter(untried)) if len(untried) == 1 else None
-        objective = "Verify the other workloads, too"
-        proposals.append(Idea("baseline", objective, (unjudged_sentence(untried),), variant))
+    if untried := {name: sets for name, sets in unjudged.items() if name not in tried_variants}:
+        why, variant = unjudged_sentence(untried), next(iter(untried)) if len(untried) == 1 else None
+        proposals.append(Idea("baseline", "Verify the other workloads, too", (why,), variant))
     return (*proposals, _fallback_idea(local_rows, state))
 
 
@@ -262,12 +244,11 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
     session repeats the failed check, until the check passes on changed files."""
     wrong_build_ids = index.wrong_builds(rows)
     for variant, failures in state.failures_by_variant(rows).items():
-        failed_row = failures[0].row
-        why = (wrong_sentence(failures),)
-        plan = "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan  # To verify is enough.
+        failed_row, why = failures[0].row, (wrong_sentence(failures),)
         right_rows = [row for row in rows if variant in row.right and row.commit]
         right_rows = [row for row in right_rows if not row.has_judged_build(variant, wrong_build_ids)]
         last_right = right_rows[-1] if right_rows else None
+        plan = "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan  # To verify is enough.
         if failed_row.ground != state.files_hash:
             objective = f"Files have changed since {variant} was wrong: run again what failed"
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
@@ -311,11 +292,12 @@ def _idea_after_search(variant: str, row: SessionRow, fault: str) -> Idea:
     if commits == (UNCOMMITTED,):
         why = f"{row.id} found that they made {variant} {fault}"
         return Idea("quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant)
-    why = f"{row.id} named it as the commit that made {variant} {fault}"
-    objective = f"Take back or mend {names}, then run it again"
     if len(commits) > 1:
         why = f"the search in {row.id} named no commit alone"
         objective = f"Read {names}, mend what made {variant} {fault}, then run it again"
+        return Idea("quick", objective, (why,), variant, blamed_commits=commits)
+    why = f"{row.id} named it as the commit that made {variant} {fault}"
+    objective = f"Take back or mend {names}, then run it again"
     return Idea("quick", objective, (why,), variant, blamed_commits=commits)
 
 
@@ -324,24 +306,17 @@ def _has_bisected(row: SessionRow) -> bool:
     return any(step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps)
 
 
-def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+def _ideas_after_error(last_row: SessionRow) -> list[Idea]:
     """If the last session failed, and not by a wrong or slower variant: mend the first of its failures."""
-    last_row = rows[-1] if rows else None
-    if last_row is None or last_row.status != "failed" or not last_row.failures:
-        return
-    if last_row.incorrect or last_row.regressed:  # Other ideas are for these.
-        return
+    is_of_variant = last_row.incorrect or last_row.regressed  # Other ideas are for these.
+    if last_row.status != "failed" or not last_row.failures or is_of_variant:
+        return []
     failure = last_row.failures[0]
-    why = [f"it failed in {last_row.id}", failure.message]
-    why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
+    cure = [f"what usually cures it: {failure.hint}"] if failure.hint else []
     variants = (*last_row.variants, *last_row.emulated)
-    variant = variants[0] if len(variants) == 1 else None
-    yield Idea(
-        last_row.plan,
-        f"Mend what failed in {failure.pattern}/{failure.step}, then run it again",
-        tuple(why),
-        variant,
-    )
+    objective = f"Mend what failed in {failure.pattern}/{failure.step}, then run it again"
+    why = (f"it failed in {last_row.id}", failure.message, *cure)
+    return [Idea(last_row.plan, objective, why, variants[0] if len(variants) == 1 else None)]
 
 
 def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
@@ -378,8 +353,10 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     # `left`: hash of the files with the session's kept changes; `ground`: of the files that it began with.
     rows_on_files = [row for row in rows if (row.left or row.ground) == state.files_hash]
     measured_rows = [row for row in rows_on_files if row.ratios and not state.only_emulated]
-    if measured_rows and measured_rows[-1].inconclusive and len(measured_rows) < MOST_REPEATS:
-        why = f"{', '.join(measured_rows[-1].inconclusive)} could not be judged in {measured_rows[-1].id}"
+    open_names = measured_rows[-1].inconclusive if measured_rows else ()
+    open_names = tuple(name for name in open_names if name not in state.minor_variants)
+    if open_names and len(measured_rows) < MOST_REPEATS:
+        why = f"{', '.join(open_names)} could not be judged in {measured_rows[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine", (why,))
     state_sentences = state.describe_state(rows)
     # Other ideas are for wrong and slower variants.

@@ -11,21 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
 
-from loop.base.documents import to_json
-from loop.base.errors import ExitCode
 from loop.base.stats import t_quantile
 from loop.library.rates import rates
-from loop.model.base import Printed
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import RateCard
-from loop.model.plan import Pattern, PlannedPattern, Predicted
+from loop.model.plan import Pattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
+from loop.money.bill import charged_rates, hourly_usd, rate_for_gpu
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
-from loop.report.screen import Screen
 from loop.steps.setting import Setting
 from loop.store import index
 
@@ -45,7 +40,7 @@ OVERHEAD_SESSIONS = 10  # Number of latest sessions for the time that `loop` its
 
 @dataclass(frozen=True)
 class Duration:
-    """Predicted time of the next run: Student's t on log seconds."""
+    """Predicted time of a pattern's next run: Student's t on log seconds."""
 
     log_centre: float
     log_scale: float
@@ -64,13 +59,6 @@ class Duration:
         freedom = min(round(2 * self.degrees_of_freedom) / 2, 200.0)  # Rounded, to cache few quantiles.
         half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, freedom) * self.log_scale
         return math.exp(self.log_centre - half_width), math.exp(self.log_centre + half_width)
-
-    def with_cost(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
-        """The prediction with its cost in dollars. `least_usd`: minimum charge."""
-        times_s = (self.seconds, *self.interval)
-        usd, low_usd, high_usd = (max(least_usd, time_s / 3600 * usd_per_hour) for time_s in times_s)
-        times = dict(zip(("seconds", "low_s", "high_s"), times_s, strict=True))
-        return Predicted(**times, usd=usd, low_usd=low_usd, high_usd=high_usd)
 
 
 def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
@@ -127,19 +115,18 @@ def predict_pattern(
     return duration, {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
 
 
-def predict_session(durations: Sequence[Duration], rows: Sequence[SessionRow]) -> Duration:
-    """Time of a whole session: the patterns that its plan lists, and what `loop` itself takes."""
+def predict_session(
+    durations: Sequence[Duration], rows: Sequence[SessionRow], usd_per_hour: float = 0.0, least_usd: float = 0.0
+) -> Predicted:
+    """Time and cost of a session: of its plan's patterns, and of what `loop` itself takes. Assumes that patterns
+    are slow together. `least_usd`: the minimum charge."""
     overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
-    patterns_s = sum(duration.seconds for duration in durations)
-    total_s = patterns_s + (median(overheads_s) if overheads_s else 0.0)
-    share_and_duration = [(duration.seconds / patterns_s, duration) for duration in durations]
-    return Duration(
-        log_centre=math.log(total_s),
-        # Assumes that patterns are slow together.
-        log_scale=patterns_s / total_s * sum(share * duration.log_scale for share, duration in share_and_duration),
-        degrees_of_freedom=sum(share * duration.degrees_of_freedom for share, duration in share_and_duration),
-        weight=sum(share * duration.weight for share, duration in share_and_duration),
-    )
+    overhead_s = median(overheads_s) if overheads_s else 0.0
+    triples = [(duration.seconds, *duration.interval) for duration in durations]
+    times_s = [overhead_s + sum(parts_s) for parts_s in zip(*triples, strict=True)]
+    charges_usd = [max(least_usd, time_s / 3600 * usd_per_hour) for time_s in times_s]
+    names = ("seconds", "low_s", "high_s", "usd", "low_usd", "high_usd")
+    return Predicted(**dict(zip(names, (*times_s, *charges_usd), strict=True)))
 
 
 def _work_key(row: SessionRow) -> tuple[object, ...]:
@@ -219,8 +206,8 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
         times = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence}
         patterns.append(planned.model_copy(update={**times, "step_s": step_s}))
     timed_plan = plan.model_copy(update={"patterns": tuple(patterns)})
-    whole = predict_session([duration_by_pattern[name] for name in plan.plan.patterns], rows)
-    predicted = whole.with_cost(usd_per_hour, least_usd)
+    listed = [duration_by_pattern[name] for name in plan.plan.patterns]
+    predicted = predict_session(listed, rows, usd_per_hour, least_usd)
     return head.model_copy(update={"plan": timed_plan, "predicted": predicted})
 
 
@@ -246,61 +233,3 @@ def predicted_time_text(head: SessionHead) -> str:
         return say.seconds(sum(head.plan.find_pattern(name).seconds for name in head.plan.plan.patterns))
     interval_text = f"{say.seconds(predicted.low_s)} to {say.seconds(predicted.high_s)}"
     return f"{say.seconds(predicted.seconds)} (80 %: {interval_text})"
-
-
-def in_parentheses(variants: Sequence[str]) -> str:
-    """Names as ` (a, b)`, to be put after a word; empty without any."""
-    return f" ({', '.join(variants)})" if variants else ""
-
-
-class PlanForecast(Printed):
-    """Output of `--dry-run --json`: predicted time and cost of a session."""
-
-    schema_version: Literal[3] = 3
-
-    plan: str
-    success: str | None
-    target: str
-    device: str
-    variants: tuple[str, ...]
-    patterns: tuple[PlannedPattern, ...]
-    """Patterns of the plan and those it may branch to, each with its time."""
-    predicted: Predicted | None
-    unpriced_gpu: str | None
-    """GPU without a price on the rate card; no predicted cost includes it."""
-
-
-def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
-    """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
-    plan, unpriced = head.plan.plan, unpriced_gpu(card, head)
-    if as_json:
-        plan_fields = {"success": plan.success, "patterns": head.plan.patterns, "predicted": head.predicted}
-        target_fields = {"target": head.target, "device": head.device, "variants": head.variants}
-        screen.data(to_json(PlanForecast(plan=plan.name, unpriced_gpu=unpriced, **plan_fields, **target_fields)))
-        return ExitCode.OK
-    screen.prose(f"plan {plan.name}: {plan.title}")
-    screen.prose(f"target {head.target}{in_parentheses(head.variants)} on {head.device}")
-    if head.emulated:
-        screen.prose(f"under the emulator: {', '.join(head.emulated)}")
-    screen.data("")
-    rows = []
-    for place, planned in enumerate(head.plan.patterns, start=1):
-        steps = ", ".join(step.id for step in planned.pattern.steps)
-        interval = "-"
-        if planned.low_s is not None and planned.high_s is not None:
-            interval = f"{say.seconds(planned.low_s)} to {say.seconds(planned.high_s)}"
-        # A pattern that is not `planned` runs only if an outcome of another leads to it.
-        number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
-        times = say.seconds(planned.seconds), interval, planned.evidence
-        rows.append((number, planned.pattern.name, *times, steps + aside))
-    screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
-    screen.data("")
-    aims = {"objective": plan.success, "requires": plan.requires, "stops if": plan.stop_if}
-    for label, text in {**aims, "otherwise": plan.otherwise}.items():
-        if text:
-            screen.prose(f"{label}: {text}")
-    parts = filter(None, (predicted_time_text(head), predicted_cost_text(card, head)))
-    screen.prose(f"predicted: {', '.join(parts)}; budget: {say.seconds(60 * plan.budget.minutes)}")
-    if unpriced:
-        screen.say(explain_missing_price(card, head.gpu))
-    return ExitCode.OK

@@ -476,7 +476,7 @@ def section(output: ResourcesOutput) -> Section | None:
     heads = ("Kernel", ">Registers", ">Spilled", ">Shared memory", ">Blocks a multiprocessor")
     title = f"What the kernels would do on {output.device_name or output.device}"
     table = Table(heads, tuple(rows[:MOST_ROWS])) if rows else None
-    return Section(title, tuple(lines), table, note=NOTE if table else "", modelled=True)
+    return Section(title, tuple(lines), table, note=NOTE if table else "")
 
 
 def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:

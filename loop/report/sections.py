@@ -44,10 +44,6 @@ class Section:
     code: tuple[str, ...] = ()
     language: str = "sh"
     """Language of the code. A long `text` (a log) shows its last lines only."""
-    screen: bool = False
-    """Whether a terminal shows the section at the end of a session, too."""
-    modelled: bool = False
-    """Whether the section is an estimate for a GPU on which nothing ran."""
 
     def __bool__(self) -> bool:
         """False for a section with nothing but a title: it is left out."""

@@ -35,7 +35,7 @@ from loop.optimize.model import BriefOutput
 from loop.optimize.section import changes_json
 from loop.report.figures import Figure
 from loop.report.screen import Screen, table_lines, terminal_columns
-from loop.report.sections import print_sections, section_fields
+from loop.report.sections import section_fields
 from loop.session import objective as judging
 from loop.session import page
 from loop.session.drive import Ending
@@ -85,11 +85,10 @@ def make_record(
     between_s = max(0.0, between_s) if is_plausible else 0.0
     duration_s = steps_s + between_s
     verdicts = learnings.session_verdicts(finished)
-    status, reason = learnings.session_status(finished, verdicts)
-    if ending.status is not None:
-        status, reason = ending.status, ending.reason
-    card = rates(setting.project).with_waiting_person(is_attended=head.attended)
-    objective = None
+    status, reason = ending.status, ending.reason
+    if status is None:
+        status, reason = learnings.session_status(finished, verdicts)
+    card, objective = rates(setting.project).with_waiting_person(is_attended=head.attended), None
     if status in ("passed", "failed"):
         objective = judging.judge_objective(head, finished, judging.compute_session_values(card, head, finished))
     status, reason = judging.skipped_if_nothing_judged(head, finished, status, reason)
@@ -101,7 +100,7 @@ def make_record(
     # A session that only repeats an earlier one saves nothing, nor does one that did not pass.
     is_repeat = any(row.ground == head.ground and row.status in ("passed", "failed") for row in earlier_rows)
     saving_steps = attempts if status == "passed" and not is_repeat else ()
-    today = datetime.datetime.now(datetime.UTC).date()
+    today, outputs = datetime.datetime.now(datetime.UTC).date(), outputs_of(finished, Output)
     record = SessionRecord(
         head=head,
         status=status,
@@ -113,9 +112,9 @@ def make_record(
         grade=letter,
         grade_reason=grade_reason,
         objective=objective,
-        learnings=tuple(dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.learned)),
+        learnings=tuple(dict.fromkeys(text for output in outputs for text in output.learned)),
         not_exercised=(
-            *dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.not_exercised),
+            *dict.fromkeys(text for output in outputs for text in output.not_exercised),
             *sentences_on_untested(setting, head, finished, ending),
             *ending.unwatched_sentences,
         ),
@@ -130,14 +129,12 @@ def sentences_on_untested(
 ) -> list[str]:
     """A sentence for each planned step not done, and each variant and device not tested, with the reason. A paused
     step counts as done, unless the walk ended in it."""
-    undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
-    done_records = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
-    done_steps = [(record.pattern, record.step) for record in done_records]
-    lines = []
-    for pattern in (planned.pattern for planned in head.plan.patterns if planned.planned):
-        for step in pattern.steps:
-            if (pattern.name, step.id) not in done_steps:
-                lines.append(f"step {pattern.name}/{step.id}: {ending.why_not_reached}")
+    undone_statuses = ("aborted", "paused") if ending.why_not_reached else ("aborted",)
+    done = [record.label for record in latest_attempts(finished) if record.status not in undone_statuses]
+    patterns = [planned.pattern for planned in head.plan.patterns if planned.planned]
+    labels = [f"{pattern.name}/{step.id}" for pattern in patterns for step in pattern.steps]
+    why_not_reached = ending.why_not_reached or "the session did not get there"
+    lines = [f"step {label}: {why_not_reached}" for label in labels if label not in done]
     for name, variant in setting.target.variants.items():
         if name not in (*head.variants, *head.emulated):
             reason = architecture_mismatch(setting.target, name) if head.device == "cuda" else ""
@@ -150,19 +147,16 @@ def sentences_on_untested(
     return lines
 
 
+def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> page.View:
+    """All data of a report: the record, its steps, and earlier failures."""
+    history = FailureHistory(setting.project, record.head)
+    return page.View(record, folder.finished(), history.describe_failures)
+
+
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
     """The report of a session as Markdown, and its figures."""
     templates = setting.project.definitions_folder("templates") or shipped("templates")
     return page.render_session(templates, make_view(setting, record, folder))
-
-
-def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> page.View:
-    """All data of a report: the record, its steps, and earlier failures."""
-    return page.View(
-        record=record,
-        finished=folder.finished(),
-        recall_lines=FailureHistory(setting.project, record.head).describe_failures,
-    )
 
 
 def print_outcome(
@@ -177,6 +171,7 @@ def print_outcome(
     becomes a message. `resume_phrase`: words before the resume command; empty: that is not printed. Returns 0 if
     the session passed or had nothing to do, else 1."""
     finished = folder.finished()
+    user_task, summary = pending_user_task(finished), page.first_screen(record, finished)
     if request.events:
         outcome = outcome_as_json(setting, record, folder)
         screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
@@ -184,9 +179,6 @@ def print_outcome(
         screen.data(to_json(outcome_as_json(setting, record, folder)))
     if not (request.json or request.events):
         screen = screen.on_stdout()
-        sections = [section for _fold, section in page.sections_by_fold(page.View(record, finished))]
-        print_sections([section for section in sections if section.screen], screen)
-    summary = page.first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
     lines = list[str]()
     for section in summary.further_sections:
@@ -195,9 +187,7 @@ def print_outcome(
             lines += table_lines(section.table.titles, section.table.rows, width, folded_column=1)
         indent = "  " if section.note else ""
         lines += [f"{indent}{line}" for line in (*section.after, *section.lines)]
-    lines += filter(None, [pending_user_task(finished)])
-    lines += [f"note: {note}" for note in record.bill.notes]
-    for line in lines:
+    for line in (*lines, *filter(None, [user_task]), *(f"note: {note}" for note in record.bill.notes)):
         screen.say(line.replace("`", ""))
     screen.say(f"Report: {folder.report}")
     screen.outcome(record.status, f": {record.head.target}: {summary.deciding_text.replace('`', '')}.")
@@ -207,31 +197,24 @@ def print_outcome(
         screen.say(f"Next: {summary.next}")
         if summary.command:
             screen.say(f"  {summary.command}")
-    if resume_phrase and not pending_user_task(finished):
+    if resume_phrase and not user_task:
         screen.say(f"{resume_phrase}: {record.head.resume_command}")
     had_nothing_to_do = (record.status, record.grade) == ("skipped", "-")
     return ExitCode.OK if record.status == "passed" or had_nothing_to_do else ExitCode.GATE_FAILED
 
 
-def _waiting_step(finished: Sequence[Finished]) -> Finished | None:
-    """The step for which a paused session waits; None for any other session."""
-    records = latest_attempts(finished)
-    return records[-1] if records and records[-1].status == "paused" else None
-
-
 def pending_user_task(finished: Sequence[Finished]) -> str:
     """What the user has to do before a paused session can go on; empty for any other session."""
-    step = _waiting_step(finished)
-    return (step.hint or "") if step is not None else ""
+    paused = [record for record in latest_attempts(finished)[-1:] if record.status == "paused"]
+    return (paused[0].hint or "") if paused else ""
 
 
 def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
     """What `--json` prints of a session: head, record, steps, and the sections of its report. `brief`: the file
     of the code change for which a paused session waits; empty if it waits for none."""
     head, finished = record.head, folder.finished()
-    values = {**vars(head), **vars(record)}
-    step = _waiting_step(finished)
-    output = read_output(step, BriefOutput) if step is not None else None
+    steps, values = latest_attempts(finished), {**vars(head), **vars(record)}
+    output = read_output(steps[-1], BriefOutput) if steps and steps[-1].status == "paused" else None
     brief_page = brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
     folds = page.sections_by_fold(make_view(setting, record, folder))
     exported = ExportedSession(
@@ -239,7 +222,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
         report=str(folder.report),
         waiting_for=pending_user_task(finished),
         brief=str(brief_page.with_suffix(".json")) if brief_page else "",
-        steps=latest_attempts(finished),
+        steps=steps,
         failures=FailureHistory(setting.project, head).describe_failed_steps(finished),
         diagnoses=page.make_diagnoses(head, finished),
         changes=changes_json(finished),
@@ -249,7 +232,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
     return exported.model_dump(mode="json")
 
 
-SUMMARY = "summary"  # The value of `--format` that alone takes `--limit` and `--link`.
+SUMMARY = "summary"  # The value of `--format` that takes `--limit` and `--link`.
 
 
 def report(
@@ -292,14 +275,13 @@ def report(
     if output.is_dir():
         raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
     figure_folder, destination = folder_for_temporary(output), Path(os.path.realpath(output))
-    if destination == folder.report.resolve():  # Writes the report's checksums, too.
-        folder.write_report(text, figures)
-    elif output.exists() and any((parent / sessions.HEAD).is_file() for parent in destination.parents):
+    is_in_session = any((parent / sessions.HEAD).is_file() for parent in destination.parents)
+    if output.exists() and is_in_session and destination != folder.report.resolve():
         raise UsageError(f"{output}: is a file of a session", hint="name another file")
-    else:
-        write_atomic(output, text)
-        if figure_folder is not None:
-            sessions.write_figures(figure_folder, figures)
-    figures_text = f", figures beside it: {len(figures)}" if figure_folder is not None and figures else ""
+    write_atomic(output, text)
+    figures_text = ""
+    if figure_folder is not None and figures:
+        sessions.write_figures(figure_folder, figures)
+        figures_text = f", figures beside it: {len(figures)}"
     screen.say(f"written: {output}{figures_text}")
     return ExitCode.OK

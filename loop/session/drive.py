@@ -8,11 +8,10 @@ import math
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from loop.base.documents import nearest, to_json
+from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.cloud.clouds import CHOICES, Watch
@@ -24,7 +23,7 @@ from loop.model.record import Finished, HostUse, Line, SessionHead, Started, Sta
 from loop.money.bill import SessionUse, make_bill
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
+from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked, Walk, WalkEvent
 from loop.store import journal, sessions
 from loop.store.journal import Journal
 
@@ -41,36 +40,26 @@ class Ending:
     """None when the walk reached its end: then the step records decide the status."""
     reason: str
     exit_code: int
-    why_not_reached: str = "the session did not get there"
-    """Why the other planned steps were not done, for the report."""
-    is_mid_step: bool = False
-    """Whether the walk was interrupted while a step was running."""
+    why_not_reached: str = ""
+    """Why the walk ended before the other planned steps, for the report; empty: nothing but ^C ended it early."""
+    resume_phrase: str = ""
+    """The words before the resume command, such as `go on with`; empty: the walk reached its end."""
     unwatched_sentences: tuple[str, ...] = ()
     """Sentences for the report: why the machine was not watched for preemption."""
-    repair: str = ""
-    """What the user has to repair before the session can resume; empty for nothing."""
-
-    @property
-    def resume_phrase(self) -> str:
-        """The words that a message prints before the resume command, such as `go on with`."""
-        if self.repair:
-            return f"{self.repair}; then go on with"
-        return "go on, with more or no budget" if self.exit_code == ExitCode.OVER_BUDGET else "go on with"
 
 
 def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
     """The ending of a walk that preemption, the budget, a signal or a machine failure interrupted."""
-    reason, code = str(stop), stop.exit_code
+    reason, code, phrase = str(stop), stop.exit_code, "go on with"
     if isinstance(stop, MachineFailure):
-        why = "the machine failed before it was done"
-        return Ending("paused", reason, code, why, is_mid_step=True, repair=stop.hint or "")
+        phrase = f"{stop.hint}; then go on with"
+        return Ending("paused", reason, code, "the machine failed before it was done", phrase)
     if code == ExitCode.PAUSED:
-        why = "the session was paused before it was done"
-        return Ending("paused", reason, code, why, is_mid_step=True)
+        return Ending("paused", reason, code, "the session was paused before it was done", phrase)
     if code == ExitCode.OVER_BUDGET:
-        why = "the budget did not reach so far"
-        return Ending("aborted", reason, code, why, is_mid_step=True)
-    return Ending("aborted", reason, code)  # A signal, as ^C.
+        phrase = "go on, with more or no budget"
+        return Ending("aborted", reason, code, "the budget did not reach so far", phrase)
+    return Ending("aborted", reason, code, resume_phrase=phrase)  # A signal, as ^C.
 
 
 @dataclass
@@ -82,36 +71,32 @@ class Bounds:
     limit_text: str = ""
     """The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`."""
     earlier_walks_s: float = 0.0
-    """Seconds that earlier walks of the session took."""
-    expected_by_step: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
-    """(pattern, step) to its expected seconds and where they come from: `measured` or `prior`."""
+    plan: ResolvedPlan | None = None
     preemption_watch: Watch | None = None
-    reserve: Path | None = None
-    """A file that only occupies disk space. Deleting it makes room for the last journal lines."""
-
-    def free_reserve(self) -> None:
-        """Delete the reserve file, so that the last records fit on a full disk."""
-        if self.reserve is not None:
-            with contextlib.suppress(OSError):
-                self.reserve.unlink(missing_ok=True)
+    free_reserve: Callable[[], None] = lambda: None
+    """Deletes a file that only occupies disk space, so that the last records fit on a full disk."""
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
-        """Raise Stopped for a preemption notice, a limit that is reached, or a due step that is expected to exceed
-        it. `walked_s`: seconds of this walk so far."""
+        """Raise Stopped for a preemption notice, a limit that is reached, or a step that begins and is expected to
+        exceed it: by earlier sessions (`measured`), else by its share of its pattern's expected time (`prior`).
+        `walked_s`: seconds of this walk so far."""
         if self.preemption_watch is not None and self.preemption_watch.notice:
             raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
         remaining_s = self.limit_s - report_s - self.earlier_walks_s - walked_s
         budget = f"its budget of {self.limit_text}"
-        if isinstance(event, StepBegan | Ticked) and remaining_s <= 0:
+        if isinstance(event, Ticked) and remaining_s <= 0:
             raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
-        if isinstance(event, StepDue):
-            step = f"{event.pattern}/{event.step}"
+        if isinstance(event, StepBegan) and self.plan is not None:
+            step, planned = event.started, self.plan.find_pattern(event.started.pattern)
             if remaining_s <= 0:
-                raise Stopped(f"{budget} is spent before {step}", ExitCode.OVER_BUDGET)
-            expected_s, evidence = self.expected_by_step.get((event.pattern, event.step), (0.0, ""))
+                raise Stopped(f"{budget} is spent before {step.label}", ExitCode.OVER_BUDGET)
+            budgets_s = sum(other.budget_s for other in planned.pattern.steps)
+            expected_s, evidence = planned.seconds * step.budget_s / budgets_s, "prior"
+            if step.step in planned.step_s:
+                expected_s, evidence = planned.step_s[step.step], "measured"
             if expected_s > remaining_s:
-                needed_text = f"{step} takes about {expected_s:.1f} s ({evidence})"
+                needed_text = f"{step.label} takes about {expected_s:.1f} s ({evidence})"
                 remaining_text = f"{remaining_s:.1f} s are left of {budget}"
                 raise Stopped(f"{needed_text}, and {remaining_text}", ExitCode.OVER_BUDGET)
 
@@ -123,20 +108,6 @@ def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
     return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
 
 
-def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """(pattern, step) to its expected seconds and `measured`, by earlier sessions; else its share of the pattern's
-    expected time, by its budget, and `prior`."""
-    expected: dict[tuple[str, str], tuple[float, str]] = {}
-    for planned in plan.patterns:
-        budget_s = sum(step.budget_s for step in planned.pattern.steps)
-        for step in planned.pattern.steps:
-            share_s = planned.seconds * step.budget_s / budget_s
-            measured_s = planned.step_s.get(step.id)
-            expectation = (share_s, "prior") if measured_s is None else (measured_s, "measured")
-            expected[planned.pattern.name, step.id] = expectation
-    return expected
-
-
 @dataclass(frozen=True)
 class SessionLimits:
     """The user's limits on all walks of a session: minutes, dollars, and which cloud is watched."""
@@ -146,24 +117,19 @@ class SessionLimits:
     watched_cloud: str = field(default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raise UsageError for a limit not above 0, an unknown cloud or GPU price, or too few dollars to begin."""
+        """Raise UsageError for a limit that is not above 0, an unknown cloud, or an unknown price of the GPU."""
         for option, limit in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if limit is not None and not (math.isfinite(limit) and limit > 0):
                 raise UsageError(f"{option} {limit:g}: expected a number above 0", hint=f"{option} 10")
         if self.watched_cloud not in CHOICES:
-            suggestions = nearest(self.watched_cloud, CHOICES) or [", ".join(CHOICES)]
-            hint = f"LOOP_WATCH_PREEMPTION={suggestions[0]}"
+            hint = f"LOOP_WATCH_PREEMPTION: one of {', '.join(CHOICES)}"
             raise UsageError(f"unknown cloud {self.watched_cloud!r} to watch", hint=hint)
         if self.usd is None:
             return
-        first_bill = charges_so_far(0.0, card, head)  # A cloud can charge a minimum time at once.
-        unpriced = [missing.reason for missing in first_bill.unmeasured if missing.resource == "gpu"]
+        unmeasured = charges_so_far(0.0, card, head).unmeasured
+        unpriced = [missing.reason for missing in unmeasured if missing.resource == "gpu"]
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
-        if first_bill.usd >= self.usd:
-            charge = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
-            hint = "allow more; `loop cost rates` shows the prices"
-            raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of one walk by the stricter limit. Starts the preemption watch. `lines`: the journal so far,
@@ -178,7 +144,7 @@ class SessionLimits:
             limits.append((seconds, f"${self.usd:g}, which lasts for {say.seconds(seconds)}{ai_text}"))
         limit_s, limit_text = min(limits)
         earlier_walks_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
-        return Bounds(limit_s, limit_text, earlier_walks_s, expected_seconds_by_step(head.plan), watch)
+        return Bounds(limit_s, limit_text, earlier_walks_s, head.plan, watch)
 
 
 def charges_so_far(
@@ -203,31 +169,28 @@ class Show:
     """(pattern, reason) of skipped steps already printed: a second step with that reason is not."""
 
     def print_event(self, event: WalkEvent) -> None:
-        """Print one event. `_print_json` and `_print_tick` leave out some events, or print them seldom."""
+        """Print one event. A step's progress is a terminal's status line; else only its begin and heartbeats are
+        printed."""
         if self.as_events:
             self._print_json(event)
         if isinstance(event, PatternBegan):
             self.screen.say(f"[{event.index}/{event.of}] {event.title}")
         elif isinstance(event, Ticked):
-            self._print_tick(event)
+            step, budget_text = event.started, say.seconds(event.started.budget_s)
+            position_text = f"  {step.index}/{step.of} {step.step}"
+            time_text = f"{say.seconds(event.seconds)} of {budget_text}"
+            if self.screen.may_animate:
+                self.screen.status(f"{position_text}: {event.note} ({time_text})")
+                return
+            if self.last_begun != step:
+                self.last_begun = step
+                self.screen.say(f"  begins   {step.step} (budget {budget_text})")
+            if event.heartbeat:
+                self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
         elif isinstance(event, StepEnded):
             self._print_step_end(event)
         elif isinstance(event, PatternEnded) and event.answered_by:
             self.screen.say(f"  {event.name} {event.status}: {event.answered_by} answers")
-
-    def _print_tick(self, event: Ticked) -> None:
-        """Show the progress of a step: in a terminal as the status line, else only begin and heartbeats."""
-        step, budget_text = event.started, say.seconds(event.started.budget_s)
-        position_text = f"  {step.index}/{step.of} {step.step}"
-        time_text = f"{say.seconds(event.seconds)} of {budget_text}"
-        if self.screen.may_animate:
-            self.screen.status(f"{position_text}: {event.note} ({time_text})")
-            return
-        if self.last_begun != step:
-            self.last_begun = step
-            self.screen.say(f"  begins   {step.step} (budget {budget_text})")
-        if event.heartbeat:
-            self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
 
     def _print_step_end(self, event: StepEnded) -> None:
         """Print how a step ended, and its hint; of a pattern's steps skipped for one reason, only the first."""
@@ -237,28 +200,27 @@ class Show:
             return
         if record.skipped_because:
             self.printed_skips.add(skip_key)
-        time_text = f"{say.seconds(record.seconds)} of {say.seconds(record.budget_s)}"
-        time_text += ", as before" if event.replayed else ""
-        time_text = "" if record.status == "skipped" else f" ({time_text})"
+        time_text = ""
+        if record.status != "skipped":
+            replay_text = ", as before" if event.replayed else ""
+            time_text = f" ({say.seconds(record.seconds)} of {say.seconds(record.budget_s)}{replay_text})"
         text = f" {record.step}{time_text}: {record.message}"
         self.screen.outcome(record.status, text, prefix="  ", status_columns=8)
         if record.status in ("failed", "paused") and record.hint:
             self.screen.say(f"           next: {record.hint}")
-        if record.status == "failed":
-            for line in self.recall_lines(record):
-                self.screen.say(f"           {line}")
+        for line in self.recall_lines(record) if record.status == "failed" else ():
+            self.screen.say(f"           {line}")
 
     def _print_json(self, event: WalkEvent) -> None:
         """Write an event to stdout as a line of JSON, except progress without a heartbeat."""
-        if isinstance(event, StepDue) or (isinstance(event, Ticked) and not event.heartbeat):
+        if isinstance(event, Ticked) and not event.heartbeat:
             return
+        fields = vars(event)
         if isinstance(event, StepBegan | Ticked):
             fields = event.started.model_dump(mode="json")
         elif isinstance(event, StepEnded):
-            recalled = list(self.recall_lines(event.finished))
-            fields = {**event.finished.model_dump(mode="json"), "seen_before": recalled}
-        else:
-            fields = vars(event)
+            fields = event.finished.model_dump(mode="json")
+            fields["seen_before"] = list(self.recall_lines(event.finished))
         line = {"schema_version": 1, "happening": type(event).__name__, **fields}
         self.screen.data(to_json(line, None))
 
@@ -274,6 +236,8 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
             with signals_as_flags():
                 raise_if_signalled()
                 for event in events:
+                    if isinstance(event, StepBegan):  # Before anything is recorded of the step.
+                        bounds.raise_if_over(event, time.monotonic() - begin)
                     last_event = store(event)
                     show.print_event(last_event)
                     bounds.raise_if_over(last_event, time.monotonic() - begin)
@@ -297,32 +261,27 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
                 show.print_event(store(StepEnded(record)))
             return ending
     if walk.failure is not None:  # A failure of the machine paused the last step.
-        bounds.free_reserve()
         return make_interrupted_ending(walk.failure)
     if walk.is_paused:
-        return Ending("paused", walk.stop_reason or "", ExitCode.PAUSED)
+        return Ending("paused", walk.stop_reason or "", ExitCode.PAUSED, resume_phrase="go on with")
+    stop_text = ""
+    if walk.is_stop_reached:
+        stop_text = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
+        show.screen.say(f"no further step is begun: {stop_text}")
     code = ExitCode.BUG if walk.has_bug else ExitCode.OK
-    if not walk.is_stop_reached:
-        return Ending(None, walk.stop_reason or "", code)
-    stop_text = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
-    show.screen.say(f"no further step is begun: {stop_text}")
     return Ending(None, walk.stop_reason or "", code, stop_text)
 
 
-def make_store(folder: sessions.SessionFolder, journal: Journal) -> Callable[[WalkEvent], WalkEvent]:
-    """A `store` for `drive`: appends records to the journal, and writes samples to files."""
-
-    def store(event: WalkEvent) -> WalkEvent:
-        """Write an event. Returns it; for an ended step with the names of its sample files."""
-        if isinstance(event, StepBegan):
-            journal.append(event.started)
-        elif isinstance(event, StepEnded) and not event.replayed:
-            record, files = event.finished, list[str]()
-            prefix = f"{record.run}-{record.step}-{record.attempt}"
-            for name, segments in event.samples.items():  # First, because the record names their files.
-                files.append(folder.write_samples(f"{prefix}-{name}", segments))
-            event = StepEnded(record.model_copy(update={"artifacts": tuple(files)}), event.samples)
-            journal.append(event.finished)
-        return event
-
-    return store
+def store_event(folder: sessions.SessionFolder, journal: Journal, event: WalkEvent) -> WalkEvent:
+    """Append an event's record to the journal, and write its samples to files. Returns the event; an ended step
+    with the names of these files."""
+    if isinstance(event, StepBegan):
+        journal.append(event.started)
+    elif isinstance(event, StepEnded) and not event.replayed:
+        record, files = event.finished, list[str]()
+        prefix = f"{record.run}-{record.step}-{record.attempt}"
+        for name, segments in event.samples.items():  # First, because the record names their files.
+            files.append(folder.write_samples(f"{prefix}-{name}", segments))
+        event = StepEnded(record.model_copy(update={"artifacts": tuple(files)}), event.samples)
+        journal.append(event.finished)
+    return event

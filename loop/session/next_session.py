@@ -107,10 +107,12 @@ def propose_next(
     indexed_rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     rows = [*(row for row in indexed_rows if row.id not in ended_ids), *ended_rows]
     state = read_target_state(setting, device)
-    all_ideas = _present_ideas(setting, rows, state)
+    all_ideas = []
+    for idea in next_plan.propose_sessions(rows, state):
+        # The plan of an earlier session may have been deleted since.
+        is_deleted = idea.failed_check and idea.plan not in setting.plans
+        all_ideas.append(replace(idea, plan="baseline") if is_deleted else idea)
     for idea in all_ideas:
-        if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
-            continue
         variants = (idea.variant,) if idea.variant is not None else ()
         plan, pattern = (idea.plan, None) if idea.plan in setting.plans else (None, idea.plan)
         request = SessionRequest(plan=plan, pattern=pattern, device=device, variants=variants)
@@ -120,7 +122,7 @@ def propose_next(
         try:
             head = make_head(request, setting, resolve_request(request, setting))
             head = with_prediction(head, setting)
-        except LoopError:  # Its variant was removed, or runs on another device.
+        except LoopError:  # Its plan or its variant was removed, or the variant runs on another device.
             continue
         if idea.plan not in TIMING_PLANS or idea.variant not in head.emulated:
             break
@@ -128,6 +130,7 @@ def propose_next(
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
     cost = predicted_cost_text(rates(setting.project), head)
     unjudged = state.find_unjudged(rows)
+    others = [other for other in all_ideas if other not in (idea, all_ideas[-1])]
     return NextSession(
         objective=idea.objective,
         plan=idea.plan,
@@ -140,38 +143,19 @@ def propose_next(
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),
         unjudged=next_plan.unjudged_sentence(unjudged) if unjudged else "",
-        others=tuple(
-            OtherIdea(objective=other.objective, plan=other.plan, why=other.why)
-            for other in all_ideas
-            if other not in (idea, all_ideas[-1])
-        ),
+        others=tuple(OtherIdea(objective=other.objective, plan=other.plan, why=other.why) for other in others),
     )
-
-
-def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState) -> list[Idea]:
-    """All ideas for the present files, most urgent first; the last is always to run the baseline again. An example
-    or baseline with an inconclusive speed gives no idea."""
-    main_names = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
-    main_rows = []
-    for row in rows:
-        names = tuple(name for name in row.inconclusive if name in main_names)
-        main_rows.append(row.model_copy(update={"inconclusive": names}))
-    present_ideas = []
-    for idea in next_plan.propose_sessions(main_rows, state):
-        # The plan of an earlier session may have been deleted since.
-        is_deleted = idea.failed_check and idea.plan not in setting.plans
-        present_ideas.append(replace(idea, plan="baseline") if is_deleted else idea)
-    return present_ideas
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
     """The head with the seed at which one of its variants was last wrong on this device, if that is still open,
     and a sentence that says so; else the head unchanged, and an empty sentence."""
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
-    for failure in read_target_state(setting, head.device).unresolved_failures_in(rows):
-        variant, seed = failure.judgement.variant, failure.judgement.seed
-        if variant in (*head.variants, *head.emulated) and failure.row.device == head.device:
-            why = f"inputs as in {failure.row.id}, in which {variant} was wrong: seed {seed}"
+    for variant, failures in read_target_state(setting, head.device).failures_by_variant(rows).items():
+        here = [failure for failure in failures if failure.row.device == head.device]
+        if here and variant in (*head.variants, *head.emulated):
+            seed = here[0].judgement.seed
+            why = f"inputs as in {here[0].row.id}, in which {variant} was wrong: seed {seed}"
             return head.model_copy(update={"seed": seed}), why
     return head, ""
 
@@ -186,16 +170,13 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
     declared: dict[str, dict[str, frozenset[str]]] = {}
     expand = functools.cache(lambda set_name, dtype: expand_sets(target, [set_name], dtype))  # For all variants.
     for name in (*target.variants_on(chosen_device), *emulated):
-        dtype = target.dtypes["cuda" if name in emulated else chosen_device]
-        declared[name] = {}
+        dtype, declared[name] = target.dtypes["cuda" if name in emulated else chosen_device], {}
         for set_name in target.workloads:
-            judgeable = set()
-            for workload in expand(set_name, dtype):
-                is_too_large = name in emulated and is_too_large_to_emulate(target, workload)
-                if is_supported(target.variants[name], workload) and not is_too_large:
-                    judgeable.add(workload.name)
-            if judgeable:
-                declared[name][set_name] = frozenset(judgeable)
+            workloads = [w for w in expand(set_name, dtype) if is_supported(target.variants[name], w)]
+            if name in emulated:
+                workloads = [w for w in workloads if not is_too_large_to_emulate(target, w)]
+            if workloads:
+                declared[name][set_name] = frozenset(workload.name for workload in workloads)
     return TargetState(
         files_hash=targets.sources_hash(setting.project),
         compiled=[name for name in main_names if may_edit_variant(target, setting.project.target, name)],
@@ -204,6 +185,7 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
         workload_count=len(expand_sets(target, list(target.workloads), target.dtypes[chosen_device])),
         only_emulated=bool(emulated) and not {*main_names} & {*target.variants_on(chosen_device)},
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
+        minor_variants=[name for name in target.variants if name not in main_names],
     )
 
 
@@ -212,9 +194,12 @@ def _shell_command(
 ) -> str:
     """The shell command that runs an idea. It first takes over a kept change, or reverts the blamed commit, if the
     idea has one. If several commits are blamed, the command only shows them."""
+    folder = setting.project.target
     if idea.resume:
         words = ["loop", "run", "session", "--resume", idea.resume]
         return shlex.join([*words, *target_options, *host_options])
+    if len(idea.blamed_commits) > 1:
+        return show_command(idea.blamed_commits, "-C", str(folder))
     options = ["--variant", idea.variant] if idea.variant else []
     if idea.failed_check is not None:  # Repeat its checks; leave out options that are the default here.
         row = idea.failed_check.row
@@ -224,14 +209,10 @@ def _shell_command(
         default_device = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
         if row.device != default_device and "--device" not in target_options:
             options += ["--device", row.device]
-    options += target_options
+    words = ["loop", "run", "pattern", idea.plan, *options, *target_options]
     if idea.plan in setting.plans:
-        run_command = shlex.join(["loop", "run", "session", idea.plan, *options, *host_options])
-    else:
-        run_command = shlex.join(["loop", "run", "pattern", idea.plan, *options])
-    folder = setting.project.target
-    if len(idea.blamed_commits) > 1:
-        return show_command(idea.blamed_commits, "-C", str(folder))
+        words = ["loop", "run", "session", idea.plan, *options, *target_options, *host_options]
+    run_command = shlex.join(words)
     if idea.kept_change:
         patch = Path(idea.kept_change.patch).parent / candidate.KEPT_PATCH
         words = candidate.find_takeover_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)

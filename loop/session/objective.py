@@ -19,7 +19,7 @@ from loop.model.record import Finished, SessionHead, SessionRecord, Status, late
 from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
-from loop.store.index import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
+from loop.store.index import CHECK_ACTIONS, find_blamed_commits, variants_with
 from loop.timing.against_known_good import CompareOutput
 
 MOST_LISTED = 4  # A message shows at most this many items of a list.
@@ -35,25 +35,21 @@ def compute_session_values(
     verdicts = [verdict for output in outputs for verdict in output.verdicts]
     ratios = [v.ratio for v in verdicts if v.against == "baseline" and v.ratio is not None]
     against_known_good = {v.verdict for v in verdicts if v.against == "known_good"}
-    verified = verifications_of(finished, "kernel.verify")
-    emulated = verifications_of(finished, "kernel.emulate")
+    last_was_wrong, checked_actions = dict[str, bool](), set[str]()  # By `kernel.verify` and `kernel.emulate`.
+    for record in finished:
+        if checks := read_output(record, VerifyOutput):
+            last_was_wrong[record.action] = bool(checks.wrong)
+            checked_actions |= {record.action} if checks.variants else set()
     return {
         "minutes": minutes,
         "usd": minutes / 60 * hourly_usd(card, head),
         "overrun": 0.0 if head.campaign.is_unattended else minutes / head.plan.plan.budget.minutes,
         "speedup": geometric_mean(ratios) if ratios else None,
-        # What the last verification and the last emulation say counts.
-        "wrong": any(outputs[-1].wrong for outputs in (verified, emulated) if outputs),
+        "wrong": any(last_was_wrong.values()),
         "regressed": bool(against_known_good & {"slower", "incorrect"}),
-        "unverified": not any(output.variants for output in verified),
-        "unemulated": not any(output.variants for output in emulated),
+        "unverified": "kernel.verify" not in checked_actions,
+        "unemulated": "kernel.emulate" not in checked_actions,
     }
-
-
-def verifications_of(finished: Sequence[Finished], action: str) -> list[VerifyOutput]:
-    """Results of all attempts of the verification `action`: `kernel.verify` or `kernel.emulate`."""
-    records = (record for record in finished if record.action == action)
-    return [output for record in records if (output := read_output(record, VerifyOutput))]
 
 
 FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
@@ -63,12 +59,9 @@ FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained
 def readable_finding_names(variants: Collection[str]) -> set[str]:
     """Names of findings that expressions may read: `FINDING_NAMES`, and `ratio` and `right` of each variant that
     is not named like another value."""
-    other_names = {name.partition(".")[0] for name in FINDING_NAMES}
-    other_names |= {"session", "plan", "target", "device"}
-    names = set(FINDING_NAMES)
-    for variant in set(variants) - other_names:
-        names |= {f"{variant}.ratio", f"{variant}.right"}
-    return names
+    other_names = {"session", "plan", "target", "device", *(name.partition(".")[0] for name in FINDING_NAMES)}
+    own_names = set(variants) - other_names
+    return {*FINDING_NAMES, *(f"{name}.{finding}" for name in own_names for finding in ("ratio", "right"))}
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
@@ -80,7 +73,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     for output in outputs_of(finished, VerifyOutput):
         right_by_variant |= dict.fromkeys(output.right, True) | dict.fromkeys(output.wrong, False)
     wrong = [name for name, is_right in right_by_variant.items() if not is_right]
-    slower = list(verdict_fields(verdicts)["regressed"])
+    slower = list(variants_with("slower", [v for v in verdicts if v.against == "known_good"]))
     ratios: dict[str, float] = {}
     for name in variants:
         mean = trusted_mean([speed for speed in speed_verdicts(verdicts) if speed.variant == name])
@@ -102,11 +95,10 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 
 def is_anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
-    for output in outputs_of(finished, VerifyOutput):
-        if output.right or (output.wrong and not output.is_control_wrong):
-            return True
+    checks = outputs_of(finished, VerifyOutput)
+    has_check = any(output.right or (output.wrong and not output.is_control_wrong) for output in checks)
     has_decision = any(output.tried for output in outputs_of(finished, DecisionOutput))
-    return has_decision or bool(learnings.session_verdicts(finished))
+    return has_check or has_decision or bool(learnings.session_verdicts(finished))
 
 
 def skipped_if_nothing_judged(
@@ -147,10 +139,7 @@ def is_stop_reached(head: SessionHead, finished: Sequence[Finished], session_val
     stop_if = head.plan.plan.stop_if
     if stop_if is None:
         return False
-    try:
-        return Expression.parse(stop_if).evaluate_bool(_readable_values(head, finished, session_values))
-    except ExpressionError:
-        return False
+    return not failing_parts(Expression.parse(stop_if), _readable_values(head, finished, session_values))
 
 
 def needs_judged_variant(head: SessionHead) -> bool:
@@ -164,9 +153,8 @@ def _readable_values(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> dict[str, object]:
     """All values that `success` and `stop_if` may read."""
-    values = findings_of(finished, (*head.variants, *head.emulated))
-    values |= {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
-    return {**values, "session": session_values}
+    facts = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
+    return {**findings_of(finished, (*head.variants, *head.emulated)), **facts, "session": session_values}
 
 
 def refuse_unmet_requirement(head: SessionHead) -> None:
@@ -174,17 +162,9 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
     plan = head.plan.plan
     if plan.requires is None:
         return
-    values = {
-        "device": head.device,
-        "target": head.target,
-        "plan": plan.parameters,
-        "variants": list(head.variants),
-        "emulated": list(head.emulated),
-        "machine": head.machine,
-        "revision": head.revision,
-    }
-    false_parts = failing_parts(Expression.parse(plan.requires), values)
-    if false_parts:
+    variants = {"variants": list(head.variants), "emulated": list(head.emulated)}
+    values = {**vars(head), **variants, "plan": plan.parameters}
+    if false_parts := failing_parts(Expression.parse(plan.requires), values):
         reasons = "; ".join(part.words for part in false_parts)
         raise UsageError(f"plan {plan.name} requires what is not so: {reasons}", hint="loop plan list")
 
@@ -204,8 +184,7 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
         return f"{goal}: not judged, as the session failed"
     findings: Mapping[str, Any] = findings_of(finished, record.head.variants)
     ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
-    if "gain" in objective.success:
-        ratio = findings["gain"]
+    ratio = findings["gain"] if "gain" in objective.success else ratio
     outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
     names = ", ".join(objective.uncompared)
     return outcome + (f", but not clearly compared with a known good: {names}" if names else "")
@@ -235,9 +214,7 @@ def _describe_value(name: str, values: Mapping[str, object]) -> str:
     if value is None:
         return f"{name} is not known"
     if isinstance(value, list):
-        items = [str(item) for item in value[:MOST_LISTED]]
-        if len(value) > MOST_LISTED:
-            items.append("...")
+        items = [*map(str, value[:MOST_LISTED]), *(["..."] if len(value) > MOST_LISTED else [])]
         return f"{name} is {', '.join(items) or 'empty'}"
     return f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is {quote(value)}"
 
@@ -296,8 +273,7 @@ def grade_session(
     if seconds > planned_s:
         flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
     late_steps = [step for step in steps if step.is_over_budget]
-    if late_steps:
-        texts = [f"{step.label} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps]
+    if texts := [f"{step.label} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps]:
         flaws.append(f"over budget: {', '.join(texts)}")
     if flaws:
         return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)

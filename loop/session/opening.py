@@ -5,24 +5,29 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import loop
 from loop.actions import ACTIONS
-from loop.base.documents import Document, complain, parse
-from loop.base.errors import Complaint, DefinitionError, UsageError
+from loop.base.documents import Document, complain, parse, to_json
+from loop.base.errors import Complaint, DefinitionError, ExitCode, UsageError
 from loop.base.expressions import RESERVED_WORDS
-from loop.learning.prediction import in_parentheses, predicted_time_text
+from loop.learning.prediction import predicted_cost_text, predicted_time_text, unpriced_gpu
 from loop.library import definitions, targets
 from loop.library.definitions import ParsedFile, check_expression, name_hint
 from loop.library.hosted import read_sender
 from loop.machine.machine import machine
+from loop.model.base import Printed
 from loop.model.campaign import Campaign
-from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, TimeBudget
+from loop.model.money import RateCard
+from loop.model.plan import Pattern, Plan, PlannedPattern, Predicted, ResolvedPlan, TimeBudget
 from loop.model.record import Machine, Revision, SessionHead
 from loop.model.target import Target
+from loop.money.bill import explain_missing_price
 from loop.optimize.edits import may_edit_variant
 from loop.optimize.model import BriefOutput
 from loop.report import format as say
+from loop.report.screen import Screen
 from loop.repository.reading import read_revision
 from loop.session.drive import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names
@@ -46,7 +51,7 @@ def resolve_plan(
     """The plan with every pattern that it can reach: by its list, its `otherwise` and their `next`. `plans`,
     `variants`: names that it may use. Raises DefinitionError with all mistakes of plan and patterns."""
     complaints = check_plan(plan, patterns, plans, variants)
-    names = [*plan.value.patterns, *([plan.value.otherwise] if plan.value.otherwise else [])]
+    names = (*plan.value.patterns, plan.value.otherwise or "")
     reachable_names = list(dict.fromkeys(name for name in names if name in patterns))
     for name in reachable_names:  # The list grows in the loop: patterns that `next` names are appended.
         for rule in patterns[name].value.next:
@@ -75,21 +80,19 @@ def check_plan(
             complaints.append(complain(document, place, "the name of a pattern", repr(listed_name), hint))
     readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     readable_after_steps = {*readable_always, *SESSION_NAMES, *readable_finding_names(variants)}
-    readable_before = {*readable_always, "variants", "emulated"}  # Known before the first step.
-    readable_before |= {f"machine.{name}" for name in Machine.model_fields}
-    readable_before |= {f"revision.{name}" for name in Revision.model_fields}
+    # Before the first step:
+    machine_names = [f"machine.{name}" for name in Machine.model_fields]
+    revision_names = [f"revision.{name}" for name in Revision.model_fields]
+    readable_before = {*readable_always, "variants", "emulated", *machine_names, *revision_names}
     for key, text, readable in (
         ("success", plan.success, readable_after_steps),
         ("stop_if", plan.stop_if, readable_after_steps),
         ("requires", plan.requires, readable_before),
     ):
         complaints += check_expression(document, (key,), text, readable) if text is not None else []
-    name, known_names = plan.otherwise, {*patterns, *plans}
-    if name in (plan.name, *plan.patterns):
-        expected = "a plan or a pattern other than this plan and its patterns"
-        complaints.append(complain(document, ("otherwise",), expected, repr(name)))
-    elif name and name not in known_names:
-        expected, hint = "the name of a pattern or a plan", name_hint(name, known_names)
+    name, other_names = plan.otherwise, {*patterns, *plans} - {plan.name, *plan.patterns}
+    if name and name not in other_names:
+        expected, hint = "the name of another pattern or plan", name_hint(name, other_names)
         complaints.append(complain(document, ("otherwise",), expected, repr(name), hint))
     return complaints
 
@@ -240,19 +243,64 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
         )
 
 
-def announcement_text(head: SessionHead) -> str:
-    """The first lines that a session prints: target, device, expected time, goal."""
+def announcement_lines(head: SessionHead) -> list[str]:
+    """Target, device, expected time and goal of a session, a line each."""
     plan = head.plan.plan
-    place = f"{head.device_text}, timed with {say.count(head.threads, 'thread')}"
-    lines = [
-        f"session {head.id}: {plan.title}",
-        f"  target {head.target}{in_parentheses(head.variants)} on {place}",
-        f"  expected: {predicted_time_text(head)}; budget: {say.seconds(60 * plan.budget.minutes)}",
+    variants = f" ({', '.join(head.variants)})" if head.variants else ""
+    threads = say.count(head.threads, "thread")
+    texts = {
+        "goal": goal_text(plan.success) if plan.success else "",
+        "if the goal is missed": plan.otherwise,
+        "under the emulator": ", ".join(head.emulated),
+    }
+    return [
+        f"target {head.target}{variants} on {head.device_text}, timed with {threads}",
+        f"expected: {predicted_time_text(head)}; budget: {say.seconds(60 * plan.budget.minutes)}",
+        *(f"{label}: {text}" for label, text in texts.items() if text),
     ]
-    if plan.success:
-        lines.append(f"  goal: {goal_text(plan.success)}")
-    if plan.otherwise:
-        lines.append(f"  if the goal is missed: {plan.otherwise}")
-    if head.emulated:
-        lines.append(f"  under the emulator: {', '.join(head.emulated)}")
-    return "\n".join(lines)
+
+
+class PlanForecast(Printed):
+    """Output of `--dry-run --json`: predicted time and cost of a session."""
+
+    schema_version: Literal[3] = 3
+
+    plan: str
+    success: str | None
+    target: str
+    device: str
+    variants: tuple[str, ...]
+    patterns: tuple[PlannedPattern, ...]
+    """Patterns of the plan and those it may branch to, each with its time."""
+    predicted: Predicted | None
+    unpriced_gpu: str | None
+    """GPU without a price on the rate card; no predicted cost includes it."""
+
+
+def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
+    """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
+    plan, unpriced = head.plan.plan, unpriced_gpu(card, head)
+    if as_json:
+        plan_fields = {"success": plan.success, "patterns": head.plan.patterns, "predicted": head.predicted}
+        target_fields = {"target": head.target, "device": head.device, "variants": head.variants}
+        screen.data(to_json(PlanForecast(plan=plan.name, unpriced_gpu=unpriced, **plan_fields, **target_fields)))
+        return ExitCode.OK
+    rows = []
+    for place, planned in enumerate(head.plan.patterns, start=1):
+        steps = ", ".join(step.id for step in planned.pattern.steps)
+        interval = "-"
+        if planned.low_s is not None and planned.high_s is not None:
+            interval = f"{say.seconds(planned.low_s)} to {say.seconds(planned.high_s)}"
+        # A pattern that is not `planned` runs only if an outcome of another leads to it.
+        number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
+        times = say.seconds(planned.seconds), interval, planned.evidence
+        rows.append((number, planned.pattern.name, *times, steps + aside))
+    texts = {"requires": plan.requires, "stops if": plan.stop_if, "expected cost": predicted_cost_text(card, head)}
+    aims = [f"{label}: {text}" for label, text in texts.items() if text]
+    for line in (f"plan {plan.name}: {plan.title}", *announcement_lines(head), *aims):
+        screen.prose(line)
+    screen.data("")
+    screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
+    if unpriced:
+        screen.say(explain_missing_price(card, head.gpu))
+    return ExitCode.OK

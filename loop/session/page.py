@@ -1,17 +1,16 @@
 """What a reader sees of a session: the first screen, the sections of the report, and its short summary.
 
-Report, summary and terminal all begin with `first_screen`. Markdown, HTML, terminal and JSON print the
-sections. To add one, write a function of a `View` that yields sections and list it in `FOLDS`. A terminal
-prints a section with `screen=True` at the end of the session. `--json` prints all.
+Report, summary and terminal all begin with `first_screen`. Markdown, HTML and JSON also print the sections.
+To add one, write a function of a `View` that yields sections and list it in `FOLDS`.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
-from loop.actions import ACTIONS
 from loop.base.errors import UsageError
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.learning.prediction import prediction_table
@@ -27,13 +26,13 @@ from loop.model.output import (
     read_output,
 )
 from loop.model.profile import Profile
-from loop.model.record import Finished, JobRun, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money import section as spending
-from loop.optimize import section as changes
 from loop.optimize import section as changing
 from loop.optimize.session_changes import SessionChanges
 from loop.profile import actions as profiling
-from loop.profile.launch_limits import ParallelismOutput
+from loop.profile import resource_actions
+from loop.profile.launch_limits import ParallelismOutput, ResourcesOutput
 from loop.proving.prove import known_good_table, trust_sentences
 from loop.report import culprits, findings
 from loop.report import format as say
@@ -47,14 +46,10 @@ from loop.timing.against_known_good import CompareOutput
 
 MOST_WRONG_VARIANTS = 2  # Most wrong variants that the headline names; the table lists all.
 EMPTY_CELL = "-"
-MOST_LISTED, LONGEST_LISTED = 2, 160
-"""Most items of "Not exercised" that are named, and characters of each. The rest is counted."""
-COMMAND_BEGINNINGS = ("loop ", "git -C ")
-"""Only a line of the proposal that begins so is offered as a command to paste."""
-LONGEST_SENTENCE = 240
-"""Most characters of a reason and of the proposed next action; the record has the whole text."""
-MOST_CAUSES, LONGEST_CAUSE = 3, 140
-"""Most lines of a cause, and characters of each: cause and next action must fit on a phone's screen."""
+MOST_LISTED, LONGEST_LISTED = 2, 160  # Items of "Not exercised" that are named, and characters of each.
+COMMAND_BEGINNINGS = ("loop ", "git -C ")  # Only such a line of the proposal is offered as a command to paste.
+LONGEST_SENTENCE = 240  # Characters of a reason and of the proposed next action; the record has the whole text.
+MOST_CAUSES, LONGEST_CAUSE = 3, 140  # Lines of a cause, and characters of each, to fit on a phone's screen.
 MOST_FURTHER_LINES = 8  # Most further lines on a wrong variant; `--json` has all of its diagnosis.
 ENDING_PHRASES = {"skipped": "judged nothing", "aborted": "was aborted", "paused": "is paused"}
 """Status to the words for it; any other status is its own word."""
@@ -109,9 +104,15 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
             lines.append(f"Again: `{diagnosis.command}`")
         note = f"What else is known of `{name}`:" if lines else ""
         wrong_variants.append(Section(note=note, lines=tuple(lines)))
+    ending = ENDING_PHRASES.get(record.status, record.status)
+    speed_words = {verdict.verdict for verdict in findings.speed_verdicts(record.verdicts)}
+    if record.status == "passed" and speed_words == {"inconclusive"}:
+        ending = "has no verdict"
+    elif record.status == "passed" and record.objective is not None and record.objective.missed:
+        ending = "missed its objective"
     deciding_facts = deciding_text(record, finished)
     return FirstScreen(
-        headline=f"`{record.head.target}` {_ending_phrase(record)}: {deciding_facts}.",
+        headline=f"`{record.head.target}` {ending}: {deciding_facts}.",
         deciding_text=deciding_facts,
         cause=tuple(cause_lines),
         next=shortened(proposal, LONGEST_SENTENCE),
@@ -122,16 +123,6 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
             Section(lines=tuple(_grade_and_cost_lines(record, finished))),
         ),
     )
-
-
-def _ending_phrase(record: SessionRecord) -> str:
-    """How the session ended, as in `passed`; of a passed one also whether it has a verdict and its objective."""
-    if record.status != "passed":
-        return ENDING_PHRASES.get(record.status, record.status)
-    if {verdict.verdict for verdict in findings.speed_verdicts(record.verdicts)} == {"inconclusive"}:
-        return "has no verdict"
-    is_missed = record.objective is not None and bool(record.objective.missed)
-    return "missed its objective" if is_missed else "passed"
 
 
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
@@ -151,7 +142,7 @@ def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
         parts = [reason, *wrong_sentences, kept_text, speed_text]
     elif speed_text:
         parts = [kept_text, speed_text]
-    elif changes.has_change(finished, "timed"):
+    elif changing.has_change(finished, "timed"):
         parts = [reason, kept_text, "only changes were timed: see Changes"]
     else:
         is_judged = is_anything_judged(finished)
@@ -167,10 +158,8 @@ def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]
         for checks in output.variants:
             checked_workloads[checks.variant] = {check.workload.name for check in checks.checks}
     workloads_by_verdict: dict[tuple[str, str], list[str]] = {}  # (variant, verdict) to these.
-    for verdict in record.verdicts:
-        if not isinstance(verdict, SpeedVerdict):
-            key = verdict.variant, verdict.verdict
-            workloads_by_verdict.setdefault(key, []).append(verdict.workload)
+    for wrong in (verdict for verdict in record.verdicts if not isinstance(verdict, SpeedVerdict)):
+        workloads_by_verdict.setdefault((wrong.variant, wrong.verdict), []).append(wrong.workload)
     for (variant, word), workloads in list(workloads_by_verdict.items())[:MOST_WRONG_VARIANTS]:
         workloads_text = workloads[0]
         if len(workloads) > 1:
@@ -198,12 +187,11 @@ def _speed_sentence(record: SessionRecord) -> str:
     verdicts = speeds_by_variant[fastest]
     (verdict_word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
     comparison = COMPARISONS.get(verdict_word, f"{verdict_word} than")
-    phrase = f"{comparison} {record.head.baseline}"
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
     texts += filter(None, [findings.mean_text(verdicts)])
     rank_text = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
-    return f"`{fastest}`{rank_text} is {phrase} on {', '.join(texts)}"
+    return f"`{fastest}`{rank_text} is {comparison} {record.head.baseline} on {', '.join(texts)}"
 
 
 def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
@@ -244,22 +232,19 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
 
 def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
     """(variant, label, text) of all that is known to be wrong; first the main cause of each variant."""
-    ranked: list[tuple[int, str, str, str]] = []  # First the line's rank within its variant.
+    causes_by_fault = []  # Of a diagnosis, a first failure, or a search: the main cause first.
     for diagnosis in diagnoses:
-        for rank, (label, text) in enumerate(diagnosis.lines):
-            ranked.append((rank, diagnosis.variant, label, text))
+        causes_by_fault.append([(diagnosis.variant, label, text) for label, text in diagnosis.lines])
     diagnosed = {diagnosis.variant for diagnosis in diagnoses}
     for output in outputs_of(finished, VerifyOutput):
         for checks in output.variants:
             if checks.first_failure and checks.variant not in diagnosed:
-                ranked.append((0, checks.variant, "First failure", checks.first_failure.message))
+                causes_by_fault.append([(checks.variant, "First failure", checks.first_failure.message)])
     for variant, answer in culprits.search_answers(finished):
         if variant not in diagnosed:
-            ranked.append((0, variant, "Regression", culprits.headline(answer)))
-            for rank, commit in enumerate(culprits.blamed_lines(answer), start=1):
-                ranked.append((rank, variant, "Commit", commit))
-    ranked.sort(key=lambda cause: cause[0])
-    return [(variant, label, text) for _rank, variant, label, text in ranked]
+            commits = [(variant, "Commit", commit) for commit in culprits.blamed_lines(answer)]
+            causes_by_fault.append([(variant, "Regression", culprits.headline(answer)), *commits])
+    return [cause for rank in zip_longest(*causes_by_fault) for cause in rank if cause is not None]
 
 
 def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
@@ -276,11 +261,8 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
     head = record.head
     wrong_verdicts = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
     compared_variants = {v.variant for v in record.verdicts if v.against == "known_good"}
-
-    def sort_key(name: str) -> tuple[bool, bool, bool]:  # False sorts before True.
-        return name not in wrong_verdicts, name in head.roles, name not in compared_variants
-
-    names = sorted((*head.variants, *head.emulated), key=sort_key)
+    names = [*head.variants, *head.emulated]  # False sorts before True.
+    names.sort(key=lambda name: (name not in wrong_verdicts, name in head.roles, name not in compared_variants))
     rows = []
     for name in names:
         cells = (
@@ -304,10 +286,9 @@ def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
         return EMPTY_CELL
     if len(speeds) == 1:
         return f"{speeds[0].verdict}: {say.ratio(speeds[0].ratio, speeds[0].interval)}"
-    counts = Counter(speed.verdict for speed in speeds)
-    words = [word for word, _count in counts.most_common()]
-    words.sort(key=lambda word: word == "inconclusive")  # The most frequent verdict first, this one last.
-    texts = [f"{word} on {counts[word]}" for word in words]
+    counts = Counter(speed.verdict for speed in speeds).most_common()
+    counts.sort(key=lambda pair: pair[0] == "inconclusive")  # The most frequent verdict first, this one last.
+    texts = [f"{word} on {count}" for word, count in counts]
     if texts:
         texts[0] += f" of {len(speeds)}"
     figure = findings.mean_text(speeds).removeprefix("geometric ")
@@ -436,56 +417,41 @@ def speed_sections(view: View) -> Iterator[Section]:
     roof = findings.find_roof(view.profiles)
     tables = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
     yield from tables or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
-    call_texts = tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output))
-    if call_texts:
+    if texts := tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output)):
         note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
-        yield Section(note=note, lines=call_texts)
+        yield Section(note=note, lines=texts)
     if sensors := sensor_lines(finished, baseline):
         note = "The GPU while each was timed, with all that is done between the samples:"
         yield Section(note=note, lines=sensors)
-    note = (
-        "Against the last build with which all gates passed, in fresh processes of both, block after block until "
-        "the evidence is enough:"
-    )
     if table := known_good_table(view.record.verdicts):
+        note = "Against the last build with which all gates passed, in fresh processes of both, block after block "
+        note += "until the evidence is enough:"
         yield Section("Speed against the known good", note=note, table=table)
 
 
 def _why_not_timed(finished: Sequence[Finished]) -> str:
-    """A sentence on why no variant was timed against the baseline: `Only changes were timed`; else that all are
-    wrong, else the reason of the last timing step that did not pass."""
+    """Why no variant was timed against the baseline: only changes were, or all variants are wrong; else the reason
+    of the last timing step that did not pass."""
     timing_steps = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
     if changing.has_change(finished, "timed") and not timing_steps:
         return "Only changes were timed."
     verified_variants = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
     unfinished_steps = [record for record in timing_steps if record.status != "passed"]
+    reason = "no step of this session measured speed"
     if verified_variants and not any(checks.is_right for checks in verified_variants):
         reason = "no variant is right, and a wrong kernel has no speed"
     elif unfinished_steps:
-        last = unfinished_steps[-1]
-        reason = last.skipped_because if last.status == "skipped" else last.message.rstrip(".")
-    elif verified_variants:
-        reason = "no step of this session measured speed"
-    else:
+        reason = unfinished_steps[-1].skipped_because or unfinished_steps[-1].message.rstrip(".")
+    elif not verified_variants:
         reason = "nothing was verified, so nothing was timed"
     return f"Nothing was measured: {reason}."
 
 
-def sections_of_actions(view: View, *, modelled: bool = False) -> Iterator[Section]:
-    """Sections that actions define themselves. `modelled`: only estimates for other GPUs; else only the rest."""
-    for record in latest_attempts(view.finished):
-        action = ACTIONS.get(record.action)
-        if action is not None and action.section is not None:
-            output = read_output(record, action.output)
-            section = action.section(output) if output else None
-            if section is not None and section.modelled == modelled:
-                yield section
-
-
 def modelled_gpu_sections(view: View) -> Iterator[Section]:
     """Estimates for GPUs that this machine does not have."""
-    parts = list(sections_of_actions(view, modelled=True))
-    yield from parts or [Section(note="Nothing is modelled: no variant was compiled for a GPU.")]
+    sections = map(resource_actions.section, outputs_of(view.finished, ResourcesOutput))
+    note = "Nothing is modelled: no variant was compiled for a GPU."
+    yield from list(filter(None, sections)) or [Section(note=note)]
 
 
 def lines_or_note(title: str, lines: Sequence[Line], note: str) -> list[Section]:
@@ -493,32 +459,27 @@ def lines_or_note(title: str, lines: Sequence[Line], note: str) -> list[Section]
     return [Section(title, note="" if lines else note, lines=tuple(lines))]
 
 
-def not_run_section(view: View) -> list[Section]:
-    """Steps, variants and checks that were not run, with the reason."""
-    lines = not_exercised_sentences(view.record, view.finished)
-    return lines_or_note("Not exercised", lines, "Everything that was planned was run.")
-
-
-LONGEST_MESSAGE = 110
-"""Characters of a message in the table. A failed step's whole message is printed below the table."""
+LONGEST_MESSAGE = 110  # Characters of a message in the table; a failed step's whole one stands below it.
 LONGEST_INLINE_MESSAGE = 600  # A failed step's message longer than this many characters goes into a code block.
 
 
-def steps_section(view: View) -> Iterator[Section]:
-    """A table of all steps: status, time, outcome."""
+def step_sections(view: View) -> Iterator[Section]:
+    """A table of all steps: status, time, outcome; then the failed ones, and what was not run."""
     rows = []
     for record in latest_attempts(view.finished):
-        attempt_text = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+        status, took, message = str(record.status), say.seconds(record.seconds), record.message
         if record.status == "skipped":
-            reason = shortened(record.skipped_because, LONGEST_MESSAGE)
-            rows.append((record.label, f"skipped{attempt_text}", "-", reason))
-            continue
-        excess_text = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
-        status, message = record.status + excess_text + attempt_text, shortened(record.message, LONGEST_MESSAGE)
-        rows.append((record.label, status, say.seconds(record.seconds), message))
+            took, message = "-", record.skipped_because
+        elif record.is_over_budget:
+            status += f", over its {say.seconds(record.budget_s)}"
+        status += f" (attempt {record.attempt})" if record.attempt > 1 else ""
+        rows.append((record.label, status, took, shortened(message, LONGEST_MESSAGE)))
     table = drop_empty_columns(("Step", "Status", ">Took", "Outcome"), rows)
     between_text = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
     yield Section("Each step", note=between_text if table else "No step has ended.", table=table)
+    yield from failed_step_sections(view)
+    sentences = not_exercised_sentences(view.record, view.finished)
+    yield from lines_or_note("Not exercised", sentences, "Everything that was planned was run.")
 
 
 def failed_step_sections(view: View) -> Iterator[Section]:
@@ -538,12 +499,10 @@ def step_log(record: Finished) -> tuple[str, ...]:
     has_several_lines = len(record.message.strip().splitlines()) > 1
     if has_several_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
         texts.append(record.message)
-    lines: list[str] = []
-    for text in filter(None, texts):
-        for line in text.replace("\r\n", "\n").strip("\n").split("\n"):
-            # A progress bar overwrites its line after each `\r`: print its last state.
-            lines.append(plain_text(line.rstrip("\r").rpartition("\r")[2]))
-    return tuple(lines)
+    whole_text = "\n".join(text.replace("\r\n", "\n").strip("\n") for text in texts if text)
+    # A progress bar overwrites its line after each `\r`: print its last state.
+    lines = (plain_text(line.rstrip("\r").rpartition("\r")[2]) for line in whole_text.split("\n"))
+    return tuple(lines) if whole_text else ()
 
 
 def environment_section(view: View) -> Iterator[Section]:
@@ -584,22 +543,17 @@ def environment_section(view: View) -> Iterator[Section]:
 
 def jobs_section(view: View) -> Iterator[Section]:
     """The groups of equal devices that ran jobs."""
-    lines = []
-    jobs_by_group: dict[str, list[JobRun]] = {}
-    for job in jobs_of(view.finished):
-        jobs_by_group.setdefault(job.group, []).append(job)
-    for name, device_jobs in jobs_by_group.items():
-        devices = say.count(len({job.uuid for job in device_jobs}), "device")
-        lines.append(f"{name}: {devices}, {say.count(len(device_jobs), 'job')}")
-    if lines:
-        note = "Ratios are paired on one device. Raw times of two devices never stand beside each other."
-        yield Section(note=note, lines=tuple(lines))
+    lines, jobs = [], jobs_of(view.finished)
+    for name in dict.fromkeys(job.group for job in jobs):
+        uuids = [job.uuid for job in jobs if job.group == name]
+        lines.append(f"{name}: {say.count(len(set(uuids)), 'device')}, {say.count(len(uuids), 'job')}")
+    note = "Ratios are paired on one device. Raw times of two devices never stand beside each other."
+    yield Section(note=note if lines else "", lines=tuple(lines))
 
 
 def bottleneck_sections(view: View) -> Iterator[Section]:
     """Each variant's worst workload, the advice (`leaf`) of the rule that fits its profile, and the profile."""
-    profiles = view.profiles
-    outputs = outputs_of(view.finished, ParallelismOutput)
+    profiles, outputs = view.profiles, outputs_of(view.finished, ParallelismOutput)
     for leaf, workload in map(profiling.describe_leaf, profiles):
         when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
         lines = [f"Look with: {leaf.tool}"] if leaf.tool else []
@@ -630,8 +584,9 @@ def memory_sections(view: View) -> Iterator[Section]:
         "there were none. Four times in five the actual figure should lie in the interval."
     )
     table = prediction_table(view.record, view.finished)
-    note = note if table else "This session stored no prediction."
-    yield Section("Predicted and actual", note=note, table=table)
+    yield Section(
+        "Predicted and actual", note=note if table else "This session stored no prediction.", table=table
+    )
     yield from lines_or_note("Learnings", view.record.learnings, "The records show nothing worth keeping.")
 
 
@@ -643,11 +598,9 @@ def origin_sections(view: View) -> Iterator[Section]:
     note = "The whole session, with the same inputs, and this report from its records:"
     yield Section("Each number", note=note, code=(head.repeat_command(), head.report_command))
     places = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
-    lines: list[Line] = [f"Steps, times and outputs: {places}"]
-    for record in latest_attempts(view.finished):
-        if record.artifacts:
-            names = ", ".join(f"`{name}`" for name in record.artifacts)
-            lines.append(f"Raw samples of `{record.label}`: {names}")
+    lines = [f"Steps, times and outputs: {places}"]
+    for record in (record for record in latest_attempts(view.finished) if record.artifacts):
+        lines.append(f"Raw samples of `{record.label}`: `{'`, `'.join(record.artifacts)}`")
     yield Section(lines=tuple(lines))
 
 
@@ -655,11 +608,10 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "Evidence": (
         correctness_sections,
         speed_sections,
-        sections_of_actions,
         lambda view: culprits.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),
-    "Steps": (steps_section, failed_step_sections, not_run_section),
+    "Steps": (step_sections,),
     "Environment": (environment_section,),
     "Controls": (lambda view: lines_or_note("", trust_sentences(view.finished), "No control was run."),),
     "Jobs": (jobs_section,),

@@ -56,14 +56,13 @@ class ShownRecorded(Printed):
             screen.prose(f"on {', '.join(map(str, session.gpu.values()))}")
         left_out = {"id", "outcome", "environment"}
         for name, value in row.model_dump(exclude=left_out, exclude_none=True).items():
-            if value not in ("", (), []):
-                text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            if text != "":
                 screen.prose(f"{name.replace('_', ' ')}: {text}")
-        for rows in (session.steps, session.measurements):
-            if rows:
-                heads = list(dict.fromkeys(key for fields in rows for key in fields))
-                screen.data("")
-                screen.table(heads, [[fields.get(key, "-") for key in heads] for fields in rows], folded_column=0)
+        for rows in filter(None, (session.steps, session.measurements)):
+            heads = list(dict.fromkeys(key for fields in rows for key in fields))
+            screen.data("")
+            screen.table(heads, [[fields.get(key, "-") for key in heads] for fields in rows], folded_column=0)
 
 
 class ShownSession(Printed):
@@ -81,21 +80,16 @@ class ShownSession(Printed):
         """Print the session's facts, a row per step, and its outcome."""
         head, record, revision = self.head, self.record, self.head.revision
         screen.prose(f"{head.id}: {head.plan.plan.title}")
-        variants = ", ".join(head.variants)
-        screen.prose(f"target {head.target} ({variants}) on {head.device}, seed {head.seed}")
+        screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
         commit = "unknown (not under git)" if revision.commit is None else revision.commit[:12]
         edits = " with uncommitted changes" if revision.commit and revision.dirty else ""
-        loop_and_processor = f"loop {head.loop_version}, {head.machine.processor}"
-        screen.prose(f"revision {commit}{edits}, {loop_and_processor}\n\n")
-        rows = []
-        for step in self.steps:
-            rows.append((step.label, step.status, say.seconds(step.seconds), step.message))
+        screen.prose(f"revision {commit}{edits}, loop {head.loop_version}, {head.machine.processor}\n\n")
+        rows = [(step.label, step.status, say.seconds(step.seconds), step.message) for step in self.steps]
         screen.table(("step", "status", "took", "outcome"), rows)
         if record is None:
             screen.data(f"\nnot finished; go on with: {head.resume_command}")
             return
-        grade = f"grade {record.grade}: {record.grade_reason}"
-        screen.prose(f"\n{record.status}: {record.reason}\n{grade}")
+        screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
         screen.data(f"report: {head.report_command}")
         if record.status in RESUMABLE:
             screen.data(f"go on with: {head.resume_command}")
@@ -104,13 +98,13 @@ class ShownSession(Printed):
 def read_histories(name: str = SHIPPED_NAME) -> list[History]:
     """Recorded histories: of the file `name`, or all that ship with loop (`history`). Raises DefinitionError with
     every mistake, UsageError for no file."""
-    path = Path(name)
-    if path.is_file():
-        return [read_file(path, History).value]
-    if name != SHIPPED_NAME:
+    files = [Path(name)]
+    if name == SHIPPED_NAME and not files[0].is_file():
+        files = sorted(shipped("sessions/history").glob("*.yaml"))
+    elif not files[0].is_file():
         hint = f"loop sessions import {SHIPPED_NAME} takes what ships with loop"
         raise UsageError(f"{name}: no such file", hint=hint)
-    return [read_file(file, History).value for file in sorted(shipped("sessions/history").glob("*.yaml"))]
+    return [read_file(file, History).value for file in files]
 
 
 def import_sessions(name: str, target: Path | None) -> Imported:
@@ -145,10 +139,10 @@ def import_sessions(name: str, target: Path | None) -> Imported:
 
 def find_recorded(root: Path, name: str) -> RecordedSession | None:
     """An imported session by its id or prefix; None if none matches. Raises LoopError if several match."""
-    if not name.startswith(ID_PREFIX):
-        return None
-    names = sorted(path.parent.name for path in root.glob(f"{ID_PREFIX}*/{RECORDED}"))
-    matches = [name] if name in names else [other for other in names if other.startswith(name)]
+    paths = sorted(root.glob(f"{ID_PREFIX}*/{RECORDED}")) if name.startswith(ID_PREFIX) else []
+    matches = [path for path in paths if path.parent.name.startswith(name)]
+    matches = [path for path in matches if path.parent.name == name] or matches
     if len(matches) > 1:
-        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=f"one of {', '.join(matches)}")
-    return read_stored(RecordedSession, root / matches[0] / RECORDED) if matches else None
+        ids = ", ".join(path.parent.name for path in matches)
+        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=f"one of {ids}")
+    return read_stored(RecordedSession, matches[0]) if matches else None

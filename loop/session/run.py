@@ -16,7 +16,7 @@ from loop.base.places import WORKTREES, state_folder
 from loop.builds.build import list_files_read
 from loop.gate.kernel import find_known_good
 from loop.learning.failures import FailureHistory
-from loop.learning.prediction import show_plan, with_prediction
+from loop.learning.prediction import with_prediction
 from loop.library import targets, trust
 from loop.library.hosted import read_sender
 from loop.library.project import require_named_target
@@ -29,14 +29,14 @@ from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.reading import add_new_files, read_revision
 from loop.session import closing, opening
-from loop.session.drive import Ending, Show, drive, make_store
+from loop.session.drive import Ending, Show, drive, store_event
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import compute_session_values, refuse_unmet_requirement
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
 from loop.store import index, sessions
-from loop.store.journal import Journal, finished_steps, last_close_event
+from loop.store.journal import NAME, Journal, finished_steps, last_close_event
 from loop.store.sessions import CHANGES, SessionFolder, verified_builds
 
 
@@ -49,13 +49,6 @@ class Session:
     head: SessionHead
     folder: SessionFolder
     screen: Screen
-
-    @property
-    def workshop(self) -> Workshop:
-        """Where the session may edit its target: a git worktree (made when it is needed), and a folder for briefs
-        and patches."""
-        tree, briefs = worktree_path(self.head, self.folder), self.folder.path / CHANGES
-        return Workshop(tree, briefs, resume_command=self.head.resume_command, is_declined=self.request.decline)
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
@@ -81,7 +74,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
         require_named_target(request.target, Path.cwd(), "change")
     opening.refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
-        return show_plan(head, rates(setting.project), screen, as_json=request.json)
+        return opening.show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unmet_requirement(head)
     if seed_note:
         screen.say(seed_note)
@@ -130,14 +123,14 @@ def sources_hash_to_resume(session: Session) -> str:
     """Hash of the target's present files, which a resume compares with the session's. If they have changed while
     the session's worktree holds its edit of the old files: raises UsageError; with `--decline`, which ends the
     session without that edit, returns the session's own hash, so that nothing is repeated."""
-    head, target, workshop = session.head, session.setting.project.target, session.workshop
-    present_hash = targets.sources_hash(session.setting.project)
-    if present_hash == head.ground or worktree.find_worktree(target, workshop.worktree) is None:
+    head, target = session.head, session.setting.project.target
+    present_hash, tree = targets.sources_hash(session.setting.project), worktree_path(head, session.folder)
+    if present_hash == head.ground or worktree.find_worktree(target, tree) is None:
         return present_hash
     if session.request.decline:
         return head.ground
     raise UsageError(
-        f"{target} was edited since {head.id} began: its changes, in {workshop.worktree}, stand on what was",
+        f"{target} was edited since {head.id} began: its changes, in {tree}, stand on what was",
         hint=f"put that back and resume, or end it: {head.resume_command} --decline",
     )
 
@@ -176,18 +169,17 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
 def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal, Ending]:
     """Run the open steps, or all (`repeat_all`). Returns the open journal, and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
-    root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
-    rows = index.rows(root, last=index.RECENT_SESSIONS)
+    root, card, journal = setting.project.sessions, rates(setting.project), Journal(folder.path / NAME)
     proposing.save_stated_cost(folder, request.stated_ai_usd)
-    card = rates(setting.project)
     bounds = request.limits.make_bounds(head, card, journal.lines, proposing.read_session_use(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=repeat_all, pid=os.getpid()))
-    session.screen.say(opening.announcement_text(head))
+    title = f"session {head.id}: {head.plan.plan.title}"
+    session.screen.say("\n  ".join([title, *opening.announcement_lines(head)]))
     if request.events:
-        begin = {"happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
-        session.screen.data(to_json({"schema_version": 1, **begin}, None))
+        begin = {"schema_version": 1, "happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
+        session.screen.data(to_json(begin, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
-    bounds.reserve, card = folder.reserve, card.with_waiting_person(is_attended=head.attended)
+    bounds.free_reserve, card = folder.free_reserve, card.with_waiting_person(is_attended=head.attended)
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,
@@ -203,14 +195,20 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         retries_lost_changes=request.again,
         usd_per_hour=hourly_usd(card, head),
         campaign=head.campaign,
-        workshop=session.workshop,
+        workshop=Workshop(
+            worktree=worktree_path(head, folder),
+            briefs_folder=folder.path / CHANGES,
+            resume_command=head.resume_command,
+            is_declined=request.decline,
+        ),
         card=card,
     )
+    rows = index.rows(root, last=index.RECENT_SESSIONS, target=head.target)
     past = Past(
         known_good=find_known_good(root, head),
         verified_builds=verified_builds(root, head),
         reverted_changes=reverted_changes(root, head) if task.has_change_steps else (),
-        sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
+        sessions=tuple(row for row in rows if row.id != head.id),
         read_steps=lambda name: SessionFolder(root / name).finished(),
     )
     steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
@@ -227,8 +225,8 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
             folders=Folders.for_process(root, setting.project.target),
         )
         show = Show(session.screen, request.events, FailureHistory(setting.project, head).describe_failures)
-        ending = drive(walk, show, make_store(folder, journal), bounds)
-    bounds.free_reserve()
+        ending = drive(walk, show, partial(store_event, folder, journal), bounds)
+    folder.free_reserve()
     if bounds.preemption_watch is not None:
         bounds.preemption_watch.close()
         ending = replace(ending, unwatched_sentences=bounds.preemption_watch.explain_unwatched())
@@ -254,9 +252,9 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     folder.write_report(text, {figure.path: figure.file for figure in figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
-    tree = worktree.find_worktree(target, session.workshop.worktree)
+    tree = worktree.find_worktree(target, worktree_path(head, folder))
     if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
         tree.remove()
-    phrase = "" if ending.status is None else ending.resume_phrase
-    gate_exit_code = closing.print_outcome(setting, record, folder, screen, session.request, phrase)
+    request, phrase = session.request, ending.resume_phrase
+    gate_exit_code = closing.print_outcome(setting, record, folder, screen, request, phrase)
     return ending.exit_code or gate_exit_code

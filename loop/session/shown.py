@@ -52,8 +52,7 @@ def _check_lines(output: VerifyOutput, screen: Screen, repeat_options: Sequence[
     for checks in output.variants:
         # Errors on larger values are larger: leave those checks out, unless there are no others.
         normal = [check for check in checks.checks if check.workload.values == "normal"]
-        errors = (check.max_error or 0.0 for check in normal or checks.checks)
-        largest_error = max(errors, default=0.0)
+        largest_error = max((check.max_error or 0.0 for check in normal or checks.checks), default=0.0)
         name = checks.variant + (" (emulated)" if checks.emulated else "")
         right = f"{checks.count('right')} of {len(checks.checks)}"
         rows.append((name, right, f"{largest_error:.1e}", checks.tally_of_others))

@@ -20,10 +20,10 @@ from loop.base.processes import HEARTBEAT_S, Tick
 from loop.gate.verify import FIRST_CALLS
 from loop.machine.failures import Folders, FolderWatch, find_machine_failure
 from loop.model.measurement import NoSpeedVerdict, Segment
-from loop.model.output import Output, read_output
+from loop.model.output import Output
 from loop.model.plan import Pattern, ResolvedPlan, Step
 from loop.model.record import Finished, SessionHead, Started, Status
-from loop.session.objective import is_stop_reached, judge_objective
+from loop.session.objective import failing_parts, is_stop_reached, judge_objective
 from loop.steps.context import Context, Result
 
 Samples = Mapping[str, Sequence[Segment]]
@@ -44,16 +44,8 @@ class PatternBegan:
 
 
 @dataclass(frozen=True)
-class StepDue:
-    """A step is about to begin. Nothing is recorded of it yet, so the driver may still stop here."""
-
-    pattern: str
-    step: str
-
-
-@dataclass(frozen=True)
 class StepBegan:
-    """A step begins. The driver stores this record before the step's action runs."""
+    """A step begins that is not skipped. The driver stores this record before the step's action runs."""
 
     started: Started
 
@@ -90,7 +82,7 @@ class PatternEnded:
     """The pattern that runs next because of this outcome; None without one."""
 
 
-WalkEvent = PatternBegan | StepDue | StepBegan | Ticked | StepEnded | PatternEnded
+WalkEvent = PatternBegan | StepBegan | Ticked | StepEnded | PatternEnded
 SKIP_REASONS = {
     r"device == 'cuda'": "needs a GPU",
     r"device == 'cpu'": "is for a session on the CPU",
@@ -141,22 +133,6 @@ class PatternState:
     outputs: dict[str, Any] = field(default_factory=dict)
     status: Status = "passed"
     seconds: float = 0.0
-    stop_reason: str | None = None
-    """Why the whole walk ends here; None if it goes on."""
-    skips_other_steps: bool = False
-    """Whether the remaining steps of this pattern are left out."""
-
-    def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
-        """Add a step's record. A pause ends the walk. If the step failed, its `on_fail` says what ends: the walk
-        (`stop`), nothing (`continue`), else the pattern."""
-        self.outputs[step.id] = record.output
-        self.seconds += record.seconds
-        if record.status == "paused":
-            self.status, self.stop_reason, self.skips_other_steps = "paused", record.message, True
-        elif record.status == "failed":
-            self.status, self.skips_other_steps = "failed", step.on_fail != "continue"
-            if step.on_fail == "stop":
-                self.stop_reason = f"{pattern.name}/{step.id}: {record.message}"
 
 
 @dataclass
@@ -206,13 +182,21 @@ class Walk:
             for index, step in enumerate(pattern.steps, start=1):
                 record = yield from self._run_step(run, pattern, index, state)
                 self.finished.append(record)
-                state.add(pattern, step, record)
-                if self.head is not None:
-                    session_values = self.session_values(self.finished)
-                    self.is_stop_reached = is_stop_reached(self.head, self.finished, session_values)
-                if state.skips_other_steps or self.is_stop_reached:
+                state.outputs[step.id] = record.output
+                state.seconds += record.seconds
+                if record.status in ("failed", "paused"):
+                    state.status = record.status
+                self.is_paused = record.status == "paused"
+                if self.is_paused:
+                    self.stop_reason = record.message
+                elif record.status == "failed" and step.on_fail == "stop":
+                    self.stop_reason = f"{record.label}: {record.message}"
+                self.is_stop_reached = self.head is not None and is_stop_reached(
+                    self.head, self.finished, self.session_values(self.finished)
+                )
+                skips_others = record.status == "failed" and step.on_fail != "continue"
+                if self.is_paused or skips_others or self.is_stop_reached:
                     break
-            self.stop_reason, self.is_paused = state.stop_reason, state.status == "paused"
             answering_name = None if self.is_stop_reached else self._answering_pattern(pattern, state)
             yield PatternEnded(run, name, state.status, state.seconds, answering_name)
             if answering_name is not None:
@@ -234,12 +218,9 @@ class Walk:
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
-        if earlier_record is not None and identity_of(earlier_record) is None:  # A build has one: it runs again.
+        if earlier_record is not None and earlier_record.output.get("identity") is None:
             yield StepEnded(earlier_record, replayed=True)
             return earlier_record
-        skip_reason = reason_to_skip(step, self._values(state))
-        if not skip_reason:
-            yield StepDue(pattern.name, step.id)
         started = Started(
             run=run,
             pattern=pattern.name,
@@ -250,12 +231,11 @@ class Walk:
             of=len(pattern.steps),
             budget_s=step.budget_s,
         )
-        yield StepBegan(started)
         samples: Samples = {}
-        if skip_reason:
-            fields = {"seconds": 0.0, "skipped_because": skip_reason}
-            record = Finished.of(started, step.action, "skipped", skip_reason, **fields)
+        if reason := reason_to_skip(step, self._values(state)):
+            record = Finished.of(started, step.action, "skipped", reason, seconds=0.0, skipped_because=reason)
         else:
+            yield StepBegan(started)
             record, samples = yield from self._act_and_judge(step, started, state)
         drop_later_records(self.reusable, record)
         yield StepEnded(record, samples)
@@ -289,21 +269,19 @@ class Walk:
             message = f"bug in loop: {type(error).__name__}: {error}"
             hint = "please report it with the journal of this session"
             record_fields["output"] = {"traceback": traceback.format_exc()}
-        has_failed, messages = status == "failed" or output is None or not output.ok, ""
-        if output is not None:
-            has_failed |= any(isinstance(verdict, NoSpeedVerdict) for verdict in output.verdicts)
-        if has_failed:  # A machine failure (a full disk, a lost GPU) can be in any of its texts.
-            messages = "\n".join(map(str, (message, hint, record_fields)))
+        verdicts = output.verdicts if output is not None else ()
+        has_failed = output is None or status == "failed" or not output.ok
+        has_failed |= any(isinstance(verdict, NoSpeedVerdict) for verdict in verdicts)
+        # A machine failure (a full disk, a lost GPU) can be in any text of the step.
+        messages = "\n".join(map(str, (message, hint, record_fields)))
         self.failure = failure or folder_watch.failure(has_failed=has_failed, messages=messages)
         if self.failure is not None:
             workshop = self.context.task.workshop
             instruction = f"go on with: {workshop.resume_command}" if workshop else "run the same command again"
             status, message, record_fields, samples = "paused", self.failure.message, {}, {}
             hint = self.failure.with_instruction(instruction).hint
-        seconds, silence_s = timer.end()
-        times = {"seconds": seconds, "longest_silence_s": silence_s}
-        record = Finished.of(started, step.action, status, message, hint=hint, **times, **record_fields)
-        return record, samples
+        record_fields["seconds"], record_fields["longest_silence_s"] = timer.end()
+        return Finished.of(started, step.action, status, message, hint=hint, **record_fields), samples
 
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
@@ -351,9 +329,9 @@ class Walk:
                     message = f"gate `{step.gate}` is false: {message}"
             except ExpressionError as error:
                 message, has_passed = f"gate {error.message}", False
-        if result.paused:  # It waits for the user.
-            return "paused", message
-        return ("skipped" if result.idle else "passed") if has_passed else "failed", message
+        if result.paused or not has_passed:
+            return "paused" if result.paused else "failed", message
+        return "skipped" if result.idle else "passed", message
 
     def _values(self, state: PatternState) -> dict[str, object]:
         """The values that `when`, `gate` and `next` of a pattern may read."""
@@ -370,42 +348,31 @@ class Walk:
     def _answering_pattern(self, pattern: Pattern, state: PatternState) -> str | None:
         """The pattern of the first rule in `next` that holds, and count it; None without one, or if it was counted
         more often than its `visits`."""
-        if state.status == "paused":
+        values = self._values(state)
+        # A rule that reads a step which did not run does not hold.
+        rules = [rule for rule in pattern.next if not failing_parts(Expression.parse(rule.when), values)]
+        if state.status == "paused" or not rules:
             return None
-        for rule in pattern.next:
-            try:
-                applies = Expression.parse(rule.when).evaluate_bool(self._values(state))
-            except ExpressionError:  # The rule reads a step that did not run.
-                continue
-            if applies:
-                visit = pattern.name, rule.pattern
-                self.answer_counts[visit] += 1
-                return rule.pattern if self.answer_counts[visit] <= rule.visits else None
-        return None
-
-
-def identity_of(record: Finished) -> str | None:
-    """Key of what a step made, such as a build's hash; None if it made nothing that later steps use."""
-    output = read_output(record, Output)
-    return output.identity if output else None
+        visit = pattern.name, rules[0].pattern
+        self.answer_counts[visit] += 1
+        return rules[0].pattern if self.answer_counts[visit] <= rules[0].visits else None
 
 
 def drop_later_records(records: dict[Key, Finished], repeated_record: Finished) -> None:
     """Drop the records of all steps after a repeated step, if it made something else (another identity)."""
-    earlier_record = records.get(repeated_record.key)
-    if earlier_record is not None and identity_of(earlier_record) != identity_of(repeated_record):
+    key, identity = repeated_record.key, repeated_record.output.get("identity")
+    if key in records and records[key].output.get("identity") != identity:
         keys = list(records)
-        for key in keys[keys.index(repeated_record.key) + 1 :]:
-            del records[key]
+        for later_key in keys[keys.index(key) + 1 :]:
+            del records[later_key]
 
 
 class StepTimer:
-    """Measures the duration of a step, and its longest time without a message on the screen."""
+    """Measures a step's seconds, and its longest time without a message on the screen."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        self._clock, self._longest_silence_s = clock, 0.0
         self._begin = self._last_message = clock()
-        self._longest_silence_s = 0.0
 
     @property
     def seconds(self) -> float:
@@ -414,11 +381,11 @@ class StepTimer:
 
     def tick(self, least_s: float = HEARTBEAT_S) -> bool:
         """Whether the last message is `least_s` or more ago. If so, this call counts as the next message."""
-        now = self._clock()
-        silence_s = now - self._last_message
+        silence_s = self._clock() - self._last_message
         if silence_s < least_s:
             return False
-        self._longest_silence_s, self._last_message = max(self._longest_silence_s, silence_s), now
+        self._longest_silence_s = max(self._longest_silence_s, silence_s)
+        self._last_message += silence_s
         return True
 
     def end(self) -> tuple[float, float]:

@@ -18,7 +18,6 @@ from loop.model.money import RateCard
 from loop.model.output import EarlierTry, Output, OutputType, read_output
 from loop.model.plan import Pattern, Plan, Step
 from loop.model.record import Finished, KnownGood, Machine
-from loop.report.sections import Section
 from loop.workers.bench import Bench
 
 
@@ -143,8 +142,6 @@ class Action:
     """An entry of the table of actions: a function, described by its signature and docstring."""
 
     run: Callable[[Context, Any], RunningAction[Output]]
-    section: Callable[[Any], Section | None] | None = None
-    """Makes a report section of the output; None if the report already shows this output elsewhere."""
 
     @property
     def summary(self) -> str:

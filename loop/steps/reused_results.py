@@ -2,7 +2,7 @@
 
 import datetime
 import functools
-from pathlib import Path
+import json
 from typing import Annotated
 
 from pydantic import Field
@@ -31,12 +31,10 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
     task, bench = context.task, context.bench
     if not task.uncompiled_hash:
         return ""
-    words = [f"variant {name}" for name in task.variants] + [f"emulated {name}" for name in task.emulated]
-    words += [f"workloads {name}" for name in task.plan.workloads]
-    words += [f"checks {name}" for name in task.plan.checks]
     machine_text = task.machine.model_dump_json(exclude=IRRELEVANT_FIELDS)
-    texts = [action, _hash_of_loop(), task.uncompiled_hash, machine_text, bench.device, str(bench.threads)]
-    return content_hash([*texts, *words, *build_ids])
+    names = json.dumps([task.variants, task.emulated, task.plan.workloads, task.plan.checks])
+    texts = [action, _hash_of_loop(), task.uncompiled_hash, machine_text, bench.device, str(bench.threads), names]
+    return content_hash([*texts, *build_ids])
 
 
 def reuse_result(
@@ -49,16 +47,15 @@ def reuse_result(
     row = rows[-1] if dependencies_hash and rows else None
     if row is None or not row.lasting[dependencies_hash] or row.started is None or row.started < oldest_start:
         return None
-    outputs = outputs_of(context.past.read_steps(row.id), output_class)
-    outputs = [output for output in outputs if output.rests_on == dependencies_hash]
-    if not outputs:
-        return None
-    message = f"{outputs[-1].message}; taken from {row.id}: nothing that it depends on has changed"
-    return outputs[-1].model_copy(update={"taken_from": row.id, "message": message})
+    for output in reversed(outputs_of(context.past.read_steps(row.id), output_class)):
+        if output.rests_on == dependencies_hash:
+            message = f"{output.message}; taken from {row.id}: nothing that it depends on has changed"
+            return output.model_copy(update={"taken_from": row.id, "message": message})
+    return None
 
 
 @functools.cache
 def _hash_of_loop() -> str:
     """Hash of loop's own sources: another version of the gate may find something else."""
-    sources: list[Path] = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES]
+    sources = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES]
     return content_hash([hash_files(sources, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())])

@@ -35,12 +35,8 @@ class Setting:
 def read_setting(target: Path | None) -> Setting:
     """Read a project's definitions. Raises DefinitionError with every mistake of the first bad file."""
     project = find_project(target, Path.cwd())
-    return Setting(
-        project=project,
-        target=targets.read_target(project).value,
-        patterns=definitions.patterns(project),
-        plans=definitions.plans(project),
-    )
+    definition = targets.read_target(project).value
+    return Setting(project, definition, definitions.patterns(project), definitions.plans(project))
 
 
 def trusted_setting(target: Path | None, screen: Screen) -> Setting:
@@ -52,12 +48,13 @@ def trusted_setting(target: Path | None, screen: Screen) -> Setting:
 
 def ask_for_trust(project: Project, screen: Screen) -> None:
     """Ask the user before a project's code runs for the first time, and store a yes. Raises Untrusted."""
-    if not trust.is_trusted(project):
-        digest = trust.definition_hash(project)
-        heading = f"{trust.name_for_messages(project)} would run:"
-        if not _confirm(screen, heading, [*trust.what_runs(project)], "Allow it, until what they run changes?"):
-            raise trust.untrusted_error(project)
-        trust.grant(project, digest)
+    if trust.is_trusted(project):
+        return
+    digest, lines = trust.definition_hash(project), [*trust.what_runs(project)]
+    screen.say("\n  ".join([f"{trust.name_for_messages(project)} would run:", *lines]))
+    if not screen.confirm("Allow it, until what they run changes?"):
+        raise trust.untrusted_error(project)
+    trust.grant(project, digest)
 
 
 def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
@@ -66,31 +63,25 @@ def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, scr
     if not lines:
         return
     heading = f"{folder}: you did not begin this session here. Besides what the definitions name it would run:"
-    if not _confirm(screen, heading, lines, "Allow it, for this session?"):
+    screen.say("\n  ".join([heading, *lines]))
+    if not screen.confirm("Allow it, for this session?"):
         reason = f"you did not begin this session here, and the definitions do not run: {'; '.join(lines)}"
         hint = f"look at it, then `{shlex.join(['loop', 'trust', str(folder.resolve())])}`"
         raise Untrusted(f"{folder}: {reason}", hint)
     trust.grant_session(folder, head)
 
 
-def _confirm(screen: Screen, heading: str, lines: Sequence[str], question: str) -> bool:
-    """Show what would run, a line each, and ask. True for a yes."""
-    for text in (heading, *(f"  {line}" for line in lines)):
-        screen.say(text)
-    return screen.confirm(question)
-
-
 def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:
     """The device to run on. `auto` is cuda if one of the named variants (or of all) is made for a GPU, and there
     is a GPU or all of them need one: then the error says why there is none. Else it is cpu. Raises LoopError
     without a usable GPU for cuda, and for a device on which no variant of the target runs or is emulated."""
-    has_gpu = bool(machine().gpus)
-    device: Device = "cuda" if wanted_device == "cuda" else "cpu"
+    has_gpu, wants_gpu = bool(machine().gpus), wanted_device == "cuda"
     if wanted_device == "auto":
         names = variants or target.variants
         devices = {target.variants[name].device for name in names if name in target.variants}
         needs_gpu = devices == {"cuda"} and not set(names) <= set(target.emulated_variants)
-        device = "cuda" if "cuda" in devices and (has_gpu or needs_gpu) else "cpu"
+        wants_gpu = "cuda" in devices and (has_gpu or needs_gpu)
+    device: Device = "cuda" if wants_gpu else "cpu"
     if device == "cuda" and not has_gpu:
         raise _no_gpu_error(target)
     if not target.variants_on(device) and not choose_emulated((), target, device):
@@ -101,11 +92,12 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
 def _no_gpu_error(target: Target) -> LoopError:
     """The error that says why no GPU is usable. Its hint also names what this target can do without one."""
     message, remedy = explain_no_gpu(detect_gpus())
-    emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
-    has_cpu_variant = bool(target.emulated_variants or target.variants_on("cpu"))
-    other_hint = f"run with --device cpu{emulated}, or " if has_cpu_variant else ""
     variants = [variant for variant in target.variants.values() if isinstance(variant, CAbiVariant)]
-    if not has_cpu_variant and machine().nvcc and any(is_nvcc(variant.build) for variant in variants):
+    other_hint = ""
+    if target.emulated_variants or target.variants_on("cpu"):
+        emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
+        other_hint = f"run with --device cpu{emulated}, or "
+    elif machine().nvcc and any(is_nvcc(variant.build) for variant in variants):
         command = f"loop kernels resources --gpu {next(iter(target.devices), 'sm_89')} --target FOLDER"
         other_hint = f"`{command}` compiles it without a GPU and reports; to run it, "
     return UsageError(message, hint=f"{other_hint}{remedy}")
@@ -115,19 +107,18 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
     """The named variants that run on the device itself; without names, all. Named ones that are emulated are left
     out (see `choose_emulated`). Raises UsageError for any other name."""
     runnable = target.variants_on(device)
-    if device == "cuda":
-        runnable = tuple(name for name in runnable if not architecture_mismatch(target, name))
-    emulated = choose_emulated(names, target, device)
     for name in names:
         if name not in target.variants:
             hint = definitions.name_hint(name, target.variants)
             raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
         if device == "cuda" and (mismatch := architecture_mismatch(target, name)):
             raise UsageError(f"variant {name}: {mismatch}", hint="--device cpu runs it under the emulator")
-        if name not in (*runnable, *emulated):
+        if name not in (*runnable, *choose_emulated(names, target, device)):
             device_name = target.variants[name].device
             raise UsageError(f"variant {name} does not run on {device}", hint=f"--device {device_name}")
-    return tuple(name for name in dict.fromkeys(names) if name in runnable) if names else tuple(runnable)
+    if device == "cuda":
+        runnable = tuple(name for name in runnable if not architecture_mismatch(target, name))
+    return tuple(name for name in dict.fromkeys(names or runnable) if name in runnable)
 
 
 def architecture_mismatch(target: Target, name: str) -> str:
@@ -141,17 +132,13 @@ def architecture_mismatch(target: Target, name: str) -> str:
 
 
 def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
-    """The GPU variants among `names`, or among all, that a session on the CPU runs under the emulator; empty on
-    cuda."""
-    if device != "cpu":
-        return ()
-    emulated = target.emulated_variants
+    """The GPU variants among `names`, or all, that a session on the CPU emulates; empty on cuda."""
+    emulated = target.emulated_variants if device == "cpu" else ()
     return tuple(name for name in names if name in emulated) if names else emulated
 
 
 def choose_threads(threads: int | None) -> int:
-    """Threads of each process: `threads`, else all cores but one, on which the judge runs. Raises UsageError for
-    more threads than cores."""
+    """`threads`; None: all cores but one, on which the judge runs. Raises UsageError for more than there are."""
     if threads is not None and not 1 <= threads <= cores():
         raise UsageError(f"--threads {threads}: expected 1 to {cores()}, the cores of this machine")
     return threads or max(1, cores() - 1)

@@ -23,7 +23,7 @@ from loop.model.measurement import Segment
 from loop.model.output import OutputType
 from loop.steps.context import Context
 
-START_S = 60.0  # Seconds that a job's process may take in addition to its step.
+START_S = 60.0  # Seconds that a job's process may take beside its step.
 MOST_KEPT_FOLDERS = 1000  # Job folders that are kept, so that a resumed campaign can reuse their results.
 SAMPLES = f"{folder.RESULTS}/samples.json"  # Path of a step's raw samples in its job's folder.
 _SAMPLES = TypeAdapter(dict[str, tuple[Segment, ...]])
@@ -42,7 +42,6 @@ class Part:
     measures_time: bool = False
     """Whether the job measures time: then it runs alone on its CPU, and only on devices of one group."""
     returns_samples: bool = False
-    """Whether the job returns its raw samples."""
     folder: Path | None = None
     """Folder to copy to the job, whole; None: the target's own files."""
     target: str = "."
@@ -76,9 +75,8 @@ def run_all_comparable(
     yield from run_all(runner, jobs)
     incomparable = find_incomparable(jobs, group)
     for job, why in incomparable:
-        device = job.device
-        remark_once(f"device {device.uuid if device else ''} is set aside: {why}")
-        runner.exclude_device(device)
+        remark_once(f"device {job.device.uuid if job.device else ''} is set aside: {why}")
+        runner.exclude_device(job.device)
         job.reset()
     yield from run_all(runner, [job for job, _ in incomparable])
     for job, why in find_incomparable(jobs, group):
@@ -92,11 +90,8 @@ def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[
     device_by_job = {job: job.device for job in jobs if job.task.times}
     groups = Counter(device.group for device in device_by_job.values() if device)
     chosen = group or max(groups, key=groups.__getitem__, default="")
-    incomparable: list[tuple[JobFolder, str]] = []
-    for job, device in device_by_job.items():
-        if device and device.group != chosen:
-            incomparable.append((job, f"it is {device.group}; the others are {chosen}"))
-    return incomparable
+    others = [(job, device.group) for job, device in device_by_job.items() if device and device.group != chosen]
+    return [(job, f"it is {other}; the others are {chosen}") for job, other in others]
 
 
 def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
@@ -108,10 +103,9 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     paths = part.folder.rglob("*") if part.folder else targets.source_files(project)
     files = [path for path in sorted(paths) if path.is_file()]
     words = ["run", "step", action, "--json", f"--with={part.arguments.model_dump_json(exclude_defaults=True)}"]
-    words += [f"--device={bench.device}", f"--target={part.target}"]
+    words += [f"--device={bench.device}", f"--target={part.target}", f"--seed={task.seed}"]
     words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
     words += [f"--threads={bench.threads}"] if bench.device == "cpu" else []
-    words += [f"--seed={task.seed}"]
     words += [f"--samples=../{SAMPLES}"] if part.returns_samples else []
     words += [f"--variant={name}" for name in part.variants]
     words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]

@@ -89,10 +89,7 @@ def find_error_line(text: str) -> str:
     """The first line that names an error; the last non-empty line if none does; else empty."""
     examined_text = text if len(text) <= 2 * MAX_READ else f"{text[:MAX_READ]}\n{text[-MAX_READ:]}"
     lines = [line[:MAX_LINE].strip() for line in examined_text.splitlines()]
-    for line in lines:
-        if names_error(line):
-            return line
-    return next((line for line in reversed(lines) if line), "")
+    return next(filter(names_error, lines), "") or next(filter(None, reversed(lines)), "")
 
 
 def names_error(line: str) -> bool:
@@ -137,9 +134,9 @@ def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, .
     verified = read_output(record, VerifyOutput)
     failures = []
     # `control`: the baseline library under the same checks.
-    for checks in (verified.control, *verified.variants) if verified else ():
-        failure = checks.first_failure if checks is not None else None
-        if checks is None or failure is None:
+    for checks in filter(None, (verified.control, *verified.variants) if verified else ()):
+        failure = checks.first_failure
+        if failure is None:
             continue
         # Of wrong outputs keep only the kind: count and size of wrong elements differ from run to run.
         kind: str = failure.status
@@ -153,18 +150,20 @@ def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, .
         failures.append(FailureSeen.from_fingerprint(f"{checks.variant} {kind}", checks.variant, identity))
     if failures:
         return tuple(failures)
-    if record.killed:
-        return (FailureSeen.from_fingerprint(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
     line = find_error_line(command.output) if command else ""
-    if command and names_error(line):
-        return (FailureSeen.from_fingerprint(normalise_line(line)),)
-    if command and command.code:  # No line names the error: use exit status and last line.
+    if record.killed:
+        text = f"{record.action}: over its limit"
+    elif command and names_error(line):
+        text = normalise_line(line)
+    elif command and command.code:  # No line names the error: use exit status and last line.
         ending = describe_exit(command.code)
-        return (FailureSeen.from_fingerprint(f"{ending}: {normalise_line(line)}" if line else ending),)
-    text = normalise_line(find_error_line(record.message)) or "no message"
-    is_finding = record.output.get("verdicts") or record.output.get("answer")
-    return (FailureSeen.from_fingerprint(text, sources=sources if is_finding else ""),)
+        text = f"{ending}: {normalise_line(line)}" if line else ending
+    else:
+        text = normalise_line(find_error_line(record.message)) or "no message"
+        is_finding = record.output.get("verdicts") or record.output.get("answer")
+        return (FailureSeen.from_fingerprint(text, sources=sources if is_finding else ""),)
+    return (FailureSeen.from_fingerprint(text),)
 
 
 def _is_cured_in(later_attempt: Finished, failed_attempt: Finished, failure: FailureSeen) -> bool:

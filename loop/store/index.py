@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter
-
 from loop import __version__
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, remark_once
@@ -57,20 +55,16 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> l
     for line in [line for line in lines if line["problem"]][:MAX_NAMED]:
         remark_once(f"left out: {line['problem']}")
     texts = [line["row"] for line in lines if line["row"] and target in (None, line["target"])]
-    return _parse_rows(texts if last is None else texts[max(0, len(texts) - last) :])
+    return [SessionRow.model_validate_json(text) for text in (texts if last is None else texts[-last:])]
 
 
 def entries(root: Path) -> list[IndexEntry]:
     """One entry per session folder, oldest first, including damaged folders and copies."""
-    lines = _read_lines(root)
-    parsed_rows = iter(_parse_rows([line["row"] for line in lines if line["row"]]))
-    rows = [next(parsed_rows) if line["row"] else None for line in lines]
-    return [IndexEntry(line["folder"], row, line["problem"]) for line, row in zip(lines, rows, strict=True)]
-
-
-def _parse_rows(texts: list[str]) -> list[SessionRow]:
-    """The rows of the index from their JSON. One call for all of them is much faster than one each."""
-    return TypeAdapter(list[SessionRow]).validate_json(f"[{','.join(texts)}]")
+    entries = []
+    for line in _read_lines(root):
+        row = SessionRow.model_validate_json(line["row"]) if line["row"] else None
+        entries.append(IndexEntry(line["folder"], row, line["problem"]))
+    return entries
 
 
 def index_file(root: Path) -> Path:
@@ -80,8 +74,8 @@ def index_file(root: Path) -> Path:
 
 
 def _read_lines(root: Path) -> list[dict[str, Any]]:
-    """Bring the index file up to date with the folders. Returns its lines as JSON objects, oldest session
-    first. Each has the fields of IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
+    """Bring the index file up to date. Returns its lines as JSON objects, oldest session first: the fields of
+    IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
     stamp_by_folder = _folder_stamps(root)
     line_by_folder, fields_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
     path, old_content = index_file(root), b""
@@ -235,10 +229,16 @@ def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[
 
 def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     """The row's fields that exist only after the session has ended."""
-    speeds: dict[str, dict[str, float]] = {}  # Variant to workload to its ratio to the baseline.
+    ratios: dict[str, list[float]] = {}  # Variant to its ratios to the baseline.
+    speeds: dict[str, dict[str, float]] = {}  # Variant to workload to such a ratio that is conclusive.
     for verdict in record.verdicts:
-        if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
-            speeds.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
+        if verdict.ratio is not None and verdict.against == "baseline":
+            ratios.setdefault(verdict.variant, []).append(verdict.ratio)
+            if verdict.verdict != "inconclusive":
+                speeds.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
+    against_known_good = [verdict for verdict in record.verdicts if verdict.against == "known_good"]
+    # A comparison with the known good says nothing on how a variant compares with the library.
+    others = [verdict for verdict in record.verdicts if verdict.against != "known_good"]
     record_fields = ("status", "reason", "grade", "seconds", "own_seconds")
     bill_fields = ("charges", "savings", "usd", "unmeasured", "notes")
     return {
@@ -246,25 +246,10 @@ def _fields_of_record(record: SessionRecord) -> dict[str, object]:
         **{name: getattr(record.bill, name) for name in bill_fields},
         "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
         "speeds": speeds,
-        **verdict_fields(record.verdicts),
-    }
-
-
-def verdict_fields(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The row's fields from its verdicts: `ratios` (variant to the geometric mean of its ratios to the baseline),
-    and the variants that are `inconclusive`, `regressed` (slower than the known good) or `incorrect`."""
-    ratios: dict[str, list[float]] = {}
-    for verdict in verdicts:
-        if verdict.ratio is not None and verdict.against == "baseline":
-            ratios.setdefault(verdict.variant, []).append(verdict.ratio)
-    against_known_good = [verdict for verdict in verdicts if verdict.against == "known_good"]
-    # A comparison with the known good says nothing on how a variant compares with the library.
-    others = [verdict for verdict in verdicts if verdict.against != "known_good"]
-    return {
         "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
         "inconclusive": variants_with("inconclusive", others),
         "regressed": variants_with("slower", against_known_good),
-        "incorrect": variants_with("incorrect", verdicts),
+        "incorrect": variants_with("incorrect", record.verdicts),
     }
 
 
@@ -313,7 +298,7 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
     """Checks of a session, each passed or failed: one judgement for each variant, build and condition (threads,
     seed, emulator). A check that failed once counts as failed. Checks that the library failed too are left out."""
     # Debugging steps store `builds` in another form.
-    build_steps = (step for step in steps if not step.action.startswith("debug."))
+    build_steps = [step for step in steps if not step.action.startswith("debug.")]
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
     last_build_id = {build["variant"]: build["build_id"] for build in builds}
     copied_builds = {build["build_id"] for build in builds if not build.get("compiled", True)}
@@ -363,9 +348,5 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
     """Builds that failed any check: (variant, build id, ""), or (variant, "", hash of files) of Python."""
-    builds = set[tuple[str, str, str]]()
-    for row in rows:
-        for judgement in row.judged:
-            if judgement.wrong:
-                builds.add((judgement.variant, judgement.build, "" if judgement.build else row.ground))
-    return builds
+    pairs = [(row, judgement) for row in rows for judgement in row.judged if judgement.wrong]
+    return {(wrong.variant, wrong.build, "" if wrong.build else row.ground) for row, wrong in pairs}

@@ -24,7 +24,8 @@ class Journal:
         """Read the lines so far, and cut an unfinished last one. Raises LoopError if another one is damaged."""
         self.path = path
         checked_lines = list(_checked_lines(path))
-        self._lines = [line for line, _ in checked_lines]
+        self.lines = [line for line, _ in checked_lines]
+        """All lines so far, including those of earlier processes of this session."""
         self._last_checksum = checked_lines[-1][1] if checked_lines else ""
         try:
             if path.exists():  # A kill may have left part of a line.
@@ -33,14 +34,9 @@ class Journal:
         except OSError as error:
             raise write_error(path, error) from error
 
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """All lines so far, including those of earlier processes of this session."""
-        return tuple(self._lines)
-
     def append(self, event: Event) -> Line:
         """Write one event, wait until it is on disk, return its line. Raises LoopError on failure."""
-        line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
+        line = Line(seq=len(self.lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
         fields = line.model_dump(mode="json", exclude={"event"}) | event.model_dump(mode="json")
         data = sums.with_checksum(json.dumps(fields, ensure_ascii=False), self._last_checksum).encode()
         try:
@@ -56,7 +52,7 @@ class Journal:
         except OSError as error:
             raise write_error(self.path, error) from error
         self._last_checksum = sums.split_checksum(data, self._last_checksum)[1]
-        self._lines.append(line)
+        self.lines.append(line)
         return line
 
     def close(self) -> None:

@@ -16,13 +16,12 @@ from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.model.history import RecordedSession
-from loop.model.measurement import VariantChecks
 from loop.model.output import EarlierTry, VerifyOutput, outputs_of
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
-CHANGES, RECORDED = "changes", "recorded.json"
+CHANGES, RECORDED, RESERVE = "changes", "recorded.json", ".reserve"
 MAX_EARLIER = 50  # Most earlier sessions that `earlier_sessions` looks at.
 
 T = TypeVar("T", SessionHead, SessionRecord, RecordedSession)
@@ -82,17 +81,17 @@ class SessionFolder:
         """The steps that have ended, in journal order."""
         return journal.finished_steps(self.lines())
 
-    @property
-    def reserve(self) -> Path:
-        """A spare file. `loop` deletes it on a full disk, so that the last record still fits."""
-        return self.path / ".reserve"
-
     def write_reserve(self) -> None:
-        """Write the spare file. Raises LoopError when the disk has no room for it."""
+        """Write a spare file, which is deleted on a full disk. Raises LoopError when there is no room for it."""
         try:
-            self.reserve.write_bytes(os.urandom(1 << 20))  # Random bytes: no file system can compress them.
+            (self.path / RESERVE).write_bytes(os.urandom(1 << 20))  # No file system can compress random bytes.
         except OSError as error:
-            raise journal.write_error(self.reserve, error) from error
+            raise journal.write_error(self.path / RESERVE, error) from error
+
+    def free_reserve(self) -> None:
+        """Delete the spare file, so that the last records fit on a full disk."""
+        with contextlib.suppress(OSError):
+            (self.path / RESERVE).unlink(missing_ok=True)
 
     def write_head(self, head: SessionHead) -> None:
         """Store the head: the facts known when the session begins."""
@@ -154,8 +153,8 @@ def import_session(session: Path, root: Path) -> Path:
     begins with all its lines. Else raises WorkFailed."""
     destination = root / session.name
     if destination.exists():
-        texts = (folder / journal.NAME for folder in (destination, session))
-        local, brought = (path.read_text(errors="replace") if path.is_file() else "" for path in texts)
+        paths = (folder / journal.NAME for folder in (destination, session))
+        local, brought = (path.read_text(errors="replace") if path.is_file() else "" for path in paths)
         if brought and local.startswith(brought):  # An earlier call copied it; it may have gone on here since.
             return destination
         whole_lines = local[: local.rfind("\n") + 1]
@@ -177,13 +176,10 @@ def list_sessions(root: Path) -> list[SessionFolder]:
     """All sessions below `root`, oldest first; empty when the folder is missing."""
     if not root.is_dir():
         return []
-    folders = (folder for folder in map(SessionFolder, root.iterdir()) if (folder.path / HEAD).is_file())
-
-    def sort_key(folder: SessionFolder) -> list[str | int]:
-        # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
-        return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", folder.id)]
-
-    return sorted(folders, key=sort_key)
+    names = [path.name for path in root.iterdir() if (path / HEAD).is_file()]
+    # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
+    names.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)])
+    return [SessionFolder(root / name) for name in names]
 
 
 def find_session(root: Path, name: str) -> SessionFolder:
@@ -192,8 +188,8 @@ def find_session(root: Path, name: str) -> SessionFolder:
     last_match = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
     if last_match and int(last_match[1] or 0) < len(folders):
         return folders[-1 - int(last_match[1] or 0)]
-    same_ids = [folder for folder in folders if folder.id == name]
-    matches = same_ids or [folder for folder in folders if folder.id.startswith(name)]
+    matches = [folder for folder in folders if folder.id.startswith(name)]
+    matches = [folder for folder in matches if folder.id == name] or matches
     if len(matches) == 1:
         return matches[0]
     suggestions = ", ".join(folder.id for folder in matches or folders[-5:])
@@ -239,11 +235,8 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     attempts = []
     target_sessions = earlier_sessions(root, head, lambda other: (other.target, other.target_folder, other.device))
     for folder, earlier_head, steps in target_sessions:
-        last_checks: dict[str, VariantChecks] = {}
-        for verified in outputs_of(steps, VerifyOutput):
-            last_checks |= {checks.variant: checks for checks in verified.variants}
-        for variant, checks in last_checks.items():
-            failure = checks.first_failure
+        verified = [checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants]
+        for variant, checks in {checks.variant: checks for checks in verified}.items():
             attempt = EarlierTry(
                 session=folder.id,
                 variant=variant,
@@ -251,7 +244,7 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
                 ground=earlier_head.ground,
                 hypothesis=earlier_head.hypothesis,
                 right=checks.is_right,
-                message=failure.message if failure else "",
+                message=checks.first_failure.message if checks.first_failure else "",
             )
             attempts.append(attempt)
     return tuple(attempts)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from loop.learning.prediction import Duration, predict_pattern, predict_session
+from loop.learning.prediction import predict_pattern, predict_session
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from loop.model.plan import Pattern
+from loop.model.plan import Pattern, Predicted
 from tests.makers import NOON, make_pattern, make_row
 
 ONE = make_pattern("one", estimate={"minutes": 1.0})
@@ -39,9 +39,10 @@ def changed_row(of: SessionRow, **fields: object) -> SessionRow:
     return of.model_copy(update=fields)
 
 
-def predicted(rows: list[SessionRow], *patterns: Pattern, now: SessionRow | None = None) -> Duration:
-    """The prediction of a session of these patterns."""
-    return predict_session([predict_pattern(pattern, rows, now or row())[0] for pattern in patterns], rows)
+def predicted(rows: list[SessionRow], *patterns: Pattern, now: SessionRow | None = None) -> Predicted:
+    """The prediction of a session of these patterns, at 100 dollars an hour and 0.9 at least."""
+    durations = [predict_pattern(pattern, rows, now or row())[0] for pattern in patterns]
+    return predict_session(durations, rows, 100.0, 0.9)
 
 
 def seconds(rows: list[SessionRow], now: SessionRow | None = None) -> float:
@@ -53,8 +54,7 @@ def test_at_first_the_authors_are_believed_then_the_sessions() -> None:
     """Within a wide interval at first; one session is enough to leave an estimate off by six."""
     prediction = predicted([], ONE, TWO)
     assert pytest.approx(180.0) == prediction.seconds
-    low, high = prediction.interval
-    assert low < 60 < 540 < high
+    assert prediction.low_s < 60 < 540 < prediction.high_s
     assert 10.0 < seconds([row(one=10.0)]) < 12.0
     assert pytest.approx(10.0, rel=0.02) == seconds([row(n, one=10.0) for n in range(8)])
 
@@ -62,8 +62,8 @@ def test_at_first_the_authors_are_believed_then_the_sessions() -> None:
 def test_a_pattern_that_had_nothing_to_do_is_predicted_again() -> None:
     """Also where `loop` itself takes far longer than all of its steps."""
     rows = [row(one=0.0).model_copy(update={"complete": True, "own_seconds": 5.0})]
-    low, high = predicted(rows, ONE).interval
-    assert 5.0 < low < high
+    prediction = predicted(rows, ONE)
+    assert 5.0 < prediction.low_s < prediction.high_s
 
 
 def test_another_place_and_half_a_run_say_less() -> None:
@@ -87,7 +87,7 @@ def test_a_cold_cache_is_expected_where_files_have_changed() -> None:
 
 def test_cost_is_time_at_the_rates() -> None:
     """Cost is never below the minimum charge."""
-    prediction = predicted([row(n, one=36.0) for n in range(9)], ONE).with_cost(100.0, least_usd=0.9)
+    prediction = predicted([row(n, one=36.0) for n in range(9)], ONE)
     assert pytest.approx(1.0, rel=0.01) == prediction.usd
     assert prediction.low_usd == pytest.approx(max(0.9, prediction.low_s / 36.0))
     assert pytest.approx(prediction.high_s / 36.0) == prediction.high_usd

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from loop.base.errors import LoopError, Stopped
-from loop.session.drive import Bounds, SessionLimits, affordable_seconds, expected_seconds_by_step
-from loop.session.walk import StepDue
+from loop.model.record import Started
+from loop.session.drive import Bounds, SessionLimits, affordable_seconds
+from loop.session.walk import StepBegan
 from tests.makers import make_card, make_machine, make_pattern, make_plan, make_session_head
 from tests.money.test_charging import card
 from tests.projects import add_commands, here, loop, make_project
@@ -106,16 +107,18 @@ def test_dollars_cannot_bound_a_gpu_without_a_price() -> None:
     SessionLimits(usd=5.0).check(head, make_card())
 
 
-KNOWN = {("p", "quick"): (5.0, "measured"), ("p", "slow"): (50.0, "prior")}
-
-
 def test_a_step_that_would_not_fit_is_refused_with_both_figures() -> None:
-    """60 s with 2 s kept for the report: 28 s are left after 30."""
-    bounds = Bounds(60, "1 min", expected_by_step=KNOWN)
-    bounds.raise_if_over(StepDue("p", "quick"), 30)
+    """It takes what was measured, else its share of the 30 s of its pattern; 2 s are kept for the report."""
+    plan = make_plan(make_pattern())
+    planned = plan.patterns[0].model_copy(update={"step_s": {"verify": 4.0}})
+    bounds = Bounds(32, "32 s", plan=plan.model_copy(update={"patterns": (planned,)}))
+    pattern, (first, second, *_) = planned.pattern, planned.pattern.steps
+    fields = {"run": 1, "pattern": pattern.name, "title": "t", "index": 1, "of": 2, "budget_s": first.budget_s}
+    assert ("verify", "measure") == (first.id, second.id)
+    bounds.raise_if_over(StepBegan(Started(step=first.id, **fields)), 20)
     with pytest.raises(Stopped) as caught:
-        bounds.raise_if_over(StepDue("p", "slow"), 30)
-    message = "p/slow takes about 50.0 s (prior), and 28.0 s are left of its budget of 1 min"
+        bounds.raise_if_over(StepBegan(Started(step=second.id, **fields)), 20)
+    message = "baseline-first/measure takes about 15.0 s (prior), and 10.0 s are left of its budget of 32 s"
     assert (124, message) == (caught.value.exit_code, str(caught.value))
 
 
@@ -123,12 +126,3 @@ def test_money_lasts_until_its_cost_is_reached() -> None:
     """It holds too if the first minute is charged as a whole."""
     assert 100.0 == pytest.approx(affordable_seconds(1.0, lambda s: s / 100), abs=0.01)
     assert 30.0 == pytest.approx(affordable_seconds(0.9, lambda s: max(s, 60) / 100 + s / 100), abs=0.01)
-
-
-def test_a_step_takes_what_was_predicted_else_its_share_of_its_pattern() -> None:
-    """Budgets share out the 30 s of the pattern: 10 to 10."""
-    plan = make_plan(make_pattern())
-    planned = plan.patterns[0].model_copy(update={"step_s": {"verify": 4.0}})
-    expected = expected_seconds_by_step(plan.model_copy(update={"patterns": (planned,)}))
-    assert (4.0, "measured") == expected[("baseline-first", "verify")]
-    assert (15.0, "prior") == expected[("baseline-first", "measure")]

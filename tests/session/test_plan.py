@@ -93,7 +93,10 @@ def test_the_patterns_of_single_commands_are_patterns_like_any(path: Path) -> No
         ("success: cpu.ratio >=", "plans/p.yaml:8:10: success: expected an expression"),
         ("stop_if: other.ratio > 1", "expected a known name, got 'other.ratio'"),
         ("requires: machine.gpu == []", "did you mean 'machine.gpus'?"),
-        ("otherwise: twoo", "plans/p.yaml:8:12: otherwise: expected the name of a pattern or a plan, got 'twoo'"),
+        (
+            "otherwise: twoo",
+            "plans/p.yaml:8:12: otherwise: expected the name of another pattern or plan, got 'twoo'",
+        ),
         ("success: 3", "plans/p.yaml:8:10: success: expected"),
     ],
 )

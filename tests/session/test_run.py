@@ -146,7 +146,7 @@ def test_a_dry_run_leaves_nothing(commands: Callable[..., Path], tmp_path: Path)
     folder = commands("touch never")
     for plan in ("try", "quick"):
         code, output = here("run", "session", plan, "--target", str(folder), "--dry-run")
-        assert (0, True) == (code, bool(re.search(r"predicted: .* \(80 %: ", output)))
+        assert (0, True) == (code, bool(re.search(r"expected: .* \(80 %: ", output)))
     assert not (tmp_path / "sessions").exists()
 
 

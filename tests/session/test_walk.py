@@ -11,7 +11,7 @@ from loop.base.errors import UsageError
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
 from loop.model.plan import Pattern
-from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
+from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked
 from loop.steps.context import Context, RunningAction
 from tests.makers import make_session_head
 from tests.session.walks import Behaviour, Clock, Walked, at_once, found, make_step, pattern, walk, walking
@@ -36,7 +36,7 @@ def test_steps_come_in_order_pattern_by_pattern(context: Context) -> None:
     places = [(e.index, e.of, e.name) for e in walked.events if isinstance(e, PatternBegan)]
     assert [(1, 2, "first"), (2, 2, "second")] == places
     kinds = [type(event) for event in walked.events if not isinstance(event, Ticked)]
-    step = [StepDue, StepBegan, StepEnded]
+    step = [StepBegan, StepEnded]
     assert [PatternBegan, *step, *step, PatternEnded, PatternBegan, *step, PatternEnded] == kinds
 
 
