@@ -318,23 +318,21 @@ def _run_candidate(
             )
             runs.append((yield from run_proposer(task)))
             tree.revert(head)  # A proposer may have written to it.
-            edit = edits.AcceptedEdit.of(brief, tree, copy)
+            files, left_out = edits.take_edit(brief, tree, copy, page.with_name(f"{number:04}.patch"))
             refusal = ""
-            if edit.files:
+            if files:
                 refusal = yield from compiler_errors(context, brief.variant, copy)
             if not refusal or len(runs) > MAX_REPAIRS or runs[-1].ended != "edited":
                 break
             write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": edit.refused_files}
-    fields["use"] = proposing.sum_ai_use(run.use for run in runs if run.use)
+    fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": left_out}
+    fields["use"] = proposing.sum_ai_use(runs)
     if refusal:
         fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
-    elif edit.files:
-        tree.revert(head)
-        patch = edit.as_patch(tree, page.with_name(f"{number:04}.patch"))
-        fields |= {"ended": "edited", "files": tuple(edit.files), "patch": str(patch)}
+    elif files:
+        fields |= {"ended": "edited", "files": files, "patch": str(page.with_name(f"{number:04}.patch"))}
     elif runs[-1].ended == "edited":
         fields["ended"] = "unedited"
     sums.write_sealed(proposal_file, runs[-1].model_copy(update=fields))
@@ -412,7 +410,7 @@ def sum_spending(context: Context) -> CampaignSpent:
     price for the time of all ended steps, with hosts."""
     changes = SessionChanges(context.finished)
     proposals = read_proposals(workshop_of(context).briefs_folder.parent)
-    use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
+    use = proposing.sum_ai_use(proposals)
     is_unattended = context.task.campaign.is_unattended
     since_last_kept = 0  # Candidates that were judged or refused.
     for record in context.finished if is_unattended else ():
@@ -476,7 +474,7 @@ def offer_candidate(
         left_out = f", not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
         files = f"{', '.join(edit.files)} ({edit.lines} lines){left_out}"
         texts.append(f"candidate {proposal.number}{idea}: {files}")
-    use = proposing.sum_ai_use(proposal.use for proposal in saved if proposal.use)
+    use = proposing.sum_ai_use(saved)
     kept_count = sum(change.outcome == "kept" for change in changes.judged_changes)
     texts.append(f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept, {ai_use_text(use)}")
     report = {"message": "; ".join(texts), "proposals": tuple(to_report.values())}

@@ -24,6 +24,7 @@ from loop.optimize.session_changes import SessionChanges, change_at_hand, edited
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
+from loop.steps.spread import output_of_job, samples_of
 from loop.timing import against_known_good
 from loop.timing.against_known_good import CompareOutput
 
@@ -83,14 +84,15 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> RunningAction[JudgedOutput]:
     """Time the edited target against the incumbent until the result is clear; or have a job do it. Each later
     candidate needs more evidence, as one of many may look faster by chance."""
-    at_hand, task = change_at_hand(context), context.task
+    at_hand, task, number = change_at_hand(context), context.task, SessionChanges(context.finished).next_number
     brief = at_hand.brief_output.brief
     # A tuned change is not compared in a job: no manifest has its workloads.
     if task.campaign.executor and brief is not None and brief.tuning is None:
-        result, jobs = yield from comparisons.compare_by_job(at_hand, arguments)
-        return _as_judgement(result, jobs=jobs)
+        number = at_hand.brief_output.candidate or number
+        jobs = yield from comparisons.compare_in_jobs(context, at_hand.tree, {number: None}, arguments)
+        result = Result(output_of_job(jobs[number], CompareOutput), samples_of(jobs[number]))
+        return _as_judgement(result, jobs=(jobs[number].run_record,))
     remaining_s = sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
-    number = SessionChanges(context.finished).next_number
     changed = {"candidate": number, "more_s": min(arguments.more_s, remaining_s)}
     return (yield from on_edited_target(against_known_good.compare)(context, arguments.model_copy(update=changed)))
 

@@ -9,7 +9,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,12 +40,12 @@ from loop.model.record import JobRun, KnownGood
 from loop.model.target import Target
 from loop.model.workloads import count_operations, is_supported
 from loop.optimize.model import confirmed_text
-from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
+from loop.optimize.session_changes import INCUMBENT, SessionChanges
 from loop.report import format as say
 from loop.repository.reading import export_commit
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.steps.spread import Part, output_of_job, run_jobs, samples_of
+from loop.steps.spread import Part, output_of_job, run_jobs
 from loop.timing import samples, schedule
 from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants, hold_device
@@ -221,17 +221,52 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
     return (yield from compare_ready(comparison_context, ReadyVariants(tuple(changed), changed), arguments))
 
 
-def compare_by_job(
-    at_hand: ChangeAtHand, arguments: CompareTerms
-) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
-    """Compare the current change with the incumbent, not in this process but in a job of the campaign's
-    executor. Returns the result and the job. Raises WorkFailed if the job failed."""
-    context = at_hand.context
-    number = at_hand.brief_output.candidate or SessionChanges(context.finished).next_number
+def compare_in_jobs(
+    context: Context, tree: Worktree, patches: Mapping[int, Path | None], arguments: CompareTerms
+) -> Generator[Tick, None, dict[int, JobFolder]]:
+    """Compare candidates with the incumbent in parallel jobs of the campaign's executor. `patches`: number of a
+    candidate to its patch; None: the edit that is in the worktree `tree`. Returns the ended jobs by number,
+    without candidates whose patch conflicts with the incumbent."""
+    parts = dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
-        part = _make_part(context, at_hand.tree, Path(folder), number, arguments)
-        (job,) = yield from _run_jobs(context, [part])
-    return Result(output_of_job(job, CompareOutput), samples_of(job)), (job.run_record,)
+        for number, patch in patches.items():
+            place = Path(folder) / str(number)
+            try:
+                if patch is not None:
+                    tree.apply(patch)
+                sources = {CANDIDATE_FOLDER: tree.target}
+                with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
+                    sources[INCUMBENT_FOLDER] = export_commit(tree.target, tree.head, Path(exported))
+                    for name, target in sources.items():
+                        for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
+                            copy = place / name / file.relative_to(target)
+                            copy.parent.mkdir(parents=True, exist_ok=True)
+                            shutil.copy(file, copy)
+            except LoopError:
+                if patch is None:
+                    raise
+                continue
+            finally:
+                if patch is not None:
+                    tree.revert()
+            parts[number] = Part(
+                title=f"compare candidate {number} with the incumbent",
+                arguments=arguments.model_copy(update={"candidate": number}),
+                variants=[*buildable_variants(context.bench, context.task.variants)],
+                sets=context.task.plan.workloads,
+                measures_time=True,
+                returns_samples=True,
+                folder=place,
+                target=CANDIDATE_FOLDER,
+            )
+        step = context.task.first_step("change.compare")
+        if step is not None:  # The plan's limits: a running step's grow, and a job's id depends on them.
+            context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
+        # On devices like that of the first job that timed something.
+        timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
+        group = next((job.group for job in timed_jobs), "")
+        jobs = yield from run_jobs(context, "change.paired", [*parts.values()], group)
+    return dict(zip(parts, jobs, strict=True))
 
 
 def decide_on_change(
@@ -275,20 +310,10 @@ def compare_beforehand(
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor:
         return list(proposals), set(), ()
-    arguments, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
-    with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
-        for proposal in proposals:
-            try:
-                tree.apply(Path(proposal.patch))
-                copies = Path(folder) / str(proposal.number)
-                parts[proposal.number] = _make_part(context, tree, copies, proposal.number, arguments)
-            except LoopError:
-                continue
-            finally:
-                tree.revert()
-        jobs = yield from _run_jobs(context, [*parts.values()])
+    patches = {proposal.number: Path(proposal.patch) for proposal in proposals}
+    jobs = yield from compare_in_jobs(context, tree, patches, CompareTerms.model_validate(step.arguments))
     gain_by_number, not_faster = dict[int, float](), set[int]()
-    for number, job in zip(parts, jobs, strict=True):
+    for number, job in jobs.items():
         with suppress(WorkFailed, ValidationError, RuntimeError):
             output = output_of_job(job, CompareOutput)
             outcome, _, gain = decide_on_change(None, output.verdicts, least_gain)
@@ -299,42 +324,7 @@ def compare_beforehand(
     def turn(proposal: Proposal) -> tuple[bool, float]:
         return proposal.number not in not_faster, -gain_by_number.get(proposal.number, 0.0)
 
-    return sorted(proposals, key=turn), not_faster, tuple(job.run_record for job in jobs)
-
-
-def _run_jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
-    """Run the jobs to their end, on devices like that of the first job that timed something."""
-    step = context.task.first_step("change.compare")
-    if step is not None:  # The plan's limits: a running step's grow, and a job's id depends on them.
-        context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
-    timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
-    group = next((job.group for job in timed_jobs), "")
-    return (yield from run_jobs(context, "change.paired", parts, group))
-
-
-def _make_part(context: Context, tree: Worktree, place: Path, number: int, arguments: CompareTerms) -> Part:
-    """The job that compares the worktree's edit with the incumbent; copies both below `place`."""
-    _copy_target(tree.target, place / CANDIDATE_FOLDER)
-    with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
-        _copy_target(export_commit(tree.target, tree.head, Path(exported)), place / INCUMBENT_FOLDER)
-    return Part(
-        title=f"compare candidate {number} with the incumbent",
-        arguments=arguments.model_copy(update={"candidate": number}),
-        variants=[*buildable_variants(context.bench, context.task.variants)],
-        sets=context.task.plan.workloads,
-        measures_time=True,
-        returns_samples=True,
-        folder=place,
-        target=CANDIDATE_FOLDER,
-    )
-
-
-def _copy_target(target: Path, place: Path) -> None:
-    """Copy the source files of a target to another folder."""
-    for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
-        copy = place / file.relative_to(target)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, copy)
+    return sorted(proposals, key=turn), not_faster, tuple(job.run_record for job in jobs.values())
 
 
 CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5
@@ -346,6 +336,8 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
     """Time the kept changes against the session's start with a new seed, fresh processes and held-out workloads:
     the best of many candidates looks better than it is."""
     changes, cache = SessionChanges(context.finished), context.bench.cache
+    # No proposer has seen the values of this seed.
+    seed = int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
     first_builds = outputs_by_run(context.finished, BuildOutput)[:1]  # Builds of changes have another class.
     start_ids = {build.variant: build.build_id for _, output in first_builds for build in output.builds}
     current_ids = changes.incumbents
@@ -359,32 +351,26 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
         if old_build is None or new_build is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
-        figure, failure, timings = yield from _confirm_variant(context, old_build, new_build)
+        figure, failure, timings = yield from _confirm_variant(context, old_build, new_build, seed)
         confirmed += [figure] if figure else []
         failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
         segments += timings.segments
-    speedups = [confirmed_text(figure) for figure in confirmed]
     output = ConfirmOutput(
         ok=not failures,
-        message="; ".join(failures or speedups or missing),
+        message="; ".join(failures or [confirmed_text(figure) for figure in confirmed] or missing),
         confirmed=tuple(confirmed),
-        seed=unused_seed(context),
+        seed=seed,
         not_exercised=tuple(missing),
     )
     return Result(output, {"confirm": segments})
 
 
-def unused_seed(context: Context) -> int:
-    """A seed for the final measurement, by a hash of the session's: no proposer has seen its values."""
-    return int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
-
-
 def _confirm_variant(
-    context: Context, old_build: Build, new_build: Build
+    context: Context, old_build: Build, new_build: Build, seed: int
 ) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
     """Verify and time one variant's last build against its first. Returns its figure (None if wrong or untimed),
     its failure (empty if right), and the raw samples."""
-    bench, name, seed = context.bench, new_build.variant, unused_seed(context)
+    bench, name = context.bench, new_build.variant
     sides = [bench.make_side(name, old_build).copy_as("start"), bench.make_side(name, new_build).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
     # Workloads of sets that no brief, check or judgement of a candidate used.

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import content_hash, write_atomic
@@ -114,56 +113,40 @@ def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     )
 
 
-@dataclass(frozen=True)
-class AcceptedEdit:
-    """The accepted part of a candidate's edit."""
-
-    files: dict[str, bytes | None]
-    """Path from the target's folder to the new content; None if deleted."""
-    refused_files: tuple[str, ...]
-    """Changed files that may not change, by name; `of` restores them."""
-
-    @classmethod
-    def of(cls, brief: Brief, tree: Worktree, candidate_tree: Worktree) -> "AcceptedEdit":
-        """What the worktree `candidate_tree` changes of the incumbent in `tree`; restores files that may not
-        change. Looks for new files with the brief's suffixes in its folders, and at the target's top: a new
-        Python file there, such as `torch.py`, hides a package, and its author has to know."""
-        files, refused_files = dict[str, bytes | None](), list[str]()
-        if not candidate_tree.target.is_dir():
-            return cls({}, ())
-        existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
-        names = set(existing)
-        for parent in {Path(), *(Path(file).parent for file in brief.files)}:
-            folder = candidate_tree.target / parent
-            if folder.is_dir() and not folder.is_symlink():
-                for path in folder.iterdir():
-                    if path.suffix in suffixes and path.is_file() and not path.is_symlink():
-                        names.add(str(parent / path.name))
-        for name in sorted(names):
-            path, incumbent_content = candidate_tree.target / name, _read_plain_file(tree.target / name)
-            is_inside = _is_inside(candidate_tree, path)
-            # A link leads to a foreign file: do not read or restore it.
-            content = _read_plain_file(path) if is_inside else None
-            if content == incumbent_content:
-                continue
-            is_unreadable = content is None and is_inside and os.path.lexists(path)
-            if may_change(name, brief.files, existing) and not is_unreadable:
-                files[name] = content
-            else:
-                refused_files.append(f"{name} ({NO_FILE_TEXT})" if is_unreadable else name)
-                if is_inside:
-                    _replace_file(path, incumbent_content)
-        return cls(files, tuple(refused_files))
-
-    def as_patch(self, tree: Worktree, path: Path) -> Path:
-        """Write the edit to `path` as a patch against the incumbent in `tree`, which is unchanged
-        afterwards. Files outside of `tree` are left out."""
-        for name, content in self.files.items():
+def take_edit(
+    brief: Brief, tree: Worktree, candidate_tree: Worktree, patch: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write what a candidate changed of the incumbent in `tree` to `patch`; `tree` is unchanged afterwards.
+    Returns the files of the patch, and those that may not change, which are restored in `candidate_tree`. New
+    files count if they have the brief's suffixes and lie in its folders, or at the target's top: a new Python
+    file there, such as `torch.py`, hides a package, and its author has to know."""
+    files, refused_files = list[str](), list[str]()
+    existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
+    names = set(existing) if candidate_tree.target.is_dir() else set()
+    for parent in {Path(), *(Path(file).parent for file in brief.files)}:
+        folder = candidate_tree.target / parent
+        for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
+            if path.suffix in suffixes and path.is_file() and not path.is_symlink():
+                names.add(str(parent / path.name))
+    for name in sorted(names):
+        path, incumbent_content = candidate_tree.target / name, _read_plain_file(tree.target / name)
+        is_inside = _is_inside(candidate_tree, path)
+        # A link leads to a foreign file: do not read or restore it.
+        content = _read_plain_file(path) if is_inside else None
+        if content == incumbent_content:
+            continue
+        is_unreadable = content is None and is_inside and os.path.lexists(path)
+        if may_change(name, brief.files, existing) and not is_unreadable:
+            files.append(name)
             if _is_inside(tree, tree.target / name):
                 _replace_file(tree.target / name, content)
-        write_atomic(path, tree.patch())
-        tree.revert()
-        return path
+        else:
+            refused_files.append(f"{name} ({NO_FILE_TEXT})" if is_unreadable else name)
+            if is_inside:
+                _replace_file(path, incumbent_content)
+    write_atomic(patch, tree.patch())
+    tree.revert()
+    return tuple(files), tuple(refused_files)
 
 
 def _is_inside(tree: Worktree, path: Path) -> bool:

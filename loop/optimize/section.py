@@ -120,7 +120,7 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     if not proposals:
         return
     kept = sum(decision.kept for _, decision in changes.decisions)
-    use = sum_ai_use(proposal.use for proposal in proposals if proposal.use)
+    use = sum_ai_use(proposals)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
     yield f"{say.count(len(proposals), 'candidate')}, {kept} kept; {ai_use_text(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposals):
