@@ -51,15 +51,6 @@ class Folders:
                 errors[folder] = number
         return errors
 
-    def find_containing(self, path: Path) -> Path | None:
-        """The folder of `loop_folders` that contains `path`, or None. In TMPDIR only `loop-` names count."""
-        for folder in self.loop_folders:
-            if path.resolve().is_relative_to(folder.resolve()):
-                first = path.resolve().relative_to(folder.resolve()).parts[:1]
-                if folder != temporary_folder() or not first or first[0].startswith(("loop-", ".loop-")):
-                    return folder
-        return None
-
 
 def temporary_folder() -> Path:
     """The folder of temporary files: the user's TMPDIR, because children use it too; else the default."""
@@ -132,9 +123,14 @@ def _failure_of_error(error: BaseException, folders: Folders) -> MachineFailure 
         return machine_failure(number)
     name = getattr(error, "filename", None)
     path = Path(name).absolute() if isinstance(name, str | Path) else None
-    folder = folders.find_containing(path) if path else None
-    if folder is None and number not in PERMISSION_ERRORS:
-        folder = path
+    folder = None if number in PERMISSION_ERRORS else path
+    for place in folders.loop_folders:
+        if path is not None and path.resolve().is_relative_to(place.resolve()):
+            first = path.resolve().relative_to(place.resolve()).parts[:1]
+            # In TMPDIR only `loop-` names count.
+            if place != temporary_folder() or not first or first[0].startswith(("loop-", ".loop-")):
+                folder = place
+                break
     if folder is None:
         errors_now = folders.write_errors()
         folder = next((place for place in errors_now if errors_now[place] == number), None)
@@ -166,18 +162,18 @@ class FolderWatch:
         the step passed, a disk that was full before does not matter. `messages`: all messages of the step; they
         select the folder if several are full, or if one was unwritable from the start."""
         self.measure()
-        lower, folders = messages.lower(), (*self.folders.loop_folders, *self.folders.child_folders)
-        for folder in sorted(folders, key=lambda folder: str(folder) not in messages) if has_failed else ():
+        lower, errors = messages.lower(), dict(self._new_errors)
+        folders = (*self.folders.loop_folders, *self.folders.child_folders)
+        named_first = sorted(folders, key=lambda folder: str(folder) not in messages)
+        for folder in named_first if has_failed else ():
             # "Permission denied" has other causes, so the text must name the folder.
             program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
             if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
                 hint = "LOOP_CACHE, LOOP_STATE and TMPDIR name folders elsewhere"
                 return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", hint)
-        errors = dict(self._new_errors)
-        if has_failed and not errors:
-            errors_now = self.folders.write_errors()
-            named_first = sorted(errors_now, key=lambda folder: str(folder) not in messages)
-            for folder in named_first:
-                if errors_now[folder] not in PERMISSION_ERRORS or str(folder) in messages:
-                    errors[folder] = errors_now[folder]
+        errors_now = self.folders.write_errors() if has_failed and not errors else {}
+        for folder in named_first:
+            number = errors_now.get(folder, 0)
+            if number and (number not in PERMISSION_ERRORS or str(folder) in messages):
+                errors[folder] = number
         return next((machine_failure(number, folder) for folder, number in errors.items()), None)

@@ -143,9 +143,8 @@ def is_same_gpu_model(name: str, driver_name: str) -> bool:
     sizes, models = [], []
     for text in (name, driver_name):
         words = set(re.split(r"[\s-]+", text.upper().strip()))
-        memory_words = {word for word in words if MEMORY_SIZE_WORD.fullmatch(word)}
-        sizes.append(memory_words)
-        models.append({word for word in words - memory_words if not GENERIC_GPU_WORD.fullmatch(word)})
+        sizes.append({word for word in words if MEMORY_SIZE_WORD.fullmatch(word)})
+        models.append({word for word in words - sizes[-1] if not GENERIC_GPU_WORD.fullmatch(word)})
     return models[0] == models[1] and (sizes[0] == sizes[1] or not all(sizes))
 
 

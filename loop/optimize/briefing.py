@@ -20,9 +20,9 @@ from loop.builds.build import Buildable, BuildFailed
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Proposal
-from loop.model.change import DecisionOutput, TriedChange, hosts_of, kept_gains
+from loop.model.change import DecisionOutput, hosts_of, kept_gains
 from loop.model.measurement import Measurement
-from loop.model.output import outputs_by_run, read_output
+from loop.model.output import MeasureOutput, outputs_by_run, read_output
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
 from loop.optimize import edits
@@ -30,7 +30,14 @@ from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_before
 from loop.optimize.model import Brief, BriefOutput, Standing
 from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
-from loop.profile.actions import SUFFICIENT_RATIO, describe_leaf, fact_text, saved_time_share, worst_measurements
+from loop.profile.actions import (
+    SUFFICIENT_RATIO,
+    ProfileOutput,
+    describe_leaf,
+    fact_text,
+    saved_time_share,
+    worst_measurements,
+)
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.templates import markdown_environment
@@ -59,15 +66,14 @@ def render_brief(templates: Path, brief: Brief) -> str:
                 rows.append((name, "unknown" if fact is None else fact_text(fact), meaning, source))
         facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
 
-    def result_cells(change: TriedChange) -> tuple[str, str, str]:
-        """The cells that both tables share: speed, reason and patch."""
-        return say.speedup_text(change.gain) if change.gain else "not timed", change.reason, change.patch
-
     tried, reverted = [], []
-    for change in brief.tried[-MOST_TRIED:]:
-        tried.append((str(change.number), change.variant, change.outcome, *result_cells(change)))
-    for change in brief.lost[-MOST_TRIED:]:
-        reverted.append((change.session, ", ".join(change.files), *result_cells(change)))
+    for change in (*brief.tried[-MOST_TRIED:], *brief.lost[-MOST_TRIED:]):
+        speed = say.speedup_text(change.gain) if change.gain else "not timed"
+        cells = speed, change.reason, change.patch
+        if change.session:  # An earlier one.
+            reverted.append((change.session, ", ".join(change.files), *cells))
+        else:
+            tried.append((str(change.number), change.variant, change.outcome, *cells))
     template = markdown_environment(templates).get_template(TEMPLATE)
     return template.render(
         brief=brief,
@@ -124,8 +130,9 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     """The timing with most time to save, of the main variants that may be edited (of others if there is none), and
     all speeds of its variant against the baseline; None without any speed."""
     bench, variants = context.bench, context.bench.target.variants
-    measured = SessionChanges(context.finished).measured_by_variant
-    worst: dict[str, Measurement] = {}
+    measured, worst = dict[str, MeasureOutput](), dict[str, Measurement]()
+    for output in SessionChanges(context.finished).incumbent_outputs(MeasureOutput):  # The latest one counts.
+        measured |= dict.fromkeys((row.variant for row in (*output.verdicts, *output.measurements)), output)
     for name, output in measured.items():
         if name in variants and edits.may_edit_variant(bench.target, bench.folder, name):
             worst |= worst_measurements(output, [name])
@@ -142,13 +149,8 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     standings = []
     for timing in sorted(measured[focus.variant].measurements, key=saved_share, reverse=True):
         if (timing.variant, timing.against) == (focus.variant, "baseline"):
-            standing = Standing(
-                workload=timing.workload.name,
-                ratio=timing.ratio,
-                interval=timing.interval,
-                worth=saved_share(timing),
-            )
-            standings.append(standing)
+            speed = {"ratio": timing.ratio, "interval": timing.interval, "worth": saved_share(timing)}
+            standings.append(Standing(workload=timing.workload.name, **speed))
     return focus, tuple(standings)
 
 
@@ -167,12 +169,13 @@ def _write_brief(
     for proposal in changes.proposals:
         if proposal.ended not in ("edited", "interrupted"):
             endings[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST_ENDING]
+    profiles = (profile for output in changes.incumbent_outputs(ProfileOutput) for profile in output.profiles)
     brief = Brief(
         number=changes.next_number,
         variant=name,
         title=variant.title,
         workload=focus.workload.name,
-        profile=changes.profile_by_variant.get(name),
+        profile={profile.variant: profile for profile in profiles}.get(name),  # The latest one.
         folder=str(tree.target),
         files=tuple(dict.fromkeys(own_files)),
         shared={file: users for file, users in users_by_file.items() if users},
@@ -300,7 +303,19 @@ def _run_candidate(
     try:
         copy = worktree.copy_worktree(tree, place)
         copy.note_owner(workshop.briefs_folder.parent)
-        _prepare_checks(context, brief, copy)
+        # `loop kernels check` compares with the incumbent there. Its locks are shared and its cache is its own:
+        # so a proposer cannot edit the builds that the gate judges.
+        locks, builds = context.bench.cache / "locks", copy.root / CACHE_FOLDER / "builds"
+        locks.mkdir(parents=True, exist_ok=True)
+        builds.mkdir(parents=True, exist_ok=True)
+        (builds / "locks").symlink_to(locks)
+        check_note = CheckNote(
+            incumbents=SessionChanges(context.finished).incumbents,
+            builds=str(context.bench.cache),
+            workload=brief.workload,
+            sets=(*context.task.plan.workloads, *brief.checks),
+        )
+        sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = edits.brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(tree.root), str(copy.root)))
@@ -311,7 +326,7 @@ def _run_candidate(
                 brief_page=page,
                 root=copy.root,
                 folder=copy.target,
-                locks=context.bench.cache / "locks",
+                locks=locks,
                 output=page.with_name(f"{number:04}-{len(runs) + 1}.txt"),
                 limit_s=limit_s - sum(run.seconds for run in runs),
                 usd=usd,
@@ -336,22 +351,6 @@ def _run_candidate(
     elif runs[-1].ended == "edited":
         fields["ended"] = "unedited"
     sums.write_sealed(proposal_file, runs[-1].model_copy(update=fields))
-
-
-def _prepare_checks(context: Context, brief: Brief, copy: Worktree) -> None:
-    """Let `loop kernels check` in a candidate's worktree compare with the incumbent. Its cache is
-    its own, and its locks are shared: so a proposer cannot edit the builds that the gate judges."""
-    locks, builds = context.bench.cache / "locks", copy.root / CACHE_FOLDER / "builds"
-    locks.mkdir(parents=True, exist_ok=True)
-    builds.mkdir(parents=True, exist_ok=True)
-    (builds / "locks").symlink_to(locks)
-    check_note = CheckNote(
-        incumbents=SessionChanges(context.finished).incumbents,
-        builds=str(context.bench.cache),
-        workload=brief.workload,
-        sets=(*context.task.plan.workloads, *brief.checks),
-    )
-    sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
 
 
 def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, str]:

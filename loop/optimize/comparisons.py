@@ -101,19 +101,14 @@ class CheckOutput(Output):
     """One for each variant that is right."""
 
 
-def read_check_note(folder: Path) -> CheckNote | None:
-    """The campaign's data for the checks of this candidate; None outside a campaign, or if unreadable."""
-    repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
-    try:
-        return sums.read_sealed(CheckNote, repository / ".git" / CHECK_NOTE_FILE) if repository else None
-    except (OSError, LoopError):
-        return None
-
-
 def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput]:
     """Compile, verify on a few workloads, and time once against the incumbent or the baseline. Passes if all
     compile and are right; decides nothing about a change."""
-    bench, note = context.bench, read_check_note(context.task.folder)
+    bench, note, folder = context.bench, None, context.task.folder
+    repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
+    if repository is not None:
+        with suppress(OSError, LoopError):  # Outside a campaign there is no note.
+            note = sums.read_sealed(CheckNote, repository / ".git" / CHECK_NOTE_FILE)
     buildable = buildable_variants(bench, context.task.variants)
     builds, failures = yield from kernel.compile_all(context, buildable)
     fields: dict[str, Any] = {"built": tuple(build.variant for build in builds)}

@@ -14,12 +14,10 @@ from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
 from loop.model.change import ON_CHANGE, DecisionOutput, JudgedOutput, TriedChange, as_target_step, kept_runs
-from loop.model.output import MeasureOutput, Output, outputs_by_run, read_output
-from loop.model.profile import Profile
+from loop.model.output import Output, outputs_by_run, read_output
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.model.target import Target
 from loop.optimize.model import BriefOutput
-from loop.profile.actions import ProfileOutput
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop
@@ -67,30 +65,11 @@ class SessionChanges:
         outputs = outputs_by_run(self.finished, BuildOutput)
         return {build.variant: build.build_id for _, output in outputs[-1:] for build in output.builds}
 
-    @property
-    def measured_by_variant(self) -> dict[str, MeasureOutput]:
-        """Variant to the latest timing of its incumbent against the baseline."""
-        newest: dict[str, MeasureOutput] = {}
-        for output in self._incumbent_outputs(MeasureOutput):
-            newest |= dict.fromkeys((row.variant for row in (*output.verdicts, *output.measurements)), output)
-        return newest
-
-    @property
-    def profile_by_variant(self) -> dict[str, Profile]:
-        """Variant to the latest profile of its incumbent."""
-        newest: dict[str, Profile] = {}
-        for output in self._incumbent_outputs(ProfileOutput):
-            newest |= {profile.variant: profile for profile in output.profiles}
-        return newest
-
-    def _incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
+    def incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
         """Outputs of this kind on the original target and on kept changes, oldest first."""
         runs = kept_runs(self.finished)
-        on_incumbents = []
-        for record in self.finished:
-            if not record.action.startswith(ON_CHANGE) or record.run in runs:
-                on_incumbents.append(as_target_step(record))
-        return [output for _, output in outputs_by_run(on_incumbents, kind)]
+        kept = (step for step in self.finished if not step.action.startswith(ON_CHANGE) or step.run in runs)
+        return [output for _, output in outputs_by_run(map(as_target_step, kept), kind)]
 
 
 @dataclass(frozen=True)
@@ -197,16 +176,16 @@ def with_tuning_set(target: Target, name: str) -> Target:
     return target.model_copy(update={"workloads": sets})
 
 
-def comparable_key(head: SessionHead) -> tuple[object, ...]:
-    """Target, device and toolchain of a session: what lost under an equal key would lose again."""
-    machine, is_gpu = head.machine, head.device == "cuda"
-    hardware = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
-    return head.target, head.target_folder, head.device, head.threads, hardware, machine.compiler
-
-
 def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     """Changes that earlier sessions with this toolchain reverted. A repeated patch appears once."""
     reverted: dict[str, TriedChange] = {}
+
+    def comparable_key(head: SessionHead) -> tuple[object, ...]:
+        """Target, device and toolchain: what lost under an equal key would lose again."""
+        machine, is_gpu = head.machine, head.device == "cuda"
+        hardware = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
+        return head.target, head.target_folder, head.device, head.threads, hardware, machine.compiler
+
     for folder, _, steps in earlier_sessions(root, head, comparable_key):
         digest_by_run = {run: brief.digest for run, brief in outputs_by_run(steps, BriefOutput)}
         for run, decision in outputs_by_run(steps, DecisionOutput):

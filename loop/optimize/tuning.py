@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -95,14 +95,11 @@ class PointSearch:
         dtype, seed = target.dtypes[self.bench.device], self.context.task.seed
         return expand_sets(target, [tuning_set_name(self.name)], dtype, seed)
 
-    def make_trial(self, label: str, outcome: Any, **fields: Any) -> TriedPoint:
-        """The outcome of a point; `fields` are others of `TriedPoint`."""
-        return TriedPoint(tuning=self.name, values=self.points[label], outcome=outcome, **fields)
-
-    def drop_point(self, label: str, outcome: str, reason: str) -> None:
+    def drop_point(self, label: str, outcome: Literal["refused", "wrong"], reason: str) -> None:
         """Remove a point from the search, and record its outcome and why."""
         self.sides.pop(label, None)
-        self.trials.append(self.make_trial(label, outcome, reason=reason))
+        values = self.points[label]
+        self.trials.append(TriedPoint(tuning=self.name, values=values, outcome=outcome, reason=reason))
 
     def compile(self) -> Generator[Tick, None, None]:
         """Compile the incumbent and every point; one compiler a core. Points that do not compile leave the
@@ -167,7 +164,8 @@ class PointSearch:
                 speed: dict[str, Any] = {"reason": "no round of it was sound"}
                 if ratios:
                     speed = {"ratio": geometric_mean(ratios), "worst": min(ratios)}
-                trials[label] = self.make_trial(label, "timed", **speed)
+                speed |= {"tuning": self.name, "values": self.points[label]}
+                trials[label] = TriedPoint(outcome="timed", **speed)
         return trials
 
     def find_best(self) -> Generator[Tick, None, TriedPoint | None]:
