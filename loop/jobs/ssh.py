@@ -132,7 +132,7 @@ cd jobs/@ID@ || exit 1
   [ ! -d ../../trees/@TREE@.past ] ||
     { mkdir -p out/sessions && cp -a ../../trees/@TREE@.past/. out/sessions/; } || exit 1
   printf %s @TREE@ >tree && rm -f pid || exit 1
-  setsid nohup @PYTHON@ -P -c "from loop.cli import main; main()" job run . </dev/null >@LOG@ 2>&1 &
+  setsid nohup "$HOME/@PYTHON@" -P -c "from loop.cli import main; main()" job run . </dev/null >@LOG@ 2>&1 &
   echo "$(name $!) $(readlink /proc/self/ns/pid)" >pid  # It counts as running at once.
 }
 """
@@ -187,12 +187,19 @@ class Connection:
     """An ssh connection to a machine, which the first call opens. As a context manager it ends its ssh master."""
 
     def __init__(self, host: Host) -> None:
-        self.host = host
-        self.name = host.name
+        self.host, self.name = host, host.name
         self._temporary_folders = contextlib.ExitStack()
         # In /tmp, because the path of a socket may have 108 bytes.
         folder = locked_temporary_folder(Path("/tmp"), f"loop-{os.geteuid()}-ssh-")
         self._socket = self._temporary_folders.enter_context(folder) / "s"
+        port = ["-p", host.port] if host.port else []
+        program = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
+        options = [word for option in OPTIONS for word in ("-o", option)]
+        self._ssh = [*program, "-T", *options, *port, "-S", str(self._socket)]
+        """Command line of ssh for this machine, without the address."""
+        self.ssh_command = shlex.join(["ssh", *port, host.ssh_address])
+        """The command with which a person reaches this machine, such as `ssh -p 2222 me@there`."""
+        self._check_hint = f"look whether it runs: {self.ssh_command} true"
 
     def __enter__(self) -> Self:
         return self
@@ -201,20 +208,6 @@ class Connection:
         """End the ssh master, if one answers, and delete the local folder that holds its socket."""
         with self._temporary_folders, contextlib.suppress(LoopError):
             self._run_program([*self._ssh, "-O", "exit", self.host.ssh_address], EXIT_LIMIT_S, b"")
-
-    @property
-    def ssh_command(self) -> str:
-        """The command with which a person reaches this machine, such as `ssh -p 2222 me@there`."""
-        port = ["-p", self.host.port] if self.host.port else []
-        return shlex.join(["ssh", *port, self.host.ssh_address])
-
-    @property
-    def _ssh(self) -> list[str]:
-        """Command line of ssh for this machine, without the address."""
-        options = [word for option in OPTIONS for word in ("-o", option)]
-        options += ["-p", self.host.port] if self.host.port else []
-        program = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
-        return [*program, "-T", *options, "-S", str(self._socket)]
 
     def run_script(self, script: str, *, limit_s: float = ANSWER_LIMIT_S, **values: str) -> list[str]:
         """Run a script with `sh` in `~/.loop` there, after `SHELL_FUNCTIONS`, with `@NAME@` replaced by `values`.
@@ -241,10 +234,9 @@ class Connection:
         stdin = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         if not stdin:
             return  # `root` need not exist.
-        options = ["--files-from=-", "--from0"]
-        options += [f"--link-dest={link_folder}"] if link_folder else []
+        options = [f"--link-dest={link_folder}"] if link_folder else []
         destination = f"{self.host.rsync_address}:{remote_folder}/"
-        self._rsync([*options, f"{root}/", destination], stdin)
+        self._rsync(["--files-from=-", "--from0", *options, f"{root}/", destination], stdin)
 
     def fetch(
         self, source: str, folder: Path, *names: str, excluded: Sequence[str] = (), only_new_bytes: bool = False
@@ -252,9 +244,9 @@ class Connection:
         """Copy the files or folders `names`, without `excluded`, from the folder `source` there to `folder`. Skips
         links, devices and files over `MAX_FILE_BYTES`, because the machine is not trusted. `only_new_bytes`: the
         files only grow, so that what is here is their beginning. Raises as `_rsync`."""
-        options = ["--no-links", "--no-devices", "--no-specials"]
+        options = ["--append"] if only_new_bytes else []
+        options += ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={MAX_FILE_BYTES}"]
-        options += ["--append"] if only_new_bytes else []
         options += [f"--exclude=/{name}" for name in excluded]
         for name in names:
             options += [f"--include=/{name}", f"--include=/{name}/**"]
@@ -313,11 +305,6 @@ class Connection:
                 return UsageError(f"{message}: {error_text}", remedy.format(**values))
         return Unreachable(f"{message}: {last or 'the connection was cut'}", self._check_hint)
 
-    @property
-    def _check_hint(self) -> str:
-        """Advice for the user: how to see whether the machine answers."""
-        return f"look whether it runs: {self.ssh_command} true"
-
     def disk_full_error(self) -> MachineFailure:
         """The error to raise if the machine's disk is full."""
         hint = f"free some space there: {self.ssh_command} 'du -sh .loop/*'"
@@ -349,9 +336,8 @@ class Connection:
         if it has one, names its target and its project's folder there. `trusted`: hashes of the definitions that
         the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
         self.run_script("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
-        paths = sorted(folder.path.rglob("*"))
-        names = [path.relative_to(folder.path).as_posix() for path in paths]
-        names = [name for name in names if name != job_files.LOCK]
+        paths = (path.relative_to(folder.path) for path in sorted(folder.path.rglob("*")))
+        names = [path.as_posix() for path in paths if path.as_posix() != job_files.LOCK]
         self.send(folder.path, names, f"{LOOP_FOLDER}/jobs/{folder.id}")
         sent = read_sent(folder)
         target, tree = (sent.project, sent.tree) if sent else (None, "-")
@@ -363,8 +349,7 @@ class Connection:
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-        python = f'"$HOME/{PYTHON}"'
-        self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, LOG=START_LOG)
+        self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=PYTHON, LOG=START_LOG)
 
     def poll(self, job: str) -> JobState:
         """State of a job, and its exit code: None while it has not ended. States: `running`; `ended`; `lost`, if
@@ -400,6 +385,8 @@ class Connection:
 
     def remove(self, *jobs: str) -> None:
         """End jobs that still run, then remove the folders of all these jobs."""
+        if not jobs:
+            return
         self.run_script(REMOVE_SCRIPT, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
 
     def list_running(self) -> list[str]:
@@ -424,10 +411,9 @@ def retry_unreachable(
 
 def list_package_files() -> dict[str, Path]:
     """All files of `loop` and its data, by path relative to the package's parent folder."""
-    paths: list[Path] = []
-    for root in (PACKAGE, *(shipped(name) for name in DATA_PATHS)):
-        paths += [root] if root.is_file() else root.rglob("*")
-    files = [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
+    roots = (PACKAGE, *(shipped(name) for name in DATA_PATHS))
+    paths = sorted(path for root in roots for path in (root, *root.rglob("*")))
+    files = [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
     return {path.relative_to(PACKAGE.parent).as_posix(): path for path in files}
 
 
@@ -449,12 +435,9 @@ def ask_facts(connection: Connection) -> dict[str, str]:
     tool. Raises as `Connection.run_script`."""
     python = _quote_python(connection)
     lines = connection.run_script(FACTS_SCRIPT, limit_s=120, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=python)
-    facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
-    for line in lines:
-        name, equals, value = line.partition("=")
-        if equals:
-            facts[name] = value
-    return facts
+    names = re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE)
+    pairs = (line.split("=", 1) for line in lines if "=" in line)
+    return {**dict.fromkeys(names, ""), **dict(pairs)}
 
 
 def _quote_python(connection: Connection) -> str:
@@ -633,9 +616,9 @@ def slots(width: int) -> list[Slot]:
             cost = f", and costs {machine.cost_text}" if machine.cost_text else ""
             advice = f"loop hosts stop {machine.name}" if machine.stop else "stop it yourself"
             remark_once(f"{machine.name} goes on running when all is over{cost}; then: {advice}")
-    if failures and not usable:
-        raise failures[0]
     for failure in failures:
+        if not usable:
+            raise failure
         remark_once(f"{failure.message}: the others do its jobs")
     return usable
 
@@ -654,8 +637,8 @@ class SshSlot(Slot):
         the machine stays away or a person has to mend it, also sets `trouble`."""
         connection = self.connection
         try:
-            self._remove_stale_jobs(AWAY_LIMIT_S)
-            self.stale_jobs.add(job.id)
+            retry_unreachable(lambda: connection.remove(*self.stale_jobs), AWAY_LIMIT_S)
+            self.stale_jobs = {job.id}
             retry_unreachable(lambda: connection.submit(job, trusted_hashes(job), self.gpus), AWAY_LIMIT_S)
             while (state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)[0]) == "running":
                 if job.is_cancelled:
@@ -672,16 +655,11 @@ class SshSlot(Slot):
             raise
         self.uuid = job.device.uuid if job.device else ""
 
-    def _remove_stale_jobs(self, seconds: float) -> None:
-        """End the stale jobs on the machine and remove their folders. Raises Unreachable after `seconds`."""
-        if self.stale_jobs:
-            retry_unreachable(lambda: self.connection.remove(*self.stale_jobs), seconds)
-            self.stale_jobs.clear()
-
     def close(self) -> None:
         """End and remove the jobs still there (one try if it has trouble); close the connection."""
         with self.connection, contextlib.suppress(LoopError):
-            self._remove_stale_jobs(0.0 if self.trouble else REMOVE_LIMIT_S)
+            limit_s = 0.0 if self.trouble else REMOVE_LIMIT_S
+            retry_unreachable(lambda: self.connection.remove(*self.stale_jobs), limit_s)
 
 
 def trusted_hashes(job: JobFolder) -> tuple[str, ...]:

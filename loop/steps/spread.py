@@ -1,6 +1,7 @@
 """Splits a step into jobs for an executor: each job runs `loop run step` on a copy of the files."""
 
 import contextlib
+import itertools
 import os
 import time
 from collections import Counter
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from loop.base.documents import write_atomic
+from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import WorkFailed, remark_once
 from loop.base.processes import Tick
 from loop.jobs import folder
@@ -120,7 +121,7 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     # Outside a session no other command may reuse the job: its identity is of this process alone.
     owner = task.session or f"{os.getpid()} {time.time()}"
     job = Job(
-        id=folder.compute_job_id(words, hashes, within=owner),
+        id=content_hash([*words, owner, *itertools.chain.from_iterable(hashes.items())])[:24],
         words=tuple(words),
         title=part.title,
         files=hashes,
