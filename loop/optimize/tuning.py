@@ -70,17 +70,12 @@ class PointSearch:
     name: str
     tuning: Tuning
     device: str
+    incumbent: Values
+    """The values in use now."""
     trials: list[TriedPoint] = field(default_factory=list)
     """Outcomes, of the points that have left the search and at its end of all."""
     sides: dict[str, Side] = field(default_factory=dict)
     """Label to the built side of the incumbent, and of each point that may still win."""
-
-    @property
-    def incumbent(self) -> Values:
-        """The values in use now."""
-        values = self.tuning.best_on(self.device)
-        assert values is not None
-        return values
 
     @property
     def points(self) -> dict[str, Values]:
@@ -184,31 +179,21 @@ class PointSearch:
         self.trials += [best, *timed] if best else timed
         return best
 
-    def describe_points(self) -> str:
-        """How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`."""
-        texts = {"refused": "did not compile", "wrong": "went wrong"}
-        counts = Counter(texts.get(trial.outcome, "timed") for trial in self.trials)
-        ratios = [trial.ratio for trial in self.trials if trial.ratio is not None]
-        parts = [f"{counts[text]} {text}" for text in (*texts.values(), "timed") if counts[text]]
-        parts += [f"the best at {speedup_text(max(ratios), 3)}"] if ratios else []
-        others = len(self.tuning.points) - (self.incumbent in self.tuning.points)
-        return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
-
 
 def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     """Search the next `tuning` entry not searched yet; its best values, if faster, become the edit to judge."""
     searched = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
-    names = []
+    name, incumbent, workshop = "", None, workshop_of(context)
     for name, tuning in target.tuning.items():
         runs_here = tuning.variant in context.task.variants and target.variants[tuning.variant].device == device
-        if name not in searched and runs_here and tuning.best_on(device_name) is not None:
-            names.append(name)
-    if not names:
+        incumbent = tuning.best_on(device_name) if runs_here and name not in searched else None
+        if incumbent is not None:
+            break
+    if incumbent is None:
         message = f"nothing {'more ' if searched else ''}to tune here"
         return Result(BriefOutput(ok=True, message=message), idle=True)
-    name, workshop = names[0], workshop_of(context)
     count = math.prod(map(len, target.tuning[name].values.values()))
     if count > MOST_POINTS:
         message = f"{name} has {count} points, and at most {MOST_POINTS} are tried"
@@ -221,7 +206,9 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     tree.note_owner(workshop.briefs_folder.parent)
     edited_target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
-        search = PointSearch(context, bench, name, edited_target.tuning[name], device_name)
+        entry = edited_target.tuning[name]
+        incumbent = entry.best_on(device_name) or incumbent
+        search = PointSearch(context, bench, name, entry, device_name, incumbent)
         yield from search.compile()
         yield from search.verify()
         is_incumbent_right = INCUMBENT in search.sides
@@ -241,9 +228,17 @@ def _propose_best(
     best point, or one that is not faster than the incumbent by `arguments.gain`."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials)}
+    # How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`.
+    texts = {"refused": "did not compile", "wrong": "went wrong"}
+    counts = Counter(texts.get(trial.outcome, "timed") for trial in search.trials)
+    parts = [f"{counts[text]} {text}" for text in (*texts.values(), "timed") if counts[text]]
+    ratios = [trial.ratio for trial in search.trials if trial.ratio is not None]
+    parts += [f"the best at {speedup_text(max(ratios), 3)}"] if ratios else []
+    others = len(search.tuning.points) - (search.incumbent in search.tuning.points)
+    results = f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
         label = point_label(search.incumbent)
-        message = f"{search.name}: the incumbent stays ({label}); {search.describe_points()}"
+        message = f"{search.name}: the incumbent stays ({label}); {results}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
     manifest, context, workshop = tree.target / MANIFEST, search.context, workshop_of(search.context)
     manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
@@ -264,7 +259,7 @@ def _propose_best(
     )
     edit = save_edit(workshop, brief, tree)
     best_text = f"{point_label(best.values)} looks {speedup_text(best.ratio, 3)} as fast as now"
-    fields["message"] = f"{search.name}: {best_text}; {search.describe_points()}"
+    fields["message"] = f"{search.name}: {best_text}; {results}"
     return BriefOutput(**{**dict(edit), **fields})
 
 

@@ -149,7 +149,7 @@ def search(*trials: TriedPoint) -> PointSearch:
     values = {"again": [0, 1, 2, 7, 40]}
     fields = {"title": "work", "variant": "ours", "macro": "WORK", "values": values}
     tuned = Tuning.model_validate({**fields, "best": {"cpu": {"again": 40}}, "workloads": [{"N": 64, "M": 256}]})
-    return PointSearch(cast(Any, None), cast(Any, None), "work", tuned, "cpu", [*trials])
+    return PointSearch(cast(Any, None), cast(Any, None), "work", tuned, "cpu", {"again": 40}, [*trials])
 
 
 def point(again: int, outcome: str, **fields: Any) -> TriedPoint:
