@@ -66,7 +66,7 @@ def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> 
         return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
     supported = f"CUDA {gpus_here.cuda[0]}" if gpus_here.cuda else "an older CUDA"
     driver = gpus_here.cuda, gpus_here.driver
-    conflict = machine.explain_old_driver("torch built for CUDA", output.cuda_build, *driver)
+    conflict, _ = machine.explain_old_driver("torch built for CUDA", output.cuda_build, *driver)
     return conflict, f"install a newer driver, or a torch that is built for {supported}"
 
 
@@ -201,9 +201,8 @@ def find_misfit(variant: CAbiVariant) -> BuildFailed | None:
     release = machine.nvcc_release(compiler) if is_for_nvcc else None
     if gpu is None or release is None:
         return None
-    conflict = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
+    conflict, hint = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
     if conflict:
-        hint = machine.suggest_driver_or_toolkit(release, driver_cuda)
         return BuildFailed(conflict, hint, "", no_compiler=True)
     unsupported = machine.explain_unknown_gpu(compiler, gpu.architecture)
     if unsupported and machine.requests_code_for(variant.build.flags, gpu.architecture):

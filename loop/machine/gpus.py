@@ -78,8 +78,8 @@ class Gpus:
 def detect_gpus() -> Gpus:
     """The GPUs of this machine. Cached: nvidia-smi and the driver are asked once per process, for at most a minute
     each."""
-    lines = [line.split(",") for line in (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()]
-    smi_rows = [(cells[0].strip(), cells[1].strip()) for cells in lines if len(cells) == 2]  # Name and driver.
+    lines = (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()
+    smi_rows = [line.split(", ") for line in lines if line.count(", ") == 1]  # Name and driver.
     # A driver may hang or crash, so a process of its own asks it. It may have started before nvidia-smi.
     answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "the process that asks the NVIDIA driver died"}
     try:
@@ -96,14 +96,14 @@ def detect_gpus() -> Gpus:
     usable, release = [], answer["cuda"]
     for fields in answer["gpus"]:
         known_fields = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
-        capability = ".".join(map(str, fields["capability"]))
         facts = DeviceFacts.model_validate(known_fields)
+        capability = ".".join(map(str, fields["capability"]))
         usable.append(Gpu(fields["name"], fields["uuid"], capability, fields["memory_bytes"], facts))
     return Gpus(
         usable=tuple(usable),
         cuda=(release[0], release[1]) if release else None,
-        driver=smi_rows[0][1] if smi_rows else None,
-        smi_names=tuple(name for name, _ in smi_rows),
+        driver=smi_rows[0][1].strip() if smi_rows else None,
+        smi_names=tuple(row[0] for row in smi_rows),
         unusable_reason="" if usable else answer["why"] or "the driver shows no GPU",
         missing_part=answer.get("lack", ""),
     )
@@ -120,14 +120,16 @@ def start_driver_query() -> "subprocess.Popen[str]":
 def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:
     """Why nothing can run on a GPU here, and a hint. Call it only if `gpus.usable` is empty."""
     names = ", ".join(gpus.smi_names)
-    if gpus.missing_part == "driver" and not names:
-        return f"no GPU: {gpus.unusable_reason}", "install the NVIDIA driver"
     if names and VISIBLE_VARIABLE in os.environ and gpus.missing_part == "device":
         message = f"no GPU: {VISIBLE_VARIABLE}={os.environ[VISIBLE_VARIABLE]!r} hides what is there ({names})"
         return message, f"unset {VISIBLE_VARIABLE}, or set it to 0"
     hint = "see what `nvidia-smi` says"
     if gpus.missing_part == "driver":
-        hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
+        hint = "install the NVIDIA driver"
+        if names:
+            hint = (
+                "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
+            )
     there = f" that a program can use: {names} is there, but" if names else ":"
     return f"no GPU{there} {gpus.unusable_reason}", hint
 

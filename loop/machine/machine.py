@@ -26,24 +26,19 @@ releases. PTX, which the driver compiles, needs a driver of the exact release
 TOOLKIT_ARCHIVE = "https://developer.nvidia.com/cuda-toolkit-archive"
 
 
-def explain_old_driver(subject: str, toolkit: str, newest_cuda: Release | None, driver: str | None) -> str:
-    """Why this driver cannot run code from this toolkit; empty if it can, or if that is unknown.
+def explain_old_driver(
+    subject: str, toolkit: str, newest_cuda: Release | None, driver: str | None
+) -> tuple[str, str]:
+    """Why this driver cannot run code from this toolkit (empty if it can, or if that is unknown), and the remedy.
     `subject`: what was built with the toolkit. `newest_cuda`: that the driver supports."""
     major = int(toolkit.partition(".")[0])
     if newest_cuda is None or major <= newest_cuda[0]:
-        return ""
+        return "", ""
     branch = OLDEST_DRIVER.get(major)
     needed = f"driver {branch} or newer" if branch else "a newer driver"
     present = f"{driver or 'an older one'}, which runs code up to CUDA {newest_cuda[0]}.{newest_cuda[1]}"
-    return f"{subject} {toolkit} needs {needed}, this machine has {present}"
-
-
-def suggest_driver_or_toolkit(toolkit: str, newest_cuda: Release | None) -> str:
-    """The fix for `explain_old_driver`: a newer driver or an older toolkit."""
-    branch = OLDEST_DRIVER.get(int(toolkit.partition(".")[0]))
-    newer = f"install driver {branch} or newer" if branch else "install a newer driver"
-    older = f"a CUDA {newest_cuda[0]} toolkit" if newest_cuda else "an older CUDA toolkit"
-    return f"{newer}, or use {older}: name its nvcc in target.yaml, or put it first on the PATH"
+    older = f"a CUDA {newest_cuda[0]} toolkit: name its nvcc in target.yaml, or put it first on the PATH"
+    return f"{subject} {toolkit} needs {needed}, this machine has {present}", f"install {needed}, or use {older}"
 
 
 def explain_unknown_gpu(compiler: str, architecture: str) -> str:
