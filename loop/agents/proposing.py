@@ -292,19 +292,17 @@ def read_ai_use(printed: str) -> AiUse | None:
             objects += [part for part in parts if isinstance(part, dict)]
     claude_results = [fields for fields in objects if "total_cost_usd" in fields]
     turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
-    reports = turns or [fields for fields in objects if isinstance(fields.get("usage"), dict)][-1:]
     model = next((str(fields["model"]) for fields in objects if fields.get("model")), NAMELESS_MODEL)
     try:
         if claude_results:
             return _read_claude_use(claude_results[-1], model)
-        tokens = sum(_count_tokens(fields.get("usage")) for fields in reports)
+        tokens = sum(_count_tokens(fields.get("usage")) for fields in turns)
     except ValueError:
         return None
-    if not reports:
+    if not turns:
         return None
     use = ModelUse(model=model, tokens=tokens, usd=None)
-    agent = "codex" if turns else "an agent"
-    return AiUse(source="result", agents=(agent,), models=(use,), usd=None, unpriced=(model,))
+    return AiUse(source="result", agents=("codex",), models=(use,), usd=None, unpriced=(model,))
 
 
 def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,6 @@ NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable tempora
 """Messages of Python errors that have no error number."""
 LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permission denied"
 """Messages (lower case) for a library and a program on a file system mounted `noexec`."""
-MIN_INTERVAL_S = 0.02  # Minimum seconds between two measurements by `FolderWatch`.
 
 
 @dataclass(frozen=True)
@@ -145,14 +143,9 @@ class FolderWatch:
         self.folders = folders
         self._errors_at_start = folders.write_errors()
         self._new_errors: dict[Path, int] = {}
-        self._measured_at = 0.0
 
     def measure(self) -> None:
-        """Note folders that have become full or unwritable since the step began. Call it at every tick: it
-        measures at most every `MIN_INTERVAL_S`."""
-        if time.monotonic() - self._measured_at < MIN_INTERVAL_S:
-            return
-        self._measured_at = time.monotonic()
+        """Note folders that have become full or unwritable since the step began. Call it at every tick."""
         for folder, number in self.folders.write_errors().items():
             if folder not in self._errors_at_start:
                 self._new_errors.setdefault(folder, number)

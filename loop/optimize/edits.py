@@ -70,7 +70,6 @@ def find_editable_files(context: Context, name: str) -> Generator[Tick, None, di
 
 
 MAX_FILE_BYTES = 16 << 20  # Largest file that is accepted.
-NO_FILE_TEXT = f"no plain file of at most {MAX_FILE_BYTES >> 20} MiB"
 
 
 def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bool:
@@ -135,13 +134,12 @@ def take_edit(
         content = _read_plain_file(path) if is_inside else None
         if content == incumbent_content:
             continue
-        is_unreadable = content is None and is_inside and os.path.lexists(path)
-        if may_change(name, brief.files, existing) and not is_unreadable:
+        if may_change(name, brief.files, existing):
             files.append(name)
             if _is_inside(tree, tree.target / name):
                 _replace_file(tree.target / name, content)
         else:
-            refused_files.append(f"{name} ({NO_FILE_TEXT})" if is_unreadable else name)
+            refused_files.append(name)
             if is_inside:
                 _replace_file(path, incumbent_content)
     write_atomic(patch, tree.patch())
