@@ -272,8 +272,6 @@ def kill_new_orphans() -> Iterator[None]:
                     os.waitpid(pid, 0)
 
 
-NAMELESS_MODEL = "a model without a name"
-UNPRICED_NOTE = "it states no cost for its tokens, as under a subscription"
 TOKEN_KEYS = (
     *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
     *("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"),
@@ -292,7 +290,8 @@ def read_ai_use(printed: str) -> AiUse | None:
             objects += [part for part in parts if isinstance(part, dict)]
     claude_results = [fields for fields in objects if "total_cost_usd" in fields]
     turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
-    model = next((str(fields["model"]) for fields in objects if fields.get("model")), NAMELESS_MODEL)
+    model = next((str(fields["model"]) for fields in objects if fields.get("model")), "")
+    model = model or "a model without a name"
     try:
         if claude_results:
             return _read_claude_use(claude_results[-1], model)
@@ -318,7 +317,8 @@ def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
     names = tuple(model.model for model in models)
     use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=usd)
     if usd == 0 and use.total_tokens:
-        return use.model_copy(update={"usd": None, "unpriced": names, "notes": (UNPRICED_NOTE,)})
+        note = "it states no cost for its tokens, as under a subscription"
+        return use.model_copy(update={"usd": None, "unpriced": names, "notes": (note,)})
     return use
 
 
@@ -336,8 +336,6 @@ def _check_number(value: object) -> float:
 
 
 STATED_FILE = "ai.json"
-PROPOSAL_FILES = "changes/candidates/[0-9][0-9][0-9][0-9].json"
-"""The result of each candidate of a campaign, relative to a session's folder."""
 
 
 class StatedAiCost(Model):
@@ -363,7 +361,8 @@ def save_stated_cost(folder: SessionFolder, usd: float | None) -> None:
 
 def read_proposals(session: Path) -> list[Proposal]:
     """The saved proposals of a session, by number; each is saved as soon as it ends."""
-    return [sums.read_sealed(Proposal, path) for path in sorted(session.glob(PROPOSAL_FILES))]
+    files = sorted(session.glob("changes/candidates/[0-9][0-9][0-9][0-9].json"))
+    return [sums.read_sealed(Proposal, path) for path in files]
 
 
 def read_session_use(folder: SessionFolder) -> tuple[AiUse | None, str]:

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-LINK_LOCAL = "http://169.254.169.254"
-"""Address of all three metadata servers: it needs no name lookup and never leaves the host."""
 MAX_ANSWER_BYTES = 1 << 16  # Most bytes of an answer that are read; metadata answers have a few hundred.
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
 FIND_LIMIT_S = 0.3  # Time limit in seconds to find a server; it is one hop away and answers in milliseconds.
@@ -39,8 +37,9 @@ class NoReply(Exception):
 
 
 def base_url(cloud: str) -> str:
-    """Address of a cloud's metadata server: LOOP_METADATA_GCP, _AWS or _AZURE replace it."""
-    return os.environ.get(f"LOOP_METADATA_{cloud.upper()}", LINK_LOCAL).rstrip("/")
+    """Address of a cloud's metadata server; LOOP_METADATA_GCP, _AWS or _AZURE replace it. That of all three needs
+    no name lookup and never leaves the host."""
+    return os.environ.get(f"LOOP_METADATA_{cloud.upper()}", "http://169.254.169.254").rstrip("/")
 
 
 def ask(

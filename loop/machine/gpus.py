@@ -20,7 +20,6 @@ from loop.calls.cuda.driver import Lack
 from loop.model.profile import DeviceFacts
 
 QUERY_LIMIT_S = 60  # Time limit in seconds. Without its persistence daemon a driver initialises every GPU first.
-SMI_COMMAND = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -78,7 +77,8 @@ class Gpus:
 def detect_gpus() -> Gpus:
     """The GPUs of this machine. Cached: nvidia-smi and the driver are asked once per process, for at most a minute
     each."""
-    lines = (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()
+    smi = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    lines = (output_of(smi, limit_s=QUERY_LIMIT_S) or "").splitlines()
     smi_rows = [line.split(", ") for line in lines if line.count(", ") == 1]  # Name and driver.
     # A driver may hang or crash, so a process of its own asks it. It may have started before nvidia-smi.
     answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "the process that asks the NVIDIA driver died"}

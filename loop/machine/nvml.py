@@ -133,7 +133,6 @@ def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
 BUSY_PERCENT = 5  # Percentage of busy time above which other users' kernels are reported; a desktop stays below.
 UNEXPLAINED_BYTES = 2 * 2**30
 """Unexplained memory above which another user is assumed: drivers reserve half a GiB."""
-OTHER_USE_HINT = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
 
 def warn_of_others(
@@ -156,7 +155,8 @@ def warn_of_others(
         sentences.append(f"{amount}, by nobody who can be seen from here")
     if busy_percent is not None and busy_percent > BUSY_PERCENT:
         sentences.append(f"somebody computes on it, {busy_percent} % of the time before anything was timed")
-    warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {OTHER_USE_HINT}"
+    hint = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
+    warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {hint}"
     return warning if sentences else ""
 
 

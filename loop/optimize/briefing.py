@@ -10,13 +10,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from loop.agents import proposing
-from loop.agents.proposing import CACHE_FOLDER, ProposerTask, kill_new_orphans, read_proposals, run_proposer
 from loop.base.documents import sums, to_json, write_atomic
 from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
-from loop.builds.build import Buildable, BuildFailed
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Proposal
@@ -30,22 +28,13 @@ from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_before
 from loop.optimize.model import Brief, BriefOutput, Standing
 from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
-from loop.profile.actions import (
-    SUFFICIENT_RATIO,
-    ProfileOutput,
-    describe_leaf,
-    fact_text,
-    saved_time_share,
-    worst_measurements,
-)
+from loop.profile import actions as profiling
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.templates import markdown_environment
-from loop.repository import worktree
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, copy_worktree, make_from_checkout
 from loop.steps.context import Context, Result, RunningAction
 
-TEMPLATE = "brief.md.j2"
 MOST_ENDINGS, LONGEST_ENDING = 6, 300
 """Most candidates that could not be judged in a brief, and most characters of each."""
 MOST_TRIED = 12  # Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all.
@@ -57,13 +46,13 @@ def render_brief(templates: Path, brief: Brief) -> str:
     earlier sessions reverted (`brief.lost`)."""
     profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
-        leaf, leaf_text = describe_leaf(profile)  # Where the profile's decision tree ended.
+        leaf, leaf_text = profiling.describe_leaf(profile)  # Where the profile's decision tree ended.
         rows = []
         for name, meaning in FACTS.items():
             fact = profile.facts.get(name)
             if fact is not None or name in profile.unknown:
                 source = profile.sources.get(name) or profile.unknown.get(name, "")
-                rows.append((name, "unknown" if fact is None else fact_text(fact), meaning, source))
+                rows.append((name, "unknown" if fact is None else profiling.fact_text(fact), meaning, source))
         facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
 
     tried, reverted = [], []
@@ -74,10 +63,10 @@ def render_brief(templates: Path, brief: Brief) -> str:
             reverted.append((change.session, ", ".join(change.files), *cells))
         else:
             tried.append((str(change.number), change.variant, change.outcome, *cells))
-    template = markdown_environment(templates).get_template(TEMPLATE)
+    template = markdown_environment(templates).get_template("brief.md.j2")
     return template.render(
         brief=brief,
-        enough=SUFFICIENT_RATIO,
+        enough=profiling.SUFFICIENT_RATIO,
         leaf=leaf,
         where=leaf_text,
         facts=facts,
@@ -110,7 +99,7 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     yield Tick("preparing the worktree")
     tree = session_worktree(context, workshop)
     if tree is None:
-        tree = worktree.make_from_checkout(context.task.folder, workshop.worktree)
+        tree = make_from_checkout(context.task.folder, workshop.worktree)
         error = yield from compiler_errors(context, focus.variant, tree)  # Of the unchanged variant.
         if error:
             tree.remove()
@@ -135,7 +124,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
         measured |= dict.fromkeys((row.variant for row in (*output.verdicts, *output.measurements)), output)
     for name, output in measured.items():
         if name in variants and edits.may_edit_variant(bench.target, bench.folder, name):
-            worst |= worst_measurements(output, [name])
+            worst |= profiling.worst_measurements(output, [name])
     # Examples and baselines only if no main variant may be edited.
     main = [timing for name, timing in worst.items() if variants[name].role == "main"]
     candidates = main or [*worst.values()]
@@ -143,7 +132,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
         return None
 
     def saved_share(timing: Measurement) -> float:
-        return saved_time_share(timing.ratio, timing.workload.weight)
+        return profiling.saved_time_share(timing.ratio, timing.workload.weight)
 
     focus = min(candidates, key=lambda timing: (-saved_share(timing), timing.ratio))
     standings = []
@@ -169,7 +158,8 @@ def _write_brief(
     for proposal in changes.proposals:
         if proposal.ended not in ("edited", "interrupted"):
             endings[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST_ENDING]
-    profiles = (profile for output in changes.incumbent_outputs(ProfileOutput) for profile in output.profiles)
+    profiled = changes.incumbent_outputs(profiling.ProfileOutput)
+    profiles = (profile for output in profiled for profile in output.profiles)
     brief = Brief(
         number=changes.next_number,
         variant=name,
@@ -198,7 +188,7 @@ def _write_brief(
     return brief
 
 
-def contract(context: Context, variant: Buildable) -> dict[str, str]:
+def contract(context: Context, variant: build.Buildable) -> dict[str, str]:
     """What an edit must not change, in words: call, compiler, tensors, types and tolerance."""
     target = context.bench.target
     dtype = target.dtypes[context.bench.device]
@@ -280,7 +270,7 @@ def _run_proposers(
     limit_s = min(campaign.proposer_minutes * 60, remaining_s)
     numbers, head = range(first_number, first_number + campaign.width), tree.head
     try:
-        with kill_new_orphans():
+        with proposing.kill_new_orphans():
             runs = [_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers]
             yield from run_side_by_side(runs, len(numbers))
     finally:
@@ -301,11 +291,11 @@ def _run_candidate(
     sums.write_sealed(proposal_file, Proposal(number=number, ended="interrupted"))
     place = workshop.worktree.with_name(f"{workshop.worktree.name}.{number}")
     try:
-        copy = worktree.copy_worktree(tree, place)
+        copy = copy_worktree(tree, place)
         copy.note_owner(workshop.briefs_folder.parent)
         # `loop kernels check` compares with the incumbent there. Its locks are shared and its cache is its own:
         # so a proposer cannot edit the builds that the gate judges.
-        locks, builds = context.bench.cache / "locks", copy.root / CACHE_FOLDER / "builds"
+        locks, builds = context.bench.cache / "locks", copy.root / proposing.CACHE_FOLDER / "builds"
         locks.mkdir(parents=True, exist_ok=True)
         builds.mkdir(parents=True, exist_ok=True)
         (builds / "locks").symlink_to(locks)
@@ -320,7 +310,7 @@ def _run_candidate(
             text = edits.brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(tree.root), str(copy.root)))
         while True:
-            task = ProposerTask(
+            task = proposing.ProposerTask(
                 number=number,
                 campaign=context.task.campaign,
                 brief_page=page,
@@ -331,7 +321,7 @@ def _run_candidate(
                 limit_s=limit_s - sum(run.seconds for run in runs),
                 usd=usd,
             )
-            runs.append((yield from run_proposer(task)))
+            runs.append((yield from proposing.run_proposer(task)))
             tree.revert(head)  # A proposer may have written to it.
             files, left_out = edits.take_edit(brief, tree, copy, page.with_name(f"{number:04}.patch"))
             refusal = ""
@@ -360,7 +350,7 @@ def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Ti
     variant = build.buildable_variants(bench, [name])[name]
     try:
         yield from build.build(name, variant, tree.target, **places, limit_s=context.kill_after_s)
-    except BuildFailed as failed:
+    except build.BuildFailed as failed:
         return f"{failed.message}\n{failed.log}"[:MAX_ERROR_CHARACTERS]
     return ""
 
@@ -408,7 +398,7 @@ def sum_spending(context: Context) -> CampaignSpent:
     """What the campaign has spent and gained so far. Dollars: what AI is known to have cost, and the machine's
     price for the time of all ended steps, with hosts."""
     changes = SessionChanges(context.finished)
-    proposals = read_proposals(workshop_of(context).briefs_folder.parent)
+    proposals = proposing.read_proposals(workshop_of(context).briefs_folder.parent)
     use = proposing.sum_ai_use(proposals)
     is_unattended = context.task.campaign.is_unattended
     since_last_kept = 0  # Candidates that were judged or refused.
@@ -436,7 +426,7 @@ def unjudged_edits(context: Context) -> list[Proposal]:
     settled_numbers = {record.output.get("candidate") for record in context.finished}
     recorded = SessionChanges(context.finished).proposals
     settled_numbers |= {proposal.number for proposal in recorded if proposal.ended != "edited"}
-    saved = read_proposals(workshop_of(context).briefs_folder.parent)
+    saved = proposing.read_proposals(workshop_of(context).briefs_folder.parent)
     return [edit for edit in saved if edit.ended == "edited" and edit.number not in settled_numbers]
 
 
@@ -448,10 +438,10 @@ def offer_candidate(
     passes with none. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
     changes, workshop, campaign = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
-    first_new = len(read_proposals(workshop.briefs_folder.parent)) + 1
+    first_new = len(proposing.read_proposals(workshop.briefs_folder.parent)) + 1
     if not unjudged_edits(context):
         yield from _run_proposers(context, brief, tree, first_new)
-    saved = read_proposals(workshop.briefs_folder.parent)
+    saved = proposing.read_proposals(workshop.briefs_folder.parent)
     reported = {proposal.number for proposal in changes.proposals}
     to_report = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
     unjudged = unjudged_edits(context)

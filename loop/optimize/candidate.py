@@ -26,7 +26,6 @@ from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import output_of_job, samples_of
 from loop.timing import against_known_good
-from loop.timing.against_known_good import CompareOutput
 
 KEPT_PATCH = "kept.patch"  # All kept changes of a session as one patch, relative to the original checkout.
 Arguments = TypeVar("Arguments")
@@ -90,7 +89,7 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
     if task.campaign.executor and brief is not None and brief.tuning is None:
         number = at_hand.brief_output.candidate or number
         jobs = yield from comparisons.compare_in_jobs(context, at_hand.tree, {number: None}, arguments)
-        result = Result(output_of_job(jobs[number], CompareOutput), samples_of(jobs[number]))
+        result = Result(output_of_job(jobs[number], against_known_good.CompareOutput), samples_of(jobs[number]))
         return _as_judgement(result, jobs=(jobs[number].run_record,))
     remaining_s = sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
     changed = {"candidate": number, "more_s": min(arguments.more_s, remaining_s)}
@@ -122,7 +121,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     failed_step = next((record for record in at_hand.records if record.status == "failed"), None)
     if failed_step is not None:
         failed_message = f"{failed_step.step}: {failed_step.message}"
-    comparison = at_hand.output_of(CompareOutput)  # With the incumbent.
+    comparison = at_hand.output_of(against_known_good.CompareOutput)  # With the incumbent.
     verdicts = comparison.verdicts if comparison else ()
     outcome, reason, gain = comparisons.decide_on_change(failed_message, verdicts, arguments.gain)
     assert brief is not None

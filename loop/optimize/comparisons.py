@@ -49,8 +49,6 @@ from loop.steps.spread import Part, output_of_job, run_jobs
 from loop.timing import samples, schedule
 from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants, hold_device
-from loop.timing.samples import MIN_ROUNDS, Limits, Timings
-from loop.timing.schedule import Untimed
 from loop.workers.bench import fit_workloads
 
 CHECK_NOTE_FILE = "loop-check.json"  # In `.git` of a candidate's worktree: what a check compares with.
@@ -138,7 +136,7 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
             try:
                 speed = yield from _estimate_speed(context, correct_build, note)
                 speeds += [speed] if speed else []
-            except (Untimed, LoopError) as error:
+            except (schedule.Untimed, LoopError) as error:
                 missing.append(f"speed of {correct_build.variant}: {error}")
     message = "right; no speed"
     if speeds:
@@ -170,10 +168,10 @@ def _estimate_speed(
         return None
     of_campaign = [workload for workload in supported if note and workload.name == note.workload]
     workload = of_campaign[0] if of_campaign else supported[-1]
-    limits = Limits(CHECK_ROUNDS, CHECK_S, context.task.seed)
+    limits = samples.Limits(CHECK_ROUNDS, CHECK_S, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], limits)
     log_ratios = samples.log_ratios(timings.segments_of(workload.name), rival.name, name)
-    if len(log_ratios) < MIN_ROUNDS:
+    if len(log_ratios) < samples.MIN_ROUNDS:
         return None
     ratio, low, high = ratio_interval(log_ratios)
     fields = {"ratio": ratio, "interval": (low, high)}
@@ -362,7 +360,7 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
 
 def _confirm_variant(
     context: Context, old_build: Build, new_build: Build, seed: int
-) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
+) -> Generator[Tick, None, tuple[Confirmed | None, str, samples.Timings]]:
     """Verify and time one variant's last build against its first. Returns its figure (None if wrong or untimed),
     its failure (empty if right), and the raw samples."""
     bench, name = context.bench, new_build.variant
@@ -375,8 +373,9 @@ def _confirm_variant(
     supported = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
     (checks,) = yield from verify(bench, [Job(sides[1], supported, layouts=False)])
     if checks.first_failure:
-        return None, checks.first_failure.message, Timings()
-    limits = Limits(CONFIRM_ROUNDS, ROUNDS_SHARE * context.budget_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
+        return None, checks.first_failure.message, samples.Timings()
+    rounds_s = ROUNDS_SHARE * context.budget_s
+    limits = samples.Limits(CONFIRM_ROUNDS, rounds_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
         fitting = fit_workloads(bench, supported, sides, with_windows=True)
@@ -385,7 +384,7 @@ def _confirm_variant(
     intervals: dict[str, dict[str, tuple[float, float, float]]] = {"workloads": {}, "held_out": {}}
     for workload in (*timed, *unseen):
         ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
-        if len(ratios) >= MIN_ROUNDS:
+        if len(ratios) >= samples.MIN_ROUNDS:
             ratio, low, high = ratio_interval(ratios)
             is_timed = workload in timed
             intervals["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high

@@ -11,7 +11,6 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick
 from loop.builds import build
-from loop.builds.build import Buildable, BuildFailed, find_used_files
 from loop.formats.model import ANSWERS
 from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
@@ -26,7 +25,7 @@ def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
     none."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
-        return bool(editable_files(find_used_files([variant.module], folder), target, folder))
+        return bool(editable_files(build.find_used_files([variant.module], folder), target, folder))
     return isinstance(variant, CAbiVariant)
 
 
@@ -39,7 +38,7 @@ def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[s
 def find_judging_files(target: Target, folder: Path) -> set[str]:
     """Files of a target that decide what is right and what the baseline is, with the manifest."""
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
-    return {MANIFEST, *find_used_files(modules, folder)}
+    return {MANIFEST, *build.find_used_files(modules, folder)}
 
 
 def find_editable_files(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
@@ -48,20 +47,20 @@ def find_editable_files(context: Context, name: str) -> Generator[Tick, None, di
     bench, folder = context.bench, context.task.folder
     try:
         scan = yield from build.scan_sources(build.buildable_variants(bench, [name])[name], folder, bench.include)
-    except BuildFailed as failed:
+    except build.BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
     own_files = editable_files(scan.files, bench.target, bench.folder)
     users_by_file: dict[str, tuple[str, ...]] = dict.fromkeys(own_files, ())
     for other, variant in bench.target.variants.items():
-        if other in context.task.variants or not isinstance(variant, Buildable):
+        if other in context.task.variants or not isinstance(variant, build.Buildable):
             continue
         if isinstance(variant, PythonVariant):
-            files = find_used_files([variant.module], folder)
+            files = build.find_used_files([variant.module], folder)
         else:
             files = variant.sources  # If neither compiler is here.
             built_variants = [bench.target.emulated_variant(other)] if variant.emulation else []
             for built_variant in (*built_variants, bench.target.compiled_variant(other, bench.architecture)):
-                with contextlib.suppress(BuildFailed):
+                with contextlib.suppress(build.BuildFailed):
                     files = (yield from build.scan_sources(built_variant, folder, bench.include)).files
         for file in files:
             if file in users_by_file:

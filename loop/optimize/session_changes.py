@@ -18,8 +18,7 @@ from loop.model.output import Output, outputs_by_run, read_output
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.model.target import Target
 from loop.optimize.model import BriefOutput
-from loop.repository import worktree
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, find_worktree, repository_of
 from loop.steps.context import Context, Workshop
 from loop.store.sessions import earlier_sessions
 
@@ -115,14 +114,14 @@ def workshop_of(context: Context) -> Workshop:
 
 def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
     """The session's worktree; None if it is gone, or was left incomplete by a kill (then it is deleted)."""
-    tree = worktree.find_worktree(context.task.folder, workshop.worktree)
+    tree = find_worktree(context.task.folder, workshop.worktree)
     has_brief = any(
         str(workshop.worktree) in page.read_text() for page in workshop.briefs_folder.glob("*-brief.json")
     )
     if has_brief or (tree is not None and tree.owner is not None):  # A brief is written to a complete tree.
         return tree
     if workshop.worktree.exists():
-        Worktree(workshop.worktree, workshop.worktree, worktree.repository_of(context.task.folder)).remove()
+        Worktree(workshop.worktree, workshop.worktree, repository_of(context.task.folder)).remove()
     return None
 
 
@@ -133,7 +132,7 @@ def change_at_hand(context: Context) -> ChangeAtHand:
     if brief is None or not brief.edited:
         raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
     workshop = workshop_of(context)
-    tree = worktree.find_worktree(context.task.folder, workshop.worktree)
+    tree = find_worktree(context.task.folder, workshop.worktree)
     if tree is None:
         raise WorkFailed(f"{workshop.worktree}: the worktree with the edit is gone", hint="run the session anew")
     return ChangeAtHand(context, run, brief, tree)

@@ -19,34 +19,23 @@ from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
-from loop.builds.build import BuildFailed
 from loop.gate.kernel import planned_check_sets
-from loop.gate.verify import Job
-from loop.gate.verify import verify as verify_sides
+from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
 from loop.machine.machine import cores
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.target import Target, Tuning, Values, Workload, literal_text
 from loop.model.workloads import expand_sets
+from loop.optimize import session_changes
 from loop.optimize.briefing import GainTerms, keeping_rule
 from loop.optimize.edits import save_edit
 from loop.optimize.model import Brief, BriefOutput, TriedPoint
-from loop.optimize.session_changes import (
-    SessionChanges,
-    session_worktree,
-    tuning_set_name,
-    with_tuning_set,
-    workshop_of,
-)
 from loop.report.format import speedup_text
-from loop.repository import worktree
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, make_from_checkout
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
-from loop.timing.samples import Limits
-from loop.timing.schedule import Untimed
 from loop.workers.bench import Bench, Side
 
 GROUP_SIZE = 6  # Points that are timed next to the incumbent at the same time: each side has a process.
@@ -88,7 +77,7 @@ class PointSearch:
         """Workloads that points are verified and timed on."""
         target = self.bench.target
         dtype, seed = target.dtypes[self.bench.device], self.context.task.seed
-        return expand_sets(target, [tuning_set_name(self.name)], dtype, seed)
+        return expand_sets(target, [session_changes.tuning_set_name(self.name)], dtype, seed)
 
     def drop_point(self, label: str, outcome: Literal["refused", "wrong"], reason: str) -> None:
         """Remove a point from the search, and record its outcome and why."""
@@ -107,15 +96,15 @@ class PointSearch:
             target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, self.name: chosen}})
             recipes[label] = target.compiled_variant(tuning.variant, bench.architecture)
 
-        def build_or_failure(recipe: Any) -> Generator[Tick, None, Build | BuildFailed]:
+        def build_or_failure(recipe: Any) -> Generator[Tick, None, Build | build.BuildFailed]:
             try:
                 return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
-            except BuildFailed as failed:
+            except build.BuildFailed as failed:
                 return failed
 
         builds = yield from run_side_by_side(map(build_or_failure, recipes.values()), cores())
         for label, build_or_error in zip(recipes, builds, strict=True):
-            if isinstance(build_or_error, BuildFailed):
+            if isinstance(build_or_error, build.BuildFailed):
                 self.drop_point(label, "refused", build_or_error.message)
             else:
                 self.sides[label] = bench.make_side(tuning.variant, build_or_error).copy_as(label)
@@ -126,7 +115,7 @@ class PointSearch:
         for begin in range(0, len(labels), GROUP_SIZE):
             group = labels[begin : begin + GROUP_SIZE]
             jobs = [Job(self.sides[label], self.workloads, layouts=False, fail_fast=True) for label in group]
-            for label, checks in zip(group, (yield from verify_sides(self.bench, jobs)), strict=True):
+            for label, checks in zip(group, (yield from verify(self.bench, jobs)), strict=True):
                 if checks.first_failure:
                     self.drop_point(label, "wrong", checks.first_failure.message)
 
@@ -135,13 +124,13 @@ class PointSearch:
         workloads) of each that is still in the search. A point that cannot be timed is removed, and its group
         timed again."""
         trials, untimed = dict[str, TriedPoint](), list(labels)
-        limits = Limits(rounds, self.context.budget_s, self.context.task.seed)
+        limits = samples.Limits(rounds, self.context.budget_s, self.context.task.seed)
         while untimed:
             group = untimed[:GROUP_SIZE]
             sides = [self.sides[label] for label in (INCUMBENT, *group)]
             try:
                 timings = yield from schedule.measure(self.bench, sides, self.workloads, limits)
-            except Untimed as error:
+            except schedule.Untimed as error:
                 if error.side not in group:
                     raise
                 self.drop_point(error.side, "wrong", error.message)
@@ -185,7 +174,7 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     searched = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
-    name, incumbent, workshop = "", None, workshop_of(context)
+    name, incumbent, workshop = "", None, session_changes.workshop_of(context)
     for name, tuning in target.tuning.items():
         runs_here = tuning.variant in context.task.variants and target.variants[tuning.variant].device == device
         incumbent = tuning.best_on(device_name) if runs_here and name not in searched else None
@@ -200,11 +189,11 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
         hint = f"shorten the lists in tuning.{name}.values"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
-    tree = session_worktree(context, workshop) or worktree.make_from_checkout(
+    tree = session_changes.session_worktree(context, workshop) or make_from_checkout(
         context.task.folder, workshop.worktree
     )
     tree.note_owner(workshop.briefs_folder.parent)
-    edited_target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
+    edited_target = session_changes.with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         entry = edited_target.tuning[name]
         incumbent = entry.best_on(device_name) or incumbent
@@ -240,10 +229,11 @@ def _propose_best(
         label = point_label(search.incumbent)
         message = f"{search.name}: the incumbent stays ({label}); {results}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
-    manifest, context, workshop = tree.target / MANIFEST, search.context, workshop_of(search.context)
+    manifest, context = tree.target / MANIFEST, search.context
+    workshop = session_changes.workshop_of(context)
     manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
     brief = Brief(
-        number=SessionChanges(context.finished).next_number,
+        number=session_changes.SessionChanges(context.finished).next_number,
         variant=search.tuning.variant,
         title=f"{search.tuning.title}: {point_label(best.values)}",
         workload=search.workloads[0].name,
