@@ -114,9 +114,8 @@ def can_isolate() -> bool:
 
 
 def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
-    """The `bwrap` command line that isolates a proposer, with only its own configuration and what
-    `loop kernels check` needs; empty if it runs without isolation. `root`: its worktree; `locks`:
-    as in `ProposerTask`; `notes`: folder of the brief."""
+    """The `bwrap` command line that isolates a proposer, with its own configuration and what `loop kernels check`
+    needs; empty without isolation. `root`: its worktree; `locks`: of devices; `notes`: of the brief."""
     # A user's own command may keep files anywhere, so it is not isolated.
     if not preset.config_files or not can_isolate():
         return ()
@@ -182,9 +181,8 @@ def read_answer(root: Path) -> dict[str, Any]:
 
 
 def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
-    """Run the proposer to its end, and end its process group. Returns its proposal without an edit:
-    `ended` is `edited` if the program ended normally, even if it edited nothing; `said` is its last
-    line if it failed. Closing the generator ends the proposer and all its child processes."""
+    """Run the proposer to its end, and end its process group. Returns its proposal without an edit: `ended` is
+    `edited` if the program ended normally. Closing the generator ends the proposer and all its child processes."""
     preset = find_preset(task.campaign.proposer)
     value_by_name = {
         "brief": str(task.brief_page),
@@ -255,8 +253,8 @@ def _wait_for_proposer(child: Child, task: ProposerTask) -> Generator[Tick, None
 
 @contextlib.contextmanager
 def kill_new_orphans() -> Iterator[None]:
-    """At the end of the block, kill processes that lost their parent in it and became our children. No other way
-    finds orphans that left their process group and cleared their environment."""
+    """At the end of the block, kill processes that lost their parent in it and became our children: also those
+    that left their process group and cleared their environment."""
     earlier_children = {child.pid for child in psutil.Process().children()}
     try:
         yield

@@ -37,8 +37,7 @@ class NoReply(Exception):
 
 
 def base_url(cloud: str) -> str:
-    """Address of a cloud's metadata server; LOOP_METADATA_GCP, _AWS or _AZURE replace it. That of all three needs
-    no name lookup and never leaves the host."""
+    """Address of a metadata server, of all clouds the same; LOOP_METADATA_GCP, _AWS or _AZURE replace it."""
     return os.environ.get(f"LOOP_METADATA_{cloud.upper()}", "http://169.254.169.254").rstrip("/")
 
 
@@ -67,8 +66,7 @@ def ask(
 
 
 def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
-    """What will happen to this machine and when, as its cloud says; empty if nothing is planned. Raises NoReply,
-    also for an answer that is neither a notice nor the cloud's word for none."""
+    """What its cloud will do to this machine and when; empty for nothing. Raises NoReply for any other answer."""
     if cloud == "gcp":
         path = "/computeMetadata/v1/instance/preempted"
         status, text, _ = ask(cloud, path, {"Metadata-Flavor": "Google"}, limit_s)
@@ -175,8 +173,7 @@ class Watch:
         return ()
 
     def _poll(self) -> None:
-        """Body of the thread: find the cloud, then poll it until it gives a notice or the watch is closed. The
-        watch is settled once the cloud has answered, or if there is none."""
+        """Body of the thread: find the cloud, then poll it until it gives a notice or the watch is closed."""
         self.cloud = find_cloud() if self.choice == "auto" else self.choice
         if self.cloud is None:
             self.is_settled = True

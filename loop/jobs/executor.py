@@ -184,8 +184,7 @@ class Slot:
 
 
 def load_executor(name: str) -> Any:
-    """The module of the executor of this name, with `slots(width)`. Raises UsageError if there is none, or if it
-    cannot work here."""
+    """The module of an executor, with `slots(width)`. Raises UsageError if it is unknown or cannot work here."""
     if name not in EXECUTOR_NAMES:
         hint = did_you_mean(name, EXECUTOR_NAMES) or f"there are {', '.join(EXECUTOR_NAMES)}"
         raise UsageError(f"no executor {name!r}", hint=hint)
@@ -195,9 +194,9 @@ def load_executor(name: str) -> Any:
 
 
 def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """Run all jobs that are not done yet, and wait until each has ended; its state tells how. A job that another
-    process runs is only awaited. A job runs again if its machine or a hang made it fail, and it has tries left.
-    Closing the generator cancels the rest. Raises LoopError if every slot has trouble."""
+    """Run all jobs that are not done yet until each has ended; its state tells how. A job that another process
+    runs is only awaited. A job runs again if its machine or a hang made it fail, and it has tries left. Closing
+    the generator cancels the rest. Raises LoopError if every slot has trouble."""
     pending = {job.id: job for job in jobs if job.state != "done"}
     queue, begun, job_ended = list[JobFolder](), set[str](), threading.Event()
     try:

@@ -239,8 +239,7 @@ def jobs_folder() -> Path:
 
 
 def create_job(job: Job, source: Path | None = None, files: Iterable[Path] = ()) -> JobFolder:
-    """Create a job's folder with copies of `files`, which lie below `source`, in `src/`. An existing job stays
-    unchanged, so that a job whose id is a hash finds its earlier result."""
+    """Create a job's folder with copies of `files`, which lie below `source`, in `src/`. An existing job stays."""
     folder = JobFolder(jobs_folder() / job.id)
     if (folder.path / TASK).is_file():
         return folder
@@ -261,8 +260,7 @@ def list_jobs() -> list[JobFolder]:
 
 
 def remove_old_jobs(kept_count: int, prefix: str = "") -> None:
-    """Remove the folders of jobs that have ended or were lost, except the latest `kept_count` (above 0).
-    `prefix`: only jobs whose id begins so."""
+    """Remove ended and lost jobs whose id begins with `prefix`, except the latest `kept_count` (above 0)."""
     jobs = (job for job in list_jobs() if job.id.startswith(prefix))
     for job in [job for job in jobs if job.state not in ("queued", "running")][:-kept_count]:
         shutil.rmtree(job.path, ignore_errors=True)

@@ -241,9 +241,8 @@ class Connection:
     def fetch(
         self, source: str, folder: Path, *names: str, excluded: Sequence[str] = (), only_new_bytes: bool = False
     ) -> None:
-        """Copy the files or folders `names`, without `excluded`, from the folder `source` there to `folder`. Skips
-        links, devices and files over `MAX_FILE_BYTES`, because the machine is not trusted. `only_new_bytes`: the
-        files only grow, so that what is here is their beginning. Raises as `_rsync`."""
+        """Copy files or folders from the folder `source` there, no links, devices or files over `MAX_FILE_BYTES`:
+        the machine is not trusted. `only_new_bytes`: files only grow, and what is here is their beginning."""
         options = ["--append"] if only_new_bytes else []
         options += ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={MAX_FILE_BYTES}"]
@@ -288,8 +287,7 @@ class Connection:
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
         """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there. `is_cut`: the
-        connection failed: then UsageError if a retry cannot help (`REMEDY_BY_ERROR`), else Unreachable. Without
-        it, WorkFailed: a script or a copy failed there."""
+        connection failed: UsageError if a retry cannot help, else Unreachable. WorkFailed: a script failed."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()
@@ -311,8 +309,7 @@ class Connection:
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
     def check_ready(self) -> tuple[str, int]:
-        """Home folder of the user there, and free disk space in KiB (0: unknown). Raises UsageError if another
-        `loop` is installed, or none."""
+        """Home folder there, and free disk space in KiB (0: unknown). Raises UsageError without this `loop`."""
         home, digest, free_kb, _ = self.run_script(READY_SCRIPT)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
@@ -320,9 +317,8 @@ class Connection:
         return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
-        """Make the folder `tree` there hold exactly the files `names` of `root`: a project, or earlier sessions
-        for its jobs (`.past`). `config`: content of its `.git/config`; empty: unchanged. Raises LockHeld if a
-        job runs in the folder."""
+        """Make the folder `tree` there hold exactly the files `names` of `root`. `config`: content of its
+        `.git/config`; empty: unchanged. Raises LockHeld if a job runs in the folder."""
         new = f"trees/{tree}.new"
         self.run_script(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.send(root, names, f"{LOOP_FOLDER}/{new}", link_folder=f"../{tree}")
@@ -332,9 +328,8 @@ class Connection:
             raise tree_in_use_error(self.name, running.split()[0][:80])
 
     def submit(self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None) -> None:
-        """Send a job's folder and start the job there; one that was started is not started again. Its `sent.json`,
-        if it has one, names its target and its project's folder there. `trusted`: hashes of the definitions that
-        the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
+        """Send a job's folder and start the job there; one that was started is not started again. `trusted`:
+        hashes of the definitions that the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
         self.run_script("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         paths = (path.relative_to(folder.path) for path in sorted(folder.path.rglob("*")))
         names = [path.as_posix() for path in paths if path.as_posix() != job_files.LOCK]
@@ -352,9 +347,8 @@ class Connection:
         self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=PYTHON, LOG=START_LOG)
 
     def poll(self, job: str) -> JobState:
-        """State of a job, and its exit code: None while it has not ended. States: `running`; `ended`; `lost`, if
-        its process died; `gone`, if its folder no longer exists, as on a reinstalled machine. The machine is not
-        trusted: raises Unreachable for an answer unlike `POLL_ANSWER`, because a damaged one is worth a retry."""
+        """State of a job, and its exit code if it has ended. States: `running`; `ended`; `lost`: its process died;
+        `gone`: its folder no longer exists. Raises Unreachable for a damaged answer, too."""
         match = POLL_ANSWER.fullmatch(self.run_script(POLL_SCRIPT, ID=job)[0])
         if match is None:
             raise Unreachable(f"the answer of {self.name} is damaged", self._check_hint)
@@ -418,9 +412,8 @@ def list_package_files() -> dict[str, Path]:
 
 
 def hash_package(files: Mapping[str, Path]) -> str:
-    """Hash of the package; two machines with equal hashes run the same `loop`. `files`: see `list_package_files`.
-    Of `kernels` only the headers count, because a checkout is sent with each command. An installation has its
-    data in `loop/_data`, a checkout beside `loop`: both hash alike."""
+    """Hash of the package: two machines with equal hashes run the same `loop`, an installation or a checkout. Of
+    `kernels` only the headers count, because a checkout is sent with each command."""
     digest = hashlib.sha256()
     path_by_name = {name.removeprefix("loop/_data/"): path for name, path in files.items()}
     for name, path in sorted(path_by_name.items()):
@@ -431,8 +424,7 @@ def hash_package(files: Mapping[str, Path]) -> str:
 
 
 def ask_facts(connection: Connection) -> dict[str, str]:
-    """Facts on the machine: name in `FACTS_SCRIPT`, such as `nvcc` or `free_kb`, to text; empty for a missing
-    tool. Raises as `Connection.run_script`."""
+    """Name in `FACTS_SCRIPT`, such as `nvcc`, to text; empty for a missing tool. Raises as `run_script`."""
     python = _quote_python(connection)
     lines = connection.run_script(FACTS_SCRIPT, limit_s=120, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=python)
     names = re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE)

@@ -83,8 +83,7 @@ def is_noexec(folder: Path) -> bool:
 
 
 def machine_failure(number: int, folder: Path | None = None) -> MachineFailure:
-    """The error for a system error number of `ADVICE`, with its advice. `folder`: named if the error concerns
-    one."""
+    """The error for a system error number of `ADVICE`. `folder`: named if the error concerns one."""
     prefix = f"{folder}: " if folder and number in FOLDER_ERRORS else ""
     return MachineFailure(f"{prefix}{os.strerror(number)}", ADVICE[number].format(place=folder or "the disk"))
 
@@ -151,9 +150,9 @@ class FolderWatch:
                 self._new_errors.setdefault(folder, number)
 
     def failure(self, *, has_failed: bool, messages: str) -> MachineFailure | None:
-        """The machine failure that makes the step's outcome meaningless; None if there was none. `has_failed`: if
-        the step passed, a disk that was full before does not matter. `messages`: all messages of the step; they
-        select the folder if several are full, or if one was unwritable from the start."""
+        """The machine failure that makes the step's outcome meaningless; None if there was none. `has_failed`:
+        only then a disk that was full before matters. `messages` of the step: the folder that they name is
+        first."""
         self.measure()
         lower, errors = messages.lower(), dict(self._new_errors)
         folders = (*self.folders.loop_folders, *self.folders.child_folders)

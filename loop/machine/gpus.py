@@ -75,8 +75,7 @@ class Gpus:
 
 @functools.cache
 def detect_gpus() -> Gpus:
-    """The GPUs of this machine. Cached: nvidia-smi and the driver are asked once per process, for at most a minute
-    each."""
+    """The GPUs of this machine, cached. Asks nvidia-smi and the driver, for at most a minute each."""
     smi = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     lines = (output_of(smi, limit_s=QUERY_LIMIT_S) or "").splitlines()
     smi_rows = [line.split(", ") for line in lines if line.count(", ") == 1]  # Name and driver.
@@ -153,9 +152,8 @@ def is_same_gpu_model(name: str, driver_name: str) -> bool:
 def facts_of_present_gpu(
     manifest_facts: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
 ) -> DeviceFacts | None:
-    """Facts of this machine's GPU: the manifest's if their name and number of SMs agree with the driver's, else
-    `driver_facts`, which may be None. `manifest_facts`: by architecture (`sm_89`). `capability`: `8.9`. `name`:
-    the driver's."""
+    """Facts of this machine's GPU: the manifest's if name and number of SMs agree with the driver's, else
+    `driver_facts`. `manifest_facts`: by architecture (`sm_89`). `capability`: `8.9`. `name`: the driver's."""
     datasheet = manifest_facts.get(f"sm_{capability.replace('.', '')}") if capability else None
     if datasheet is None or not is_same_gpu_model(datasheet.name, name):
         return driver_facts

@@ -138,9 +138,8 @@ UNEXPLAINED_BYTES = 2 * 2**30
 def warn_of_others(
     gpu: str, others: Sequence[User] = (), unexplained_bytes: int = 0, busy_percent: int | None = None
 ) -> str:
-    """Warning that others may disturb a measurement on this GPU; empty if none is visible. `others`: processes
-    with a context on it. `unexplained_bytes`: used memory that no visible process holds. `busy_percent`: share of
-    the time in which kernels ran while ours did not; None if unknown."""
+    """Warning that others may disturb a measurement on this GPU, or empty. `others`: processes with a context on
+    it. `unexplained_bytes`: memory that no visible process holds. `busy_percent`: while our kernels rest."""
     sentences = []
     if others:
         total_bytes = sum(user.memory_bytes or 0 for user in others)

@@ -41,9 +41,8 @@ MOST_TRIED = 12  # Most rejected ideas in a brief, of this session and of earlie
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
-    """The brief as a page of Markdown. `templates`: the folder of brief.md.j2. It has the facts of the profile,
-    each with its source or the reason why it is unknown; the changes judged in this session; and changes that
-    earlier sessions reverted (`brief.lost`)."""
+    """The brief as a page of Markdown: the profile's facts with their sources, the changes that this session
+    judged, and those that earlier sessions reverted (`brief.lost`). `templates`: the folder of brief.md.j2."""
     profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
         leaf, leaf_text = profiling.describe_leaf(profile)  # Where the profile's decision tree ended.
@@ -259,8 +258,7 @@ def _run_proposers(
     context: Context, brief: Brief, tree: Worktree, first_number: int
 ) -> Generator[Tick, None, None]:
     """Run the campaign's proposers in parallel, numbered from `first_number`, within its remaining time and
-    dollars; save each proposal when it ends. `tree`: the session's worktree, with the incumbent; reverted at the
-    end."""
+    dollars. Saves each proposal. `tree`: the session's worktree with the incumbent; reverted at the end."""
     session_tree, campaign = workshop_of(context).worktree, context.task.campaign
     for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
         shutil.rmtree(leftover, ignore_errors=True)
@@ -280,10 +278,9 @@ def _run_proposers(
 def _run_candidate(
     context: Context, brief: Brief, tree: Worktree, head: str, number: int, limit_s: float, usd: float | None
 ) -> Generator[Tick, None, None]:
-    """Run one proposer in a worktree of its own, and save its proposal. If its edit does not
-    compile, it runs again with the errors, `MAX_REPAIRS` times at most; only a proposal that
-    compiles has a patch. Before it ends, the saved proposal says `interrupted`, for a session that
-    is killed. `head`: the incumbent's commit."""
+    """Run one proposer in a worktree of its own, and save its proposal. If its edit does not compile, it runs
+    again with the errors, `MAX_REPAIRS` times at most. Until it ends, the saved proposal says `interrupted`, for a
+    session that is killed. `head`: the incumbent's commit."""
     workshop, runs = workshop_of(context), list[Proposal]()
     page = workshop.briefs_folder / "candidates" / f"{number:04}-brief.md"
     page.parent.mkdir(parents=True, exist_ok=True)

@@ -152,9 +152,8 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
 def _estimate_speed(
     context: Context, timed_build: Build, note: CheckNote | None
 ) -> Generator[Tick, None, QuickSpeed | None]:
-    """Estimate a variant's speed against the incumbent; against the baseline outside a campaign (no `note`), or if
-    the incumbent's build is gone. Times the campaign's workload, else the last that the variant takes. None if
-    it takes none, or without enough rounds."""
+    """Estimate a variant's speed against the incumbent, or without one against the baseline. Times the campaign's
+    workload, else the last that the variant takes. None if it takes none, or without enough rounds."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
@@ -266,8 +265,8 @@ def decide_on_change(
     failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
     """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if not timed). It
-    is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2
-    %) in the mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
+    has to be right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2 %) in the
+    mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
@@ -296,10 +295,9 @@ def decide_on_change(
 def compare_beforehand(
     context: Context, tree: Worktree, proposals: Sequence[Proposal], least_gain: float
 ) -> Generator[Tick, None, tuple[list[Proposal], set[int], tuple[JobRun, ...]]]:
-    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order to judge
-    them, the numbers of those that show no gain, and the jobs. Those without a gain come first, because the
-    gate's other steps cannot save them; then those with most gain; last those that no job could compare, as
-    they conflict with kept changes or are wrong. Without an executor the order stays and no job runs."""
+    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order to judge them,
+    the numbers of those that show no gain, and the jobs. Those without a gain come first, because the gate's other
+    steps cannot save them; then those with most gain; last those that no job could compare."""
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor:
         return list(proposals), set(), ()

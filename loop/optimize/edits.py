@@ -21,8 +21,7 @@ from loop.steps.context import Context, Workshop
 
 
 def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
-    """Whether a variant has files that may be edited. Python files that judge it do not count; a program has
-    none."""
+    """Whether a variant has files that may be edited. Python files that judge it do not count."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
         return bool(editable_files(build.find_used_files([variant.module], folder), target, folder))
@@ -115,9 +114,8 @@ def take_edit(
     brief: Brief, tree: Worktree, candidate_tree: Worktree, patch: Path
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Write what a candidate changed of the incumbent in `tree` to `patch`; `tree` is unchanged afterwards.
-    Returns the files of the patch, and those that may not change, which are restored in `candidate_tree`. New
-    files count if they have the brief's suffixes and lie in its folders, or at the target's top: a new Python
-    file there, such as `torch.py`, hides a package, and its author has to know."""
+    Returns its files, and those that may not change, which are restored in `candidate_tree`. New files count with
+    the brief's suffixes in its folders, and at the target's top: `torch.py` there would hide a package."""
     files, refused_files = list[str](), list[str]()
     existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
     names = set(existing) if candidate_tree.target.is_dir() else set()
@@ -174,9 +172,8 @@ def _replace_file(path: Path, content: bytes | None) -> None:
 
 
 def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str]) -> Proposal:
-    """Apply a candidate's edit to the session's worktree. Returns the proposal; its `ended` says if the edit
-    cannot be judged: `repeated` if it changes nothing new (`judged_digests`: hashes of judged edits), or
-    `conflict` with a change that was kept meanwhile."""
+    """Apply a candidate's edit to the session's worktree. Returns the proposal; its `ended` is `repeated` if it
+    changes nothing new (`judged_digests`: hashes of judged edits), or `conflict` with a change kept meanwhile."""
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:

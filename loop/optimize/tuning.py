@@ -86,8 +86,7 @@ class PointSearch:
         self.trials.append(TriedPoint(tuning=self.name, values=values, outcome=outcome, reason=reason))
 
     def compile(self) -> Generator[Tick, None, None]:
-        """Compile the incumbent and every point; one compiler a core. Points that do not compile leave the
-        search."""
+        """Compile the incumbent and every point, one compiler a core. Drops points that do not compile."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
         recipes: dict[str, Any] = {}  # By label.
@@ -120,9 +119,8 @@ class PointSearch:
                     self.drop_point(label, "wrong", checks.first_failure.message)
 
     def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-        """Time points next to the incumbent, a few at a time. Returns the trial (mean and lowest ratio over
-        workloads) of each that is still in the search. A point that cannot be timed is removed, and its group
-        timed again."""
+        """Time points next to the incumbent, a few at a time. Returns the trials of those still in the search
+        (mean and lowest ratio over workloads). One that cannot be timed is removed, and its group timed again."""
         trials, untimed = dict[str, TriedPoint](), list(labels)
         limits = samples.Limits(rounds, self.context.budget_s, self.context.task.seed)
         while untimed:
