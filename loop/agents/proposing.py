@@ -41,8 +41,7 @@ class Preset:
     """Arguments that limit its cost to `{usd}`, of a program that prints its cost."""
     variables: tuple[str, ...] = ()
     """Environment variables to pass on, besides those of every child process."""
-    config_files: tuple[str, ...] = ()
-    """Its configuration files, relative to the home folder."""
+    config_files: tuple[str, ...] = ()  # Its configuration files, relative to the home folder.
 
 
 PLACEHOLDERS = ("brief", "json", "workdir", "answer", "usd")  # Names that a command may use in braces.
@@ -153,20 +152,14 @@ PASSED_VARIABLES = ("LOOP_STATE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
 class ProposerTask:
     """One run of a campaign's proposer, with its limits."""
 
-    number: int
-    """Number of the candidate."""
+    number: int  # Number of the candidate.
     campaign: Campaign
     """Names the proposer, its longest silence and more environment variables to pass on."""
-    brief_page: Path
-    """The brief in Markdown; the same as JSON next to it."""
-    root: Path
-    """The candidate's worktree."""
-    folder: Path
-    """The target's folder in it, for the proposer's edits."""
-    locks: Path
-    """Folder of the device's locks, which all candidates share."""
-    output: Path
-    """The file for all that it prints."""
+    brief_page: Path  # The brief in Markdown; the same as JSON next to it.
+    root: Path  # The candidate's worktree.
+    folder: Path  # The target's folder in it, for the proposer's edits.
+    locks: Path  # Folder of the device's locks, which all candidates share.
+    output: Path  # The file for all that it prints.
     limit_s: float
     usd: float | None = None
     """Its share of the campaign's dollars, for a program that takes a limit."""
@@ -199,7 +192,20 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
     environment["PATH"] = os.pathsep.join(proposer_path())  # The brief uses `loop` commands.
     isolation = isolation_command(task.root, task.locks, task.brief_page.parent, preset)
     with Child([*isolation, "sh", "-c", command], cwd=task.folder, env=environment) as child:
-        stop_reason = yield from _wait_for_proposer(child, task)
+        stop_reason: Ended | None = None
+        started_s = last_output_s = time.monotonic()
+        known_bytes = 0
+        while child.code is None and stop_reason is None:
+            yield Tick(f"the proposer is at work ({say.seconds(time.monotonic() - started_s)})")
+            child.wait_for_output()
+            now_s = time.monotonic()
+            printed_bytes = sum(len(stream.kept) + stream.dropped_bytes for stream in (child.output, child.errors))
+            if printed_bytes != known_bytes:
+                known_bytes, last_output_s = printed_bytes, now_s
+            if now_s - last_output_s > task.campaign.quiet_minutes * 60:
+                stop_reason = "stalled"
+            if now_s - started_s > task.limit_s:
+                stop_reason = "deadline"
         if child.code is None:  # Ask the process group to end, then kill it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGTERM)
@@ -229,26 +235,6 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
         idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
         isolated=bool(isolation),
     )
-
-
-def _wait_for_proposer(child: Child, task: ProposerTask) -> Generator[Tick, None, Ended | None]:
-    """Wait for the proposer, with a tick at least every TICK_S. Returns why to stop it: `deadline` after the
-    task's limit, `stalled` after `quiet_minutes` without output; None if it ended by itself."""
-    started_s = last_output_s = time.monotonic()
-    known_bytes = 0
-    while child.code is None:
-        yield Tick(f"the proposer is at work ({say.seconds(time.monotonic() - started_s)})")
-        child.wait_for_output()
-        now_s, printed_bytes = time.monotonic(), 0
-        for stream in (child.output, child.errors):
-            printed_bytes += len(stream.kept) + stream.dropped_bytes
-        if printed_bytes != known_bytes:
-            known_bytes, last_output_s = printed_bytes, now_s
-        if now_s - started_s > task.limit_s:
-            return "deadline"
-        if now_s - last_output_s > task.campaign.quiet_minutes * 60:
-            return "stalled"
-    return None
 
 
 @contextlib.contextmanager
@@ -287,19 +273,16 @@ def read_ai_use(printed: str) -> AiUse | None:
             parts = document if isinstance(document, list) else [document]
             objects += [part for part in parts if isinstance(part, dict)]
     claude_results = [fields for fields in objects if "total_cost_usd" in fields]
-    turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
+    turns = [fields.get("usage") for fields in objects if fields.get("type") == "turn.completed"]
     model = next((str(fields["model"]) for fields in objects if fields.get("model")), "")
     model = model or "a model without a name"
-    try:
+    with contextlib.suppress(ValueError):
         if claude_results:
             return _read_claude_use(claude_results[-1], model)
-        tokens = sum(_count_tokens(fields.get("usage")) for fields in turns)
-    except ValueError:
-        return None
-    if not turns:
-        return None
-    use = ModelUse(model=model, tokens=tokens, usd=None)
-    return AiUse(source="result", agents=("codex",), models=(use,), usd=None, unpriced=(model,))
+        if turns:
+            use = ModelUse(model=model, tokens=sum(map(_count_tokens, turns)), usd=None)
+            return AiUse(source="result", agents=("codex",), models=(use,), usd=None, unpriced=(model,))
+    return None
 
 
 def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:

@@ -132,17 +132,14 @@ def find_cloud() -> str | None:
 class Watch:
     """Polls for a preemption notice in a thread until closed. Reading its fields never waits."""
 
-    choice: str = "auto"
-    """One of CHOICES: a cloud, `auto` to find it, or `off`."""
+    choice: str = "auto"  # One of CHOICES: a cloud, `auto` to find it, or `off`.
     poll_s: float = POLL_S
     cloud: str | None = None
     """Name of the cloud that is polled; None before it is found, or if there is none."""
-    notice: str = ""
-    """Which cloud takes the machine away, how and when; empty before a notice."""
+    notice: str = ""  # Which cloud takes the machine away, how and when; empty before a notice.
     is_settled: bool = False
     """True once the cloud is known and has answered, or no cloud was found."""
-    failure: str = ""
-    """Why the latest question has no answer; empty if it has one."""
+    failure: str = ""  # Why the latest question has no answer; empty if it has one.
     _answered_at_s: float = field(default_factory=time.monotonic)
     """Time of the last answer, by the monotonic clock."""
     _stop_event: threading.Event = field(default_factory=threading.Event)

@@ -163,16 +163,11 @@ class Slot:
     """Name of the machine. Jobs with `alone` set need all other slots of this name to be idle."""
     uuid: str = ""
     """UUID of the device; empty if not known yet, or if a cluster chooses one for each job."""
-    trouble: LoopError | None = None
-    """Why the slot takes no further job; None: it takes jobs."""
-    lost_in_a_row = 0.0
-    """Number of jobs lost in a row; infinite: the slot gets no further job."""
-    is_excluded = False
-    """True once it lost too many jobs and another slot of its kind does them."""
-    job: JobFolder | None = None
-    """The job that it runs now."""
-    thread: threading.Thread | None = None
-    """The thread of its last job."""
+    trouble: LoopError | None = None  # Why the slot takes no further job; None: it takes jobs.
+    lost_in_a_row = 0.0  # Number of jobs lost in a row; infinite: the slot gets no further job.
+    is_excluded = False  # True once it lost too many jobs and another slot of its kind does them.
+    job: JobFolder | None = None  # The job that it runs now.
+    thread: threading.Thread | None = None  # The thread of its last job.
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Run a job and bring its results into its folder. Ends the job when it is cancelled. Raises one of

@@ -28,8 +28,7 @@ class Gpu:
     """One GPU."""
 
     name: str
-    uuid: str
-    """UUID as `nvidia-smi -L` shows it."""
+    uuid: str  # UUID as `nvidia-smi -L` shows it.
     capability: str
     memory_bytes: int
     facts: DeviceFacts
@@ -44,17 +43,13 @@ class Gpu:
 class Gpus:
     """The GPUs of this machine, and which of them a CUDA program may use."""
 
-    usable: tuple[Gpu, ...] = ()
-    """Usable GPUs in CUDA's order; everything runs on the first."""
+    usable: tuple[Gpu, ...] = ()  # Usable GPUs in CUDA's order; everything runs on the first.
     cuda: tuple[int, int] | None = None
     """The newest CUDA release that the driver supports; None if the driver does not start."""
     driver: str | None = None
-    smi_names: tuple[str, ...] = ()
-    """Names of all GPUs that nvidia-smi lists."""
-    unusable_reason: str = ""
-    """Why a CUDA program can use no GPU; empty if it can."""
-    missing_part: Lack = ""
-    """What is missing if no GPU is usable: the driver, or a device."""
+    smi_names: tuple[str, ...] = ()  # Names of all GPUs that nvidia-smi lists.
+    unusable_reason: str = ""  # Why a CUDA program can use no GPU; empty if it can.
+    missing_part: Lack = ""  # What is missing if no GPU is usable: the driver, or a device.
 
     @property
     def first(self) -> Gpu | None:

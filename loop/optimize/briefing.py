@@ -254,27 +254,6 @@ MAX_ERROR_CHARACTERS = 4000  # Most characters of a compiler's errors that a pro
 MAX_REPAIRS = 2  # How often a proposer may repair an edit that does not compile.
 
 
-def _run_proposers(
-    context: Context, brief: Brief, tree: Worktree, first_number: int
-) -> Generator[Tick, None, None]:
-    """Run the campaign's proposers in parallel, numbered from `first_number`, within its remaining time and
-    dollars. Saves each proposal. `tree`: the session's worktree with the incumbent; reverted at the end."""
-    session_tree, campaign = workshop_of(context).worktree, context.task.campaign
-    for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
-        shutil.rmtree(leftover, ignore_errors=True)
-    spent = sum_spending(context)
-    remaining_s = campaign.minutes * 60 - spent.seconds if campaign.minutes else math.inf
-    usd = max(0.01, campaign.usd - spent.usd) / campaign.width if campaign.usd else None
-    limit_s = min(campaign.proposer_minutes * 60, remaining_s)
-    numbers, head = range(first_number, first_number + campaign.width), tree.head
-    try:
-        with proposing.kill_new_orphans():
-            runs = [_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers]
-            yield from run_side_by_side(runs, len(numbers))
-    finally:
-        tree.revert(head)
-
-
 def _run_candidate(
     context: Context, brief: Brief, tree: Worktree, head: str, number: int, limit_s: float, usd: float | None
 ) -> Generator[Tick, None, None]:
@@ -358,16 +337,12 @@ class CampaignSpent:
 
     candidates: int = 0
     since_last_kept: int = 0
-    seconds: float = 0.0
-    """Wall time of the session."""
-    usd: float = 0.0
-    """Known dollars: AI and machine."""
-    tokens: int = 0
-    """Known tokens."""
+    seconds: float = 0.0  # Wall time of the session.
+    usd: float = 0.0  # Known dollars: AI and machine.
+    tokens: int = 0  # Known tokens.
     best_speedup: float = 1.0
     """Speedup by the kept changes of one variant, or by one search: the largest."""
-    is_proposer_done: bool = False
-    """Whether the proposer said that it has no more ideas."""
+    is_proposer_done: bool = False  # Whether the proposer said that it has no more ideas.
 
     def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
         """Seconds of measuring that the budgets still allow; infinite without a budget."""
@@ -430,14 +405,26 @@ def unjudged_edits(context: Context) -> list[Proposal]:
 def offer_candidate(
     context: Context, brief: Brief, tree: Worktree, least_gain: float
 ) -> RunningAction[BriefOutput]:
-    """Put an unjudged edit into the worktree for the gate; run the proposers (commands) first if there is none.
-    The other edits wait for later steps. Reports new proposals, and those tried now. Without any edit the step
-    passes with none. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
+    """Put an unjudged edit into the worktree for the gate. If there is none, run the proposers (commands) first,
+    in parallel, within the campaign's time and dollars. Other edits wait for later steps. Without any edit the
+    step passes. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
     changes, workshop, campaign = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
     first_new = len(proposing.read_proposals(workshop.briefs_folder.parent)) + 1
     if not unjudged_edits(context):
-        yield from _run_proposers(context, brief, tree, first_new)
+        for leftover in workshop.worktree.parent.glob(f"{workshop.worktree.name}.*"):  # Of a killed session.
+            shutil.rmtree(leftover, ignore_errors=True)
+        spent, head = sum_spending(context), tree.head
+        remaining_s = campaign.minutes * 60 - spent.seconds if campaign.minutes else math.inf
+        usd = max(0.01, campaign.usd - spent.usd) / campaign.width if campaign.usd else None
+        limit_s = min(campaign.proposer_minutes * 60, remaining_s)
+        numbers = range(first_new, first_new + campaign.width)
+        try:
+            with proposing.kill_new_orphans():
+                runs = [_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers]
+                yield from run_side_by_side(runs, len(numbers))
+        finally:
+            tree.revert(head)
     saved = proposing.read_proposals(workshop.briefs_folder.parent)
     reported = {proposal.number for proposal in changes.proposals}
     to_report = {proposal.number: proposal for proposal in saved if proposal.number not in reported}

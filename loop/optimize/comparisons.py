@@ -140,10 +140,9 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
                 missing.append(f"speed of {correct_build.variant}: {error}")
     message = "right; no speed"
     if speeds:
-        texts = [
-            f"{speed.variant} {say.speedup_text(speed.ratio)} {speed.against} on {speed.workload}"
-            for speed in speeds
-        ]
+        texts = []
+        for speed in speeds:
+            texts.append(f"{speed.variant} {say.speedup_text(speed.ratio)} {speed.against} on {speed.workload}")
         message = f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
     return Result(CheckOutput(ok=True, message=message, **fields))
@@ -326,26 +325,54 @@ ROUNDS_SHARE = 0.9  # Share of the step's time for rounds.
 def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOutput]:
     """Time the kept changes against the session's start with a new seed, fresh processes and held-out workloads:
     the best of many candidates looks better than it is."""
-    changes, cache = SessionChanges(context.finished), context.bench.cache
+    bench, current_ids = context.bench, SessionChanges(context.finished).incumbents
     # No proposer has seen the values of this seed.
     seed = int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
     first_builds = outputs_by_run(context.finished, BuildOutput)[:1]  # Builds of changes have another class.
     start_ids = {build.variant: build.build_id for _, output in first_builds for build in output.builds}
-    current_ids = changes.incumbents
     changed = [name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept"), idle=True)
+    timed = kernel.workloads(context, context.task.plan.workloads, seed)
+    # Workloads of sets that no brief, check or judgement of a candidate used.
+    used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
+    others = kernel.workloads(context, kernel.unplanned_sets(context), seed)
+    unseen = list({workload.name: workload for workload in others if workload.name not in used}.values())
+    rounds_s = ROUNDS_SHARE * context.budget_s
+    limits = samples.Limits(CONFIRM_ROUNDS, rounds_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
     confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
     for name in changed:
-        old_build = find_build_by_id(name, start_ids[name], cache)
-        new_build = find_build_by_id(name, current_ids[name], cache)
+        old_build = find_build_by_id(name, start_ids[name], bench.cache)
+        new_build = find_build_by_id(name, current_ids[name], bench.cache)
         if old_build is None or new_build is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
-        figure, failure, timings = yield from _confirm_variant(context, old_build, new_build, seed)
-        confirmed += [figure] if figure else []
-        failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
+        start = bench.make_side(name, old_build).copy_as("start")
+        now = bench.make_side(name, new_build).copy_as("now")
+        supported = [workload for workload in (*timed, *unseen) if is_supported(now, workload)]
+        (checks,) = yield from verify(bench, [Job(now, supported, layouts=False)])
+        if checks.first_failure:
+            failures.append(f"{name} is wrong on fresh values: {checks.first_failure.message}")
+            continue
+        with ExitStack() as stack:
+            yield from hold_device(bench, stack)
+            fitting = fit_workloads(bench, supported, [start, now], with_windows=True)
+            timings = yield from schedule.measure(bench, [start, now], fitting.workloads, limits)
         segments += timings.segments
+        timed_ratios: list[Sequence[float]] = []
+        intervals: dict[str, dict[str, tuple[float, float, float]]] = {"workloads": {}, "held_out": {}}
+        for workload in (*timed, *unseen):
+            ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
+            if len(ratios) >= samples.MIN_ROUNDS:
+                ratio, low, high = ratio_interval(ratios)
+                is_timed = workload in timed
+                intervals["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high
+                timed_ratios += [ratios] if is_timed else []
+        if timed_ratios:
+            # Mean over workloads of each round.
+            means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
+            ratio, low, high = ratio_interval(means)
+            confirmed.append(Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals))
     output = ConfirmOutput(
         ok=not failures,
         message="; ".join(failures or [confirmed_text(figure) for figure in confirmed] or missing),
@@ -354,42 +381,3 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
         not_exercised=tuple(missing),
     )
     return Result(output, {"confirm": segments})
-
-
-def _confirm_variant(
-    context: Context, old_build: Build, new_build: Build, seed: int
-) -> Generator[Tick, None, tuple[Confirmed | None, str, samples.Timings]]:
-    """Verify and time one variant's last build against its first. Returns its figure (None if wrong or untimed),
-    its failure (empty if right), and the raw samples."""
-    bench, name = context.bench, new_build.variant
-    sides = [bench.make_side(name, old_build).copy_as("start"), bench.make_side(name, new_build).copy_as("now")]
-    timed = kernel.workloads(context, context.task.plan.workloads, seed)
-    # Workloads of sets that no brief, check or judgement of a candidate used.
-    used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
-    others = kernel.workloads(context, kernel.unplanned_sets(context), seed)
-    unseen = list({workload.name: workload for workload in others if workload.name not in used}.values())
-    supported = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
-    (checks,) = yield from verify(bench, [Job(sides[1], supported, layouts=False)])
-    if checks.first_failure:
-        return None, checks.first_failure.message, samples.Timings()
-    rounds_s = ROUNDS_SHARE * context.budget_s
-    limits = samples.Limits(CONFIRM_ROUNDS, rounds_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
-    with ExitStack() as stack:
-        yield from hold_device(bench, stack)
-        fitting = fit_workloads(bench, supported, sides, with_windows=True)
-        timings = yield from schedule.measure(bench, sides, fitting.workloads, limits)
-    timed_ratios: list[Sequence[float]] = []
-    intervals: dict[str, dict[str, tuple[float, float, float]]] = {"workloads": {}, "held_out": {}}
-    for workload in (*timed, *unseen):
-        ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
-        if len(ratios) >= samples.MIN_ROUNDS:
-            ratio, low, high = ratio_interval(ratios)
-            is_timed = workload in timed
-            intervals["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high
-            timed_ratios += [ratios] if is_timed else []
-    if not timed_ratios:
-        return None, "", timings
-    # Mean over workloads of each round.
-    means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
-    ratio, low, high = ratio_interval(means)
-    return Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals), "", timings

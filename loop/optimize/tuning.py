@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -59,10 +59,9 @@ class PointSearch:
     name: str
     tuning: Tuning
     device: str
-    incumbent: Values
-    """The values in use now."""
-    trials: list[TriedPoint] = field(default_factory=list)
-    """Outcomes, of the points that have left the search and at its end of all."""
+    incumbent: Values  # The values in use now.
+    trials: dict[str, TriedPoint] = field(default_factory=dict)
+    """Label to the outcome of each point so far."""
     sides: dict[str, Side] = field(default_factory=dict)
     """Label to the built side of the incumbent, and of each point that may still win."""
 
@@ -79,11 +78,18 @@ class PointSearch:
         dtype, seed = target.dtypes[self.bench.device], self.context.task.seed
         return expand_sets(target, [session_changes.tuning_set_name(self.name)], dtype, seed)
 
-    def drop_point(self, label: str, outcome: Literal["refused", "wrong"], reason: str) -> None:
-        """Remove a point from the search, and record its outcome and why."""
-        self.sides.pop(label, None)
+    def record(self, label: str, outcome: Any, **fields: Any) -> None:
+        """Note the outcome of a point, which leaves the search if it failed. `fields`: of `TriedPoint`."""
         values = self.points[label]
-        self.trials.append(TriedPoint(tuning=self.name, values=values, outcome=outcome, reason=reason))
+        self.trials[label] = TriedPoint(tuning=self.name, values=values, outcome=outcome, **fields)
+        if outcome in ("refused", "wrong"):
+            self.sides.pop(label, None)
+
+    def ranking(self) -> list[str]:
+        """Labels of all points still in the search but the incumbent, the fastest first."""
+        ratios = {label: trial.ratio or 0.0 for label, trial in self.trials.items()}
+        others = (label for label in self.sides if label != INCUMBENT)
+        return sorted(others, key=lambda label: -ratios.get(label, 0.0))
 
     def compile(self) -> Generator[Tick, None, None]:
         """Compile the incumbent and every point, one compiler a core. Drops points that do not compile."""
@@ -104,7 +110,7 @@ class PointSearch:
         builds = yield from run_side_by_side(map(build_or_failure, recipes.values()), cores())
         for label, build_or_error in zip(recipes, builds, strict=True):
             if isinstance(build_or_error, build.BuildFailed):
-                self.drop_point(label, "refused", build_or_error.message)
+                self.record(label, "refused", reason=build_or_error.message)
             else:
                 self.sides[label] = bench.make_side(tuning.variant, build_or_error).copy_as(label)
 
@@ -116,13 +122,12 @@ class PointSearch:
             jobs = [Job(self.sides[label], self.workloads, layouts=False, fail_fast=True) for label in group]
             for label, checks in zip(group, (yield from verify(self.bench, jobs)), strict=True):
                 if checks.first_failure:
-                    self.drop_point(label, "wrong", checks.first_failure.message)
+                    self.record(label, "wrong", reason=checks.first_failure.message)
 
-    def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-        """Time points next to the incumbent, a few at a time. Returns the trials of those still in the search
-        (mean and lowest ratio over workloads). One that cannot be timed is removed, and its group timed again."""
-        trials, untimed = dict[str, TriedPoint](), list(labels)
-        limits = samples.Limits(rounds, self.context.budget_s, self.context.task.seed)
+    def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, None]:
+        """Time points next to the incumbent, a few at a time, for their mean and lowest ratio over workloads. One
+        that cannot be timed is removed, and its group timed again."""
+        untimed, limits = list(labels), samples.Limits(rounds, self.context.budget_s, self.context.task.seed)
         while untimed:
             group = untimed[:GROUP_SIZE]
             sides = [self.sides[label] for label in (INCUMBENT, *group)]
@@ -131,40 +136,22 @@ class PointSearch:
             except schedule.Untimed as error:
                 if error.side not in group:
                     raise
-                self.drop_point(error.side, "wrong", error.message)
+                self.record(error.side, "wrong", reason=error.message)
                 untimed.remove(error.side)
                 continue
             untimed = untimed[GROUP_SIZE:]
             for label, check in timings.wrong_outputs:
                 if label in group and label in self.sides:
-                    self.drop_point(label, "wrong", f"while it was timed: {check.message}")
+                    self.record(label, "wrong", reason=f"while it was timed: {check.message}")
             for label in self.sides.keys() & {*group}:
                 ratios = []
                 for workload in self.workloads:
                     logs = samples.log_ratios(timings.segments_of(workload.name), INCUMBENT, label)
                     ratios += [math.exp(fmean(logs))] if logs else []
-                speed: dict[str, Any] = {"reason": "no round of it was sound"}
                 if ratios:
-                    speed = {"ratio": geometric_mean(ratios), "worst": min(ratios)}
-                speed |= {"tuning": self.name, "values": self.points[label]}
-                trials[label] = TriedPoint(outcome="timed", **speed)
-        return trials
-
-    def find_best(self) -> Generator[Tick, None, TriedPoint | None]:
-        """Time all points, then the fastest again, longer; returns the best, None if the incumbent is."""
-        with ExitStack() as stack:
-            yield from hold_device(self.context.bench, stack)
-            others = [label for label in self.sides if label != INCUMBENT]
-            trials = yield from self.time_points(others, ROUNDS)
-            fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[:FINALISTS]
-            if fastest:
-                trials |= yield from self.time_points(fastest, 3 * ROUNDS)  # Replaces the first.
-        # A point that went wrong while it was timed again has left `sides`.
-        timed = [trials[label] for label in others if label in self.sides]
-        timed.sort(key=lambda trial: -(trial.ratio or 0))
-        best = timed.pop(0).model_copy(update={"outcome": "best"}) if timed and (timed[0].ratio or 0) > 1 else None
-        self.trials += [best, *timed] if best else timed
-        return best
+                    self.record(label, "timed", ratio=geometric_mean(ratios), worst=min(ratios))
+                else:
+                    self.record(label, "timed", reason="no round of it was sound")
 
 
 def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
@@ -198,28 +185,32 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
         search = PointSearch(context, bench, name, entry, device_name, incumbent)
         yield from search.compile()
         yield from search.verify()
-        is_incumbent_right = INCUMBENT in search.sides
-        best = (yield from search.find_best()) if is_incumbent_right else None
-    if is_incumbent_right:
-        return Result(_propose_best(search, best, tree, arguments))
-    why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
-    message = f"{name}: what runs now ({point_label(search.incumbent)}) is not right: {why}"
-    hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
-    return Result(BriefOutput(ok=False, message=message, hint=hint, trials=tuple(search.trials)))
+        if INCUMBENT not in search.sides:
+            why = search.trials[INCUMBENT].reason
+            message = f"{name}: what runs now ({point_label(search.incumbent)}) is not right: {why}"
+            hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
+            return Result(BriefOutput(ok=False, message=message, hint=hint, trials=(*search.trials.values(),)))
+        with ExitStack() as stack:
+            yield from hold_device(context.bench, stack)
+            yield from search.time_points(search.ranking(), ROUNDS)
+            yield from search.time_points(search.ranking()[:FINALISTS], 3 * ROUNDS)
+    return Result(_propose_best(search, tree, arguments))
 
 
-def _propose_best(
-    search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: GainTerms
-) -> BriefOutput:
-    """Write the best point into the worktree's manifest, and save that edit with its brief; no edit if there is no
-    best point, or one that is not faster than the incumbent by `arguments.gain`."""
+def _propose_best(search: PointSearch, tree: Worktree, arguments: GainTerms) -> BriefOutput:
+    """Write the fastest point into the worktree's manifest, and save that edit with its brief; no edit if none is
+    faster than the incumbent by `arguments.gain`."""
+    best = next((search.trials[label] for label in search.ranking()), None)
+    if best is not None and (best.ratio or 0.0) > 1:
+        search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)
+    trials = [*search.trials.values()]
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
-    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials)}
+    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *trials)}
     # How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`.
     texts = {"refused": "did not compile", "wrong": "went wrong"}
-    counts = Counter(texts.get(trial.outcome, "timed") for trial in search.trials)
+    counts = Counter(texts.get(trial.outcome, "timed") for trial in trials)
     parts = [f"{counts[text]} {text}" for text in (*texts.values(), "timed") if counts[text]]
-    ratios = [trial.ratio for trial in search.trials if trial.ratio is not None]
+    ratios = [trial.ratio for trial in trials if trial.ratio is not None]
     parts += [f"the best at {speedup_text(max(ratios), 3)}"] if ratios else []
     others = len(search.tuning.points) - (search.incumbent in search.tuning.points)
     results = f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
