@@ -113,30 +113,23 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
         )
     started, last_beat = time.monotonic(), -1
     try:
-        while (code := command.poll()) is None:
+        while command.poll() is None and not folder.is_cancelled:
             seconds = time.monotonic() - started
             if int(seconds) > last_beat:
                 last_beat = int(seconds)
                 (folder.path / job_files.HEARTBEAT).write_text(str(last_beat))
             if task.ttl_s is not None and seconds > task.ttl_s:
                 return ExitCode.OVER_BUDGET
-            if folder.is_cancelled:
-                _end_command(command)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 command.wait(POLL_S)
-        return code
-    finally:
-        _end_command(command)
-
-
-def _end_command(command: "subprocess.Popen[bytes]") -> None:
-    """End a command with all that it started: SIGTERM to its process group, SIGKILL if it does not end."""
-    for number, wait_s in ((signal.SIGTERM, COMMAND_END_LIMIT_S), (signal.SIGKILL, None)):
-        if command.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(command.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                command.wait(wait_s)
+    finally:  # End all that it started, too.
+        for number, wait_s in ((signal.SIGTERM, COMMAND_END_LIMIT_S), (signal.SIGKILL, None)):
+            if command.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(command.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    command.wait(wait_s)
+    return command.returncode
 
 
 def start_detached(folder: JobFolder) -> None:
@@ -165,7 +158,6 @@ class Slot:
     """UUID of the device; empty if not known yet, or if a cluster chooses one for each job."""
     trouble: LoopError | None = None  # Why the slot takes no further job; None: it takes jobs.
     lost_in_a_row = 0.0  # Number of jobs lost in a row; infinite: the slot gets no further job.
-    is_excluded = False  # True once it lost too many jobs and another slot of its kind does them.
     job: JobFolder | None = None  # The job that it runs now.
     thread: threading.Thread | None = None  # The thread of its last job.
 
@@ -233,15 +225,14 @@ def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Generator[Tick,
 
 def _start_jobs(slots: Sequence[Slot], queue: list[JobFolder], job_ended: threading.Event) -> None:
     """Start a job of the queue in each idle slot. A job with `alone` set waits until its host is idle, and no
-    other job starts beside it. Excludes slots that lost too many jobs, unless no other is of their kind."""
+    other job starts beside it. A slot that lost too many jobs gets none while another is of its kind."""
     for slot in slots:
-        others = [other for other in slots if other.uuid != slot.uuid and not other.is_excluded]
-        has_substitute = any(other.gpu == slot.gpu for other in others)
-        if not slot.is_excluded and has_substitute and slot.lost_in_a_row >= MAX_LOST_IN_A_ROW:
+        sound = [other for other in slots if other.uuid != slot.uuid and other.lost_in_a_row < MAX_LOST_IN_A_ROW]
+        if slot.lost_in_a_row >= MAX_LOST_IN_A_ROW and any(other.gpu == slot.gpu for other in sound):
             remark_once(f"device {slot.uuid or slot.host} gets no further job")
-            slot.is_excluded = True
+            continue
         on_host = [other.job for other in slots if other.job and other.host == slot.host]
-        if slot.is_excluded or slot.trouble or slot.job or any(job.task.alone for job in on_host):
+        if slot.trouble or slot.job or any(job.task.alone for job in on_host):
             continue
         for job in queue:
             # Without any GPU, jobs for a GPU run on processors.

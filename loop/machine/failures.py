@@ -57,16 +57,11 @@ def temporary_folder() -> Path:
     return Path("/tmp")
 
 
-def _file_system_of(folder: Path) -> tuple[Path, os.statvfs_result]:
-    """The folder or its first existing parent, with the state of the file system. Raises OSError."""
-    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
-    return existing, os.statvfs(existing)
-
-
 def write_error_of(folder: Path) -> int:
     """The error number that a write into the folder would give now; 0: it would work. Writes nothing."""
     try:
-        existing, file_system = _file_system_of(folder)
+        existing = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
+        file_system = os.statvfs(existing)
         if not os.access(existing, os.W_OK | os.X_OK):
             return errno.EROFS if file_system.f_flag & os.ST_RDONLY else errno.EACCES
     except OSError as error:
@@ -77,9 +72,8 @@ def write_error_of(folder: Path) -> int:
 
 def is_noexec(folder: Path) -> bool:
     """Whether the folder's file system is mounted `noexec`: programs and libraries do not run there."""
-    with contextlib.suppress(OSError):
-        return bool(_file_system_of(folder)[1].f_flag & os.ST_NOEXEC)
-    return False
+    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), Path("/"))
+    return bool(os.statvfs(existing).f_flag & os.ST_NOEXEC)
 
 
 def machine_failure(number: int, folder: Path | None = None) -> MachineFailure:

@@ -47,9 +47,9 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     for trials in (output.trials for output in outputs_of(records, BriefOutput) if output.trials):
         points = []
         for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
-            cells = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
+            figures = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
             values = ", ".join(f"{name} {literal_text(value)}" for name, value in trial.values.items())
-            points.append((values, trial.outcome, *cells, trial.reason))
+            points.append((values, trial.outcome, *figures, trial.reason))
         hidden = len(trials) - len(points)
         note = f"Values of `{trials[0].tuning}`, {SEARCH_NOTE}"
         table = drop_empty_columns(("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), points)

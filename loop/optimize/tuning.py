@@ -253,8 +253,12 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
         raise UsageError(f"the manifest has no tuning.{name}.best")
     best_by_device = intended["tuning"][name]["best"]
     best_by_device[device] = dict(values)
-    entries = (f"{key}: {_flow_mapping(chosen)}" for key, chosen in best_by_device.items())
+    text_by_device = {}  # As `{ROWS: 64, WARPS: 4}`.
+    for key, chosen in best_by_device.items():
+        items = ", ".join(f"{field}: {literal_text(value)}" for field, value in chosen.items())
+        text_by_device[key] = f"{{{items}}}"
     separator = ",\n" + " " * (node.start_mark.column + 1)
+    entries = (f"{key}: {text}" for key, text in text_by_device.items())
     best_text = f"{{{separator.join(entries)}}}"
     edited_manifest = manifest[: node.start_mark.index] + best_text + manifest[_end_index(node) :]
     try:
@@ -263,15 +267,9 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
         is_same_otherwise = False
     if not is_same_otherwise:
         place = f"tuning.{name}.best.{device}"
-        hint = f"write them in by hand: {_flow_mapping(values)}"
+        hint = f"write them in by hand: {text_by_device[device]}"
         raise UsageError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
     return edited_manifest
-
-
-def _flow_mapping(values: Values) -> str:
-    """Values as a YAML mapping on one line: `{ROWS: 64, WARPS: 4}`."""
-    pairs = [f"{field}: {literal_text(value)}" for field, value in values.items()]
-    return f"{{{', '.join(pairs)}}}"
 
 
 def _end_index(node: yaml.Node) -> int:
