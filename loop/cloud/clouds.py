@@ -86,22 +86,19 @@ def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
     else:
         path = "/metadata/scheduledevents?api-version=2020-07-01"
         status, text, document = ask(cloud, path, {"Metadata": "true"}, limit_s)
-        if status == 200 and isinstance(document.get("Events"), list):
-            return _first_azure_event(document["Events"], limit_s)
+        events = document.get("Events")
+        if status == 200 and isinstance(events, list):
+            events = [event for event in events if isinstance(event, dict)]
+            ending = [event for event in events if event.get("EventType") in ENDING_EVENTS]
+            name = ""  # Unknown: then any machine's event counts.
+            with contextlib.suppress(NoReply):
+                name = _azure_machine(limit_s).get("name", "") if ending else ""
+            for event in ending:
+                if not event.get("Resources") or not name or name in event["Resources"]:
+                    kind, when = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
+                    return f"azure is about to {kind} this machine, not before {when}"
+            return ""
     raise NoReply(f"{base_url(cloud)} answers with status {status} and {_shorten(text)!r}")
-
-
-def _first_azure_event(events: list[Any], limit_s: float) -> str:
-    """The first planned event that ends this machine (any machine, if our name is unknown); empty for none."""
-    ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDING_EVENTS]
-    name = ""
-    with contextlib.suppress(NoReply):
-        name = _azure_machine(limit_s).get("name", "") if ending else ""
-    for event in ending:
-        if not event.get("Resources") or not name or name in event["Resources"]:
-            kind, when = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
-            return f"azure is about to {kind} this machine, not before {when}"
-    return ""
 
 
 def _azure_machine(limit_s: float) -> dict[str, Any]:

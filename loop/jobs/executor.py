@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
+from subprocess import DEVNULL
 from typing import Any
 
 from loop.base.documents import did_you_mean
@@ -101,15 +102,10 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
     if not task.folder:
         variables["LOOP_SESSIONS"] = str(sessions)
     stdout, stderr = folder.path / job_files.STDOUT, folder.path / job_files.STDERR
-    with stdout.open("wb") as output, stderr.open("wb") as errors:
+    words, cwd = [*COMMAND_DYING_WITH_PARENT, *task.words], task.folder or folder.path / job_files.SOURCES
+    with stdout.open("wb") as out, stderr.open("wb") as err:
         command = subprocess.Popen(
-            [*COMMAND_DYING_WITH_PARENT, *task.words],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            cwd=task.folder or folder.path / job_files.SOURCES,
-            env=variables,
-            start_new_session=True,
+            words, cwd=cwd, env=variables, stdin=DEVNULL, stdout=out, stderr=err, start_new_session=True
         )
     started, last_beat = time.monotonic(), -1
     try:
@@ -134,14 +130,10 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
 
 def start_detached(folder: JobFolder) -> None:
     """Start a job in its own process, and return at once. The job survives this process."""
-    with (folder.path / job_files.STDERR).open("wb") as errors:
+    words, env = [*COMMAND, "job", "run", str(folder.path)], {**os.environ, "PYTHONPATH": python_path()}
+    with (folder.path / job_files.STDERR).open("wb") as err:
         process = subprocess.Popen(
-            [*COMMAND, "job", "run", str(folder.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            env={**os.environ, "PYTHONPATH": python_path()},
-            start_new_session=True,
+            words, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=err, start_new_session=True
         )
         folder.write_runner(process.pid)  # Counts as running before its interpreter is up.
     threading.Thread(target=process.wait, daemon=True).start()  # Reaps the child: no zombie.

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from subprocess import DEVNULL
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.own_process import die_with_parent
@@ -52,14 +53,14 @@ class SlurmSlot(Slot):
             options.append(f"--time={math.ceil(task.ttl_s / 60) + 1}")
         options += shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
         command = shlex.join([*RUN_COMMAND, str(job.path)])
-        wrapped = f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"
+        words = ["sbatch", *options, f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"]
         with tempfile.TemporaryFile("w+") as errors:
-            sbatch = subprocess.Popen(
-                ["sbatch", *options, wrapped],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+            sbatch = subprocess.Popen(  # No Ctrl-C.
+                words,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
                 stderr=errors,
-                start_new_session=True,  # No Ctrl-C.
+                start_new_session=True,
                 preexec_fn=die_with_parent,
             )
             try:

@@ -30,14 +30,10 @@ def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
 
 def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
     """Those of a variant's `files` that do not judge it; in a task of another format, only the task's answers."""
-    sources = {*files} - find_judging_files(target, folder)
-    return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
-
-
-def find_judging_files(target: Target, folder: Path) -> set[str]:
-    """Files of a target that decide what is right and what the baseline is, with the manifest."""
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
-    return {MANIFEST, *build.find_used_files(modules, folder)}
+    # What decides what is right and what the baseline is, and the manifest.
+    sources = {*files} - {MANIFEST, *build.find_used_files(modules, folder)}
+    return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
 def find_editable_files(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
