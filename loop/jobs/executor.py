@@ -23,6 +23,7 @@ from loop.base.documents import did_you_mean
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
+from loop.base.own_process import die_with_parent
 from loop.base.processes import Tick, python_path
 from loop.jobs import folder as job_files
 from loop.jobs.folder import MOST_TRIES, JobFolder, content_hashes, detect_devices, last_line
@@ -36,6 +37,8 @@ COMMAND_DYING_WITH_PARENT = (
 )
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""
+OWN_SESSION: dict[str, Any] = {"start_new_session": True, "preexec_fn": die_with_parent}
+"""Options of a program that gets no Ctrl-C from the terminal, and ends when this process does."""
 POLL_S = 0.05
 COMMAND_END_LIMIT_S = 30.0  # Seconds that a command has to end after SIGTERM; then its process group is killed.
 MIN_FREE_BYTES = 64 << 20  # Free disk space in bytes below which no job begins.

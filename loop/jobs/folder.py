@@ -219,9 +219,8 @@ class JobFolder:
             raise WorkFailed(message, hint="run the job again") from None
         digests = content_hashes(self.path / RESULTS)
         skipped = tuple(f"{folder}/" for folder in earlier)
-        changed = sorted(name for name, digest in digest_by_name.items() if digests.get(name) != digest)
-        wrong = [name for name in changed if not name.startswith(skipped)]
-        if wrong:
+        changed = (name for name, digest in digest_by_name.items() if digests.get(name) != digest)
+        if wrong := sorted(name for name in changed if not name.startswith(skipped)):
             message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
             raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")
 

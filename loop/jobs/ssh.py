@@ -25,11 +25,10 @@ from typing import Self, TypeVar
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.base.locks import LockHeld, locked_temporary_folder
-from loop.base.own_process import die_with_parent
 from loop.base.places import MANIFEST, PACKAGE, shipped
 from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
 from loop.jobs import folder as job_files
-from loop.jobs.executor import MIN_FREE_BYTES, Slot
+from loop.jobs.executor import MIN_FREE_BYTES, OWN_SESSION, Slot
 from loop.jobs.folder import JobFolder
 from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
 from loop.library.project import Project
@@ -219,10 +218,8 @@ class Connection:
         command = [*self._ssh, self.host.ssh_address, "exec sh -s"]
         code, out, errors = self._run_program(command, limit_s, stdin)
         _, marker, answer = out.partition(BEGIN_MARKER)
-        if not marker or code == 255:  # ssh's own exit code for a lost connection.
-            raise self._make_error(errors, is_cut=True)
-        if code:
-            raise self._make_error(errors, is_cut=False)
+        if code or not marker:  # 255 is ssh's own exit code, for a lost connection.
+            raise self._make_error(errors, is_cut=not marker or code == 255)
         if not answer.endswith(END_MARKER) and len(answer) < MAX_ANSWER_BYTES:
             raise self._make_error(b"", is_cut=True)
         return answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES].decode(errors="replace").split("\n")
@@ -264,16 +261,10 @@ class Connection:
         code, stdout and stderr. Raises Unreachable after `limit_s`, UsageError if the program is not installed.
         Files take the output, because a pipe stays open while any grandchild lives, such as the ssh master."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            options = {"env": {**os.environ, "LC_ALL": "C"}, **OWN_SESSION}
             try:
                 code = subprocess.run(
-                    command,
-                    input=stdin,
-                    stdout=out,
-                    stderr=errors,
-                    timeout=limit_s,
-                    env={**os.environ, "LC_ALL": "C"},
-                    start_new_session=True,
-                    preexec_fn=die_with_parent,
+                    command, input=stdin, stdout=out, stderr=errors, timeout=limit_s, **options
                 ).returncode
             except subprocess.TimeoutExpired:
                 self._socket.unlink(missing_ok=True)  # A stalled master counts as lost.
