@@ -111,7 +111,6 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A session that was
     killed in between repeats this safely."""
     at_hand, briefs_folder = change_at_hand(context), workshop_of(context).briefs_folder
-    changes = SessionChanges(context.finished)
     yield Tick("deciding")
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
@@ -137,7 +136,8 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         patch=edit.patch,
     )
     tree, session, branch = at_hand.tree, context.task.session, ""
-    fields: dict[str, Any] = {"incumbents": changes.incumbents}
+    incumbents = SessionChanges(context.finished).incumbents
+    fields: dict[str, Any] = {"incumbents": incumbents}
     message = f"change {change.number} {outcome}: {reason}"
     if outcome == "reverted":
         tree.revert()
@@ -153,11 +153,10 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
         message += f"; take it over: {command}" if command else f"; {as_patch}"
         output = at_hand.output_of(BuildOutput)
-        builds = {build.variant: build.build_id for build in output.builds} if output else {}
+        incumbents |= {build.variant: build.build_id for build in output.builds} if output else {}
         project = Project(tree.target, briefs_folder.parent.parent, bundled=False)
-        sources_hash = targets.sources_hash(project)
         # `ground`: hash of the target's files, with all that was kept.
-        fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": sources_hash}
+        fields = {"taking": command, "incumbents": incumbents, "ground": targets.sources_hash(project)}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
     return Result(DecisionOutput(ok=True, message=message, tuning=brief.tuning, **fields))

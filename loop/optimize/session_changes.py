@@ -73,17 +73,11 @@ class SessionChanges:
 
 @dataclass(frozen=True)
 class ChangeAtHand:
-    """The current change: its run, its brief with the edit, and its worktree."""
+    """The current change: its finished steps, its brief with the edit, and its worktree."""
 
-    context: Context
-    run: int
+    records: Sequence[Finished]
     brief_output: BriefOutput
     tree: Worktree
-
-    @property
-    def records(self) -> list[Finished]:
-        """Finished steps of the change."""
-        return [record for record in self.context.finished if record.run == self.run]
 
     def judgement_by(self, action: str) -> JudgedOutput | None:
         """The gate's judgement of the change by this action; None if the action did not run."""
@@ -115,10 +109,9 @@ def workshop_of(context: Context) -> Workshop:
 def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
     """The session's worktree; None if it is gone, or was left incomplete by a kill (then it is deleted)."""
     tree = find_worktree(context.task.folder, workshop.worktree)
-    has_brief = any(
-        str(workshop.worktree) in page.read_text() for page in workshop.briefs_folder.glob("*-brief.json")
-    )
-    if has_brief or (tree is not None and tree.owner is not None):  # A brief is written to a complete tree.
+    briefs = (page.read_text() for page in workshop.briefs_folder.glob("*-brief.json"))
+    is_complete = any(str(workshop.worktree) in text for text in briefs)  # A brief is written to a complete tree.
+    if is_complete or (tree is not None and tree.owner is not None):
         return tree
     if workshop.worktree.exists():
         Worktree(workshop.worktree, workshop.worktree, repository_of(context.task.folder)).remove()
@@ -135,7 +128,7 @@ def change_at_hand(context: Context) -> ChangeAtHand:
     tree = find_worktree(context.task.folder, workshop.worktree)
     if tree is None:
         raise WorkFailed(f"{workshop.worktree}: the worktree with the edit is gone", hint="run the session anew")
-    return ChangeAtHand(context, run, brief, tree)
+    return ChangeAtHand([record for record in context.finished if record.run == run], brief, tree)
 
 
 @contextmanager
