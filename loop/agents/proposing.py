@@ -27,8 +27,7 @@ from loop.model.money import AiUse, ModelUse
 from loop.report import format as say
 from loop.store.sessions import SessionFolder
 
-LOGIN_PATTERN = r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b"
-LOGIN_PATTERN += "|unauthorized"
+LOGIN_PATTERN = r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized"
 """Regular expression for the last output of a failed program that has to be logged in."""
 
 
@@ -42,8 +41,7 @@ class Preset:
     """Arguments that limit its cost to `{usd}`, of a program that prints its cost."""
     variables: tuple[str, ...] = ()
     """Environment variables to pass on, besides those of every child process."""
-    config_files: tuple[str, ...] = ()
-    """Its configuration files, relative to the home folder."""
+    config_files: tuple[str, ...] = ()  # Its configuration files, relative to the home folder.
 
 
 PLACEHOLDERS = ("brief", "json", "workdir", "answer", "usd")  # Names that a command may use in braces.
@@ -115,9 +113,8 @@ def can_isolate() -> bool:
 
 
 def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
-    """The `bwrap` command line that isolates a proposer, with only its own configuration and what
-    `loop kernels check` needs; empty if it runs without isolation. `root`: its worktree; `locks`:
-    as in `ProposerTask`; `notes`: folder of the brief."""
+    """The `bwrap` command line that isolates a proposer, with its own configuration and what `loop kernels check`
+    needs; empty without isolation. `root`: its worktree; `locks`: of devices; `notes`: of the brief."""
     # A user's own command may keep files anywhere, so it is not isolated.
     if not preset.config_files or not can_isolate():
         return ()
@@ -155,63 +152,60 @@ PASSED_VARIABLES = ("LOOP_STATE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
 class ProposerTask:
     """One run of a campaign's proposer, with its limits."""
 
-    number: int
-    """Number of the candidate."""
+    number: int  # Number of the candidate.
     campaign: Campaign
     """Names the proposer, its longest silence and more environment variables to pass on."""
-    brief_page: Path
-    """The brief in Markdown; the same as JSON next to it."""
-    root: Path
-    """The candidate's worktree."""
-    folder: Path
-    """The target's folder in it, for the proposer's edits."""
-    locks: Path
-    """Folder of the device's locks, which all candidates share."""
-    output: Path
-    """The file for all that it prints."""
+    brief_page: Path  # The brief in Markdown; the same as JSON next to it.
+    root: Path  # The candidate's worktree.
+    folder: Path  # The target's folder in it, for the proposer's edits.
+    locks: Path  # Folder of the device's locks, which all candidates share.
+    output: Path  # The file for all that it prints.
     limit_s: float
     usd: float | None = None
+    """Its share of the campaign's dollars, for a program that takes a limit."""
 
-    @property
-    def preset(self) -> Preset:
-        """How to call the program, and how to read its output."""
-        return find_preset(self.campaign.proposer)
 
-    @property
-    def command(self) -> list[str]:
-        """The full command line, for a shell."""
-        value_by_name = {
-            "brief": str(self.brief_page),
-            "json": str(self.brief_page.with_suffix(".json")),
-            "workdir": str(self.folder),
-            "answer": str(self.root / ANSWER_FILE),
-            "usd": f"{self.usd:.2f}" if self.usd is not None else "",
-        }
-        template = self.preset.command + (self.preset.budget_arguments if self.usd is not None else "")
-        shell = f"{{ {fill_placeholders(template, value_by_name)}\n}} < {shlex.quote(str(self.brief_page))}"
-        return ["sh", "-c", shell]
-
-    def read_answer(self) -> dict[str, Any]:
-        """The answer file as a dictionary, its values unchecked; empty if unreadable."""
-        try:
-            text = (self.root / ANSWER_FILE).read_text(errors="replace")
-            answer = json.loads(text[:LONGEST_ANSWER])
-        except (OSError, ValueError, RecursionError):
-            return {}
+def read_answer(root: Path) -> dict[str, Any]:
+    """The answer file of a worktree as a dictionary, its values unchecked; empty if unreadable."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        answer = json.loads((root / ANSWER_FILE).read_text(errors="replace")[:LONGEST_ANSWER])
         return answer if isinstance(answer, dict) else {}
+    return {}
 
 
 def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
-    """Run the proposer to its end, and end its process group. Returns its proposal without an edit:
-    `ended` is `edited` if the program ended normally, even if it edited nothing; `said` is its last
-    line if it failed. Closing the generator ends the proposer and all its child processes."""
-    names = (*PASSED_VARIABLES, *task.preset.variables, *task.campaign.env)
+    """Run the proposer to its end, and end its process group. Returns its proposal without an edit: `ended` is
+    `edited` if the program ended normally. Closing the generator ends the proposer and all its child processes."""
+    preset = find_preset(task.campaign.proposer)
+    value_by_name = {
+        "brief": str(task.brief_page),
+        "json": str(task.brief_page.with_suffix(".json")),
+        "workdir": str(task.folder),
+        "answer": str(task.root / ANSWER_FILE),
+        "usd": f"{task.usd:.2f}" if task.usd is not None else "",
+    }
+    template = preset.command + (preset.budget_arguments if task.usd is not None else "")
+    command = f"{{ {fill_placeholders(template, value_by_name)}\n}} < {shlex.quote(str(task.brief_page))}"
+    names = (*PASSED_VARIABLES, *preset.variables, *task.campaign.env)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     environment["LOOP_CACHE"] = str(task.root / CACHE_FOLDER)
     environment["PATH"] = os.pathsep.join(proposer_path())  # The brief uses `loop` commands.
-    isolation = isolation_command(task.root, task.locks, task.brief_page.parent, task.preset)
-    with Child([*isolation, *task.command], cwd=task.folder, env=environment) as child:
-        stop_reason = yield from _wait_for_proposer(child, task)
+    isolation = isolation_command(task.root, task.locks, task.brief_page.parent, preset)
+    with Child([*isolation, "sh", "-c", command], cwd=task.folder, env=environment) as child:
+        stop_reason: Ended | None = None
+        started_s = last_output_s = time.monotonic()
+        known_bytes = 0
+        while child.code is None and stop_reason is None:
+            yield Tick(f"the proposer is at work ({say.seconds(time.monotonic() - started_s)})")
+            child.wait_for_output()
+            now_s = time.monotonic()
+            printed_bytes = sum(len(stream.kept) + stream.dropped_bytes for stream in (child.output, child.errors))
+            if printed_bytes != known_bytes:
+                known_bytes, last_output_s = printed_bytes, now_s
+            if now_s - last_output_s > task.campaign.quiet_minutes * 60:
+                stop_reason = "stalled"
+            if now_s - started_s > task.limit_s:
+                stop_reason = "deadline"
         if child.code is None:  # Ask the process group to end, then kill it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGTERM)
@@ -221,20 +215,20 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
                 child.wait_for_output()
         child.kill()
         completed = child.completed(timed_out=stop_reason is not None)
-    printed, answer = completed.output + completed.errors, task.read_answer()
+    printed, answer = completed.output + completed.errors, read_answer(task.root)
     write_atomic(task.output, printed)
-    ended: Ended = stop_reason or "edited"
+    ended: Ended = "done" if answer.get("done") is True else stop_reason or "edited"
     last_line = ""
     if stop_reason is None and not completed.succeeded:
         needs_login = re.search(LOGIN_PATTERN, printed[-LAST_CHARACTERS:], re.IGNORECASE)
-        ended = "login" if needs_login else "failed"
+        ended = ended if ended == "done" else "login" if needs_login else "failed"
         last_line = (printed.strip().splitlines() or [""])[-1].strip()[:200]
-    program = Path(next(iter(task.preset.command.split()), "an agent")).name
+    program = Path(next(iter(preset.command.split()), "an agent")).name
     note = f"{program} printed no result"
     unknown_use = AiUse(source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,))
     return Proposal(
         number=task.number,
-        ended="done" if answer.get("done") is True else ended,
+        ended=ended,
         said=last_line,
         seconds=completed.seconds,
         use=read_ai_use(completed.output) or unknown_use,
@@ -243,30 +237,10 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
     )
 
 
-def _wait_for_proposer(child: Child, task: ProposerTask) -> Generator[Tick, None, Ended | None]:
-    """Wait for the proposer, with a tick at least every TICK_S. Returns why to stop it: `deadline` after the
-    task's limit, `stalled` after `quiet_minutes` without output; None if it ended by itself."""
-    started_s = last_output_s = time.monotonic()
-    known_bytes = 0
-    while child.code is None:
-        yield Tick(f"the proposer is at work ({say.seconds(time.monotonic() - started_s)})")
-        child.wait_for_output()
-        now_s, printed_bytes = time.monotonic(), 0
-        for stream in (child.output, child.errors):
-            printed_bytes += len(stream.kept) + stream.dropped_bytes
-        if printed_bytes != known_bytes:
-            known_bytes, last_output_s = printed_bytes, now_s
-        if now_s - started_s > task.limit_s:
-            return "deadline"
-        if now_s - last_output_s > task.campaign.quiet_minutes * 60:
-            return "stalled"
-    return None
-
-
 @contextlib.contextmanager
 def kill_new_orphans() -> Iterator[None]:
-    """At the end of the block, kill processes that lost their parent in it and became our children. No other way
-    finds orphans that left their process group and cleared their environment."""
+    """At the end of the block, kill processes that lost their parent in it and became our children: also those
+    that left their process group and cleared their environment."""
     earlier_children = {child.pid for child in psutil.Process().children()}
     try:
         yield
@@ -282,8 +256,6 @@ def kill_new_orphans() -> Iterator[None]:
                     os.waitpid(pid, 0)
 
 
-NAMELESS_MODEL = "a model without a name"
-UNPRICED_NOTE = "it states no cost for its tokens, as under a subscription"
 TOKEN_KEYS = (
     *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
     *("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"),
@@ -294,67 +266,57 @@ TOKEN_KEYS = (
 def read_ai_use(printed: str) -> AiUse | None:
     """The AI use that an agent's output reports; None without a report, or if a number is invalid. `claude`
     prints its total cost and the tokens of each model. `codex` prints tokens a turn and no price."""
-    try:
-        documents = [json.loads(printed)]
-    except (ValueError, RecursionError):  # Not one document: one a line, among lines of text.
-        documents = []
-        for line in printed.splitlines():
-            with contextlib.suppress(ValueError, RecursionError):
-                documents.append(json.loads(line))
     objects: list[dict[str, Any]] = []
-    for document in documents:
-        parts = document if isinstance(document, list) else [document]
-        objects += [part for part in parts if isinstance(part, dict)]
+    for line in printed.splitlines():  # One JSON document a line, among lines of text.
+        with contextlib.suppress(ValueError, RecursionError):
+            document = json.loads(line)
+            parts = document if isinstance(document, list) else [document]
+            objects += [part for part in parts if isinstance(part, dict)]
     claude_results = [fields for fields in objects if "total_cost_usd" in fields]
-    turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
-    reports = turns or [fields for fields in objects if isinstance(fields.get("usage"), dict)][-1:]
-    model = next((str(fields["model"]) for fields in objects if fields.get("model")), NAMELESS_MODEL)
-    try:
+    turns = [fields.get("usage") for fields in objects if fields.get("type") == "turn.completed"]
+    model = next((str(fields["model"]) for fields in objects if fields.get("model")), "")
+    model = model or "a model without a name"
+    with contextlib.suppress(ValueError):
         if claude_results:
             return _read_claude_use(claude_results[-1], model)
-        tokens = sum(_count_tokens(fields.get("usage")) for fields in reports)
-    except ValueError:
-        return None
-    if not reports:
-        return None
-    use = ModelUse(model=model, tokens=tokens, usd=None)
-    agent = "codex" if turns else "an agent"
-    return AiUse(source="result", agents=(agent,), models=(use,), usd=None, unpriced=(model,))
+        if turns:
+            use = ModelUse(model=model, tokens=sum(map(_count_tokens, turns)), usd=None)
+            return AiUse(source="result", agents=("codex",), models=(use,), usd=None, unpriced=(model,))
+    return None
 
 
 def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
     """The use in the final message of `claude`. `default_model`: name for the tokens if it lists no models. A
     cost of 0 with tokens is unknown. Raises ValueError for an invalid number."""
-    usd = result["total_cost_usd"]
-    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
-        raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
-    models, usage_by_model = [], result.get("modelUsage")
-    if not usage_by_model or not isinstance(usage_by_model, dict):
-        usage_by_model = {default_model: result["usage"]} if result.get("usage") else {}
-    for model, usage in usage_by_model.items():
-        cost = usage.get("costUSD", usd) if isinstance(usage, dict) else usd
-        is_known = isinstance(cost, int | float) and not isinstance(cost, bool) and cost > 0
-        tokens = _count_tokens(usage)
-        models.append(ModelUse(model=model, tokens=tokens, usd=cost if is_known else None))
-    session_use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
-    if usd == 0 and session_use.total_tokens:
-        names = tuple(model.model for model in models)
-        return session_use.model_copy(update={"usd": None, "unpriced": names, "notes": (UNPRICED_NOTE,)})
-    return session_use
+    usd = _check_number(result["total_cost_usd"])
+    usage_by_model = result.get("modelUsage") or {default_model: result.get("usage")}
+    models = []
+    for model, usage in usage_by_model.items() if isinstance(usage_by_model, dict) else ():
+        if isinstance(usage, dict):
+            tokens, cost = _count_tokens(usage), _check_number(usage.get("costUSD", usd) or 0)
+            models.append(ModelUse(model=model, tokens=int(tokens), usd=cost or None))
+    names = tuple(model.model for model in models)
+    use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=usd)
+    if usd == 0 and use.total_tokens:
+        note = "it states no cost for its tokens, as under a subscription"
+        return use.model_copy(update={"usd": None, "unpriced": names, "notes": (note,)})
+    return use
 
 
 def _count_tokens(usage: object) -> int:
     """The tokens of a report of use; 0 if it is none. Raises ValueError for an invalid number."""
     counts = [usage.get(key) or 0 for key in TOKEN_KEYS] if isinstance(usage, dict) else []
-    for count in counts:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"expected a number of tokens, got {count!r}")
-    return sum(counts)
+    return int(sum(_check_number(count) for count in counts))
+
+
+def _check_number(value: object) -> float:
+    """The same number. Raises ValueError unless it is one of 0 or more, and finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(f"expected a number, 0 or more, got {value!r}")
+    return float(value)
 
 
 STATED_FILE = "ai.json"
-PROPOSAL_FILES = "changes/candidates/[0-9][0-9][0-9][0-9].json"
-"""The result of each candidate of a campaign, relative to a session's folder."""
 
 
 class StatedAiCost(Model):
@@ -380,7 +342,8 @@ def save_stated_cost(folder: SessionFolder, usd: float | None) -> None:
 
 def read_proposals(session: Path) -> list[Proposal]:
     """The saved proposals of a session, by number; each is saved as soon as it ends."""
-    return [sums.read_sealed(Proposal, path) for path in sorted(session.glob(PROPOSAL_FILES))]
+    files = sorted(session.glob("changes/candidates/[0-9][0-9][0-9][0-9].json"))
+    return [sums.read_sealed(Proposal, path) for path in files]
 
 
 def read_session_use(folder: SessionFolder) -> tuple[AiUse | None, str]:
@@ -388,28 +351,28 @@ def read_session_use(folder: SessionFolder) -> tuple[AiUse | None, str]:
     without either; None and the reason if a file is damaged."""
     path = folder.path / STATED_FILE
     try:
-        stated = sums.read_sealed(StatedAiCost, path) if path.exists() else StatedAiCost()
-        uses = [proposal.use for proposal in read_proposals(folder.path) if proposal.use]
+        stated_usd = sums.read_sealed(StatedAiCost, path).stated_usd if path.exists() else None
+        proposals = read_proposals(folder.path)
     except OSError as error:
         return None, f"{path}: cannot be read: {error.strerror}"
     except LoopError as error:
         return None, error.message
-    use = sum_ai_use(uses) if uses else None
-    if stated.stated_usd is not None and (use is None or use.usd is None):
+    use = sum_ai_use(proposals) if any(proposal.use for proposal in proposals) else None
+    if stated_usd is not None and (use is None or use.usd is None):
         use = use or AiUse(source="stated", usd=None)
-        use = use.model_copy(update={"source": "stated", "usd": stated.stated_usd, "unpriced": ()})
+        use = use.model_copy(update={"source": "stated", "usd": stated_usd, "unpriced": ()})
     return use, ""
 
 
-def sum_ai_use(uses: Iterable[AiUse]) -> AiUse:
-    """The sum over several runs of agents; unknown costs are left out of `usd`."""
-    use_list = list(uses)
-    known_usd = [use.usd for use in use_list if use.usd is not None]
+def sum_ai_use(proposals: Iterable[Proposal]) -> AiUse:
+    """The AI use of all runs of a proposer together; unknown costs are left out of `usd`."""
+    uses = [proposal.use for proposal in proposals if proposal.use]
+    known_usd = [use.usd for use in uses if use.usd is not None]
     return AiUse(
         source="result",
-        agents=tuple(dict.fromkeys(agent for use in use_list for agent in use.agents)),
-        models=tuple(model for use in use_list for model in use.models),
+        agents=tuple(dict.fromkeys(agent for use in uses for agent in use.agents)),
+        models=tuple(model for use in uses for model in use.models),
         usd=sum(known_usd) if known_usd else None,
-        unpriced=tuple(dict.fromkeys(name for use in use_list for name in use.unpriced)),
-        notes=tuple(dict.fromkeys(note for use in use_list for note in use.notes)),
+        unpriced=tuple(dict.fromkeys(name for use in uses for name in use.unpriced)),
+        notes=tuple(dict.fromkeys(note for use in uses for note in use.notes)),
     )

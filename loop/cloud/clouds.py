@@ -12,13 +12,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-LINK_LOCAL = "http://169.254.169.254"
-"""Address of all three metadata servers: it needs no name lookup and never leaves the host."""
 MAX_ANSWER_BYTES = 1 << 16  # Most bytes of an answer that are read; metadata answers have a few hundred.
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
 FIND_LIMIT_S = 0.3  # Time limit in seconds to find a server; it is one hop away and answers in milliseconds.
@@ -30,111 +28,84 @@ ENDING_EVENTS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure events that end all running programs; a freeze does not."""
 
 
+CLOUDS = ("gcp", "aws", "azure")
+CHOICES = ("auto", *CLOUDS, "off")  # Values of the option `--watch-preemption`.
+
+
 class NoReply(Exception):
     """The server did not answer, not in time, or not in HTTP; the message says which."""
 
 
-@dataclass(frozen=True)
-class Reply:
-    """One HTTP answer of a metadata server."""
-
-    status: int
-    text: str
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The answer's JSON object; empty if it is no object."""
-        try:
-            document = json.loads(self.text)
-        except (ValueError, RecursionError):
-            return {}
-        return document if isinstance(document, dict) else {}
+def base_url(cloud: str) -> str:
+    """Address of a metadata server, of all clouds the same; LOOP_METADATA_GCP, _AWS or _AZURE replace it."""
+    return os.environ.get(f"LOOP_METADATA_{cloud.upper()}", "http://169.254.169.254").rstrip("/")
 
 
-@dataclass
-class Server:
-    """A cloud's metadata server. Each call asks again, or raises NoReply."""
-
-    name: str
-    """Name of the cloud, as in `CLOUDS`."""
-    base_url: str
-    limit_s: float = ANSWER_LIMIT_S
-    """Time limit in seconds of each network operation."""
-
-    def get_notice(self) -> str:
-        """What will happen to the machine and when; empty if nothing is planned."""
-        return CLOUDS[self.name](self)
-
-    def ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Reply:
-        """One HTTP answer of the server to a request with these headers. Raises NoReply."""
-        address = urlsplit(self.base_url)
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=self.limit_s)
-        try:
-            connection.request(method, path, headers=dict(headers))
-            response = connection.getresponse()
-            text = response.read(MAX_ANSWER_BYTES).decode(errors="replace")
-        except TimeoutError as error:
-            raise NoReply(f"{self.base_url} did not answer within {self.limit_s:g} s") from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            raise NoReply(f"{self.base_url}: {reason}") from error
-        finally:
-            connection.close()
-        return Reply(response.status, text)
-
-    def unreadable_reply(self, answer: Reply) -> NoReply:
-        """The error to raise for an answer without usable content."""
-        return NoReply(f"{self.base_url} answers with status {answer.status} and {_shorten(answer.text)!r}")
+def ask(
+    cloud: str, path: str, headers: Mapping[str, str], limit_s: float, method: str = "GET"
+) -> tuple[int, str, dict[str, Any]]:
+    """One answer of a cloud's metadata server: status, text, and its JSON object (empty if it is none). `limit_s`:
+    time limit of each network operation. Raises NoReply."""
+    url = base_url(cloud)
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=limit_s)
+    try:
+        connection.request(method, path, headers=dict(headers))
+        response = connection.getresponse()
+        text = response.read(MAX_ANSWER_BYTES).decode(errors="replace").strip()
+    except TimeoutError as error:
+        raise NoReply(f"{url} did not answer within {limit_s:g} s") from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise NoReply(f"{url}: {getattr(error, 'strerror', None) or type(error).__name__}") from error
+    finally:
+        connection.close()
+    document = None
+    with contextlib.suppress(ValueError, RecursionError):
+        document = json.loads(text)
+    return response.status, text, document if isinstance(document, dict) else {}
 
 
-def _gcp_notice(server: Server) -> str:
-    """Google Cloud's notice; empty until the server answers `TRUE`: it is about to preempt the machine."""
-    answer = server.ask("/computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"})
-    word = answer.text.strip().upper()
-    if answer.status != 200 or word not in ("TRUE", "FALSE"):
-        raise server.unreadable_reply(answer)
-    return "gcp preempts this machine" if word == "TRUE" else ""
+def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
+    """What its cloud will do to this machine and when; empty for nothing. Raises NoReply for any other answer."""
+    if cloud == "gcp":
+        path = "/computeMetadata/v1/instance/preempted"
+        status, text, _ = ask(cloud, path, {"Metadata-Flavor": "Google"}, limit_s)
+        if status == 200 and text.upper() in ("TRUE", "FALSE"):
+            return "gcp preempts this machine" if text.upper() == "TRUE" else ""
+    elif cloud == "aws":  # By IMDSv2, a request carries a token, which lasts a minute.
+        lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+        status, text, _ = ask(cloud, "/latest/api/token", lifetime, limit_s, method="PUT")
+        if status == 200 and TOKEN.fullmatch(text):
+            token = {"X-aws-ec2-metadata-token": text}
+            status, text, event = ask(cloud, "/latest/meta-data/spot/instance-action", token, limit_s)
+            if status == 404:
+                return ""
+            if status == 200 and "action" in event:
+                action, when = _shorten(event["action"]), _shorten(event.get("time", "once"))
+                return f"aws is about to {action} this machine, at {when}"
+    else:
+        path = "/metadata/scheduledevents?api-version=2020-07-01"
+        status, text, document = ask(cloud, path, {"Metadata": "true"}, limit_s)
+        events = document.get("Events")
+        if status == 200 and isinstance(events, list):
+            events = [event for event in events if isinstance(event, dict)]
+            ending = [event for event in events if event.get("EventType") in ENDING_EVENTS]
+            name = ""  # Unknown: then any machine's event counts.
+            with contextlib.suppress(NoReply):
+                name = _azure_machine(limit_s).get("name", "") if ending else ""
+            for event in ending:
+                if not event.get("Resources") or not name or name in event["Resources"]:
+                    kind, when = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
+                    return f"azure is about to {kind} this machine, not before {when}"
+            return ""
+    raise NoReply(f"{base_url(cloud)} answers with status {status} and {_shorten(text)!r}")
 
 
-def _aws_notice(server: Server) -> str:
-    """The action that Amazon plans and its time; empty while the server answers 404: nothing is planned. By
-    IMDSv2, a request carries a token, which is asked for before it and lasts a minute."""
-    reply = server.ask("/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, method="PUT")
-    if reply.status != 200 or not TOKEN.fullmatch(reply.text.strip()):
-        raise server.unreadable_reply(reply)
-    headers = {"X-aws-ec2-metadata-token": reply.text.strip()}
-    answer = server.ask("/latest/meta-data/spot/instance-action", headers)
-    if answer.status == 404:
-        return ""
-    event = answer.fields if answer.status == 200 else {}
-    if "action" not in event:
-        raise server.unreadable_reply(answer)
-    time_text = _shorten(event.get("time", "once"))
-    return f"aws is about to {_shorten(event['action'])} this machine, at {time_text}"
-
-
-def _azure_machine(server: Server) -> dict[str, Any]:
+def _azure_machine(limit_s: float) -> dict[str, Any]:
     """What Microsoft's server says of this machine, as its `name` in events; empty if it describes none."""
-    answer = server.ask("/metadata/instance?api-version=2021-02-01", {"Metadata": "true"})
-    compute = answer.fields.get("compute")
+    _, _, document = ask("azure", "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"}, limit_s)
+    compute = document.get("compute")
     return compute if isinstance(compute, dict) else {}
-
-
-def _azure_notice(server: Server) -> str:
-    """The first planned event that ends this machine (any machine, if our name is unknown); empty for none."""
-    answer = server.ask("/metadata/scheduledevents?api-version=2020-07-01", {"Metadata": "true"})
-    events = answer.fields.get("Events") if answer.status == 200 else None
-    if not isinstance(events, list):
-        raise server.unreadable_reply(answer)
-    ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDING_EVENTS]
-    name = ""
-    with contextlib.suppress(NoReply):
-        name = _azure_machine(server).get("name", "") if ending else ""
-    for event in ending:
-        if not event.get("Resources") or not name or name in event["Resources"]:
-            kind, time_text = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
-            return f"azure is about to {kind} this machine, not before {time_text}"
-    return ""
 
 
 def _shorten(value: object) -> str:
@@ -142,28 +113,15 @@ def _shorten(value: object) -> str:
     return " ".join(str(value).split())[:60]
 
 
-CLOUDS: dict[str, Callable[[Server], str]] = {"gcp": _gcp_notice, "aws": _aws_notice, "azure": _azure_notice}
-"""Name of a cloud to the function that asks its server for a notice."""
-CHOICES = ("auto", *CLOUDS, "off")  # Values of the option `--watch-preemption`.
-
-
-def make_cloud(name: str, limit_s: float = ANSWER_LIMIT_S) -> Server:
-    """Server of a cloud, at the address in LOOP_METADATA_GCP, _AWS or _AZURE if it is set."""
-    address = os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/")
-    return Server(name, address, limit_s)
-
-
-def find_cloud() -> Server | None:
+def find_cloud() -> str | None:
     """The cloud that this machine is in; None if no metadata server answers within `FIND_LIMIT_S`."""
     for name in CLOUDS:
         with contextlib.suppress(NoReply):
-            server = make_cloud(name, FIND_LIMIT_S)
-            # Azure's first answer on events may take minutes, so it is asked for the machine.
-            if name == "azure" and not _azure_machine(server):
-                continue
             if name != "azure":
-                server.get_notice()
-            return make_cloud(name)
+                get_notice(name, FIND_LIMIT_S)
+                return name
+            if _azure_machine(FIND_LIMIT_S):  # Its first answer on events may take minutes.
+                return name
     return None
 
 
@@ -171,17 +129,14 @@ def find_cloud() -> Server | None:
 class Watch:
     """Polls for a preemption notice in a thread until closed. Reading its fields never waits."""
 
-    choice: str = "auto"
-    """One of CHOICES: a cloud, `auto` to find it, or `off`."""
+    choice: str = "auto"  # One of CHOICES: a cloud, `auto` to find it, or `off`.
     poll_s: float = POLL_S
     cloud: str | None = None
     """Name of the cloud that is polled; None before it is found, or if there is none."""
-    notice: str = ""
-    """Which cloud takes the machine away, how and when; empty before a notice."""
+    notice: str = ""  # Which cloud takes the machine away, how and when; empty before a notice.
     is_settled: bool = False
     """True once the cloud is known and has answered, or no cloud was found."""
-    failure: str = ""
-    """Why the latest question has no answer; empty if it has one."""
+    failure: str = ""  # Why the latest question has no answer; empty if it has one.
     _answered_at_s: float = field(default_factory=time.monotonic)
     """Time of the last answer, by the monotonic clock."""
     _stop_event: threading.Event = field(default_factory=threading.Event)
@@ -212,16 +167,14 @@ class Watch:
         return ()
 
     def _poll(self) -> None:
-        """Body of the thread: find the cloud, then poll it until it gives a notice or the watch is closed. The
-        watch is settled once the cloud has answered, or if there is none."""
-        cloud = find_cloud() if self.choice == "auto" else make_cloud(self.choice)
-        if cloud is None:
+        """Body of the thread: find the cloud, then poll it until it gives a notice or the watch is closed."""
+        self.cloud = find_cloud() if self.choice == "auto" else self.choice
+        if self.cloud is None:
             self.is_settled = True
             return
-        self.cloud = cloud.name
         while not self.notice and not self._stop_event.is_set():
             try:
-                self.notice = cloud.get_notice()
+                self.notice = get_notice(self.cloud)
                 self.failure, self.is_settled, self._answered_at_s = "", True, time.monotonic()
             except NoReply as error:
                 self.failure = str(error)

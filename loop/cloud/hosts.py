@@ -94,10 +94,9 @@ def read_hosts() -> dict[str, Host]:
 def find_host(name: str) -> Host:
     """The machine of this name. Raises UsageError if there is none, and as `read_hosts`."""
     entries = read_hosts()
-    if name in entries:
-        return entries[name]
     if not entries:
-        hint = f"write one: {hosts_path()}"
-        raise UsageError(f"no host {name!r}: there is no {HOSTS_FILE}", hint=hint)
-    hint = did_you_mean(name, [*entries]) or f"known: {', '.join(entries)}"
-    raise UsageError(f"no host {name!r}", hint=hint)
+        raise UsageError(f"no host {name!r}: there is no {HOSTS_FILE}", hint=f"write one: {hosts_path()}")
+    if name not in entries:
+        hint = did_you_mean(name, [*entries]) or f"known: {', '.join(entries)}"
+        raise UsageError(f"no host {name!r}", hint=hint)
+    return entries[name]

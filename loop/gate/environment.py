@@ -67,7 +67,7 @@ def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> 
         return "", None
     supported = f"CUDA {gpus_here.cuda[0]}" if gpus_here.cuda else "an older CUDA"
     subject = "torch built for CUDA"
-    conflict = machine.explain_old_driver(subject, output.cuda_build, gpus_here.cuda, gpus_here.driver)
+    conflict, _ = machine.explain_old_driver(subject, output.cuda_build, gpus_here.cuda, gpus_here.driver)
     return conflict, f"install a newer driver, or a torch that is built for {supported}"
 
 
@@ -188,8 +188,8 @@ def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
     release = machine.nvcc_release(compiler)
     if release is None:
         return
-    if conflict := machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver):
-        hint = machine.suggest_driver_or_toolkit(release, driver_cuda)
+    conflict, hint = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
+    if conflict:
         raise BuildFailed(conflict, hint, "", no_compiler=True)
     unsupported = machine.explain_unknown_gpu(compiler, gpu.architecture)
     if unsupported and machine.requests_code_for(variant.build.flags, gpu.architecture):

@@ -1,4 +1,4 @@
-"""Run a list of jobs: a queue, and slots that each run one job at a time in a thread of their own.
+"""Run a list of jobs: `run_all` keeps the queue, and each slot runs one job at a time in a thread.
 
 `local`, `ssh`, `ray` and `slurm` make the slots. The job's folder holds its state: when a process
 that waits for jobs dies, the next process reads there which jobs have ended.
@@ -16,16 +16,18 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
+from subprocess import DEVNULL
 from typing import Any
 
 from loop.base.documents import did_you_mean
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
+from loop.base.own_process import die_with_parent
 from loop.base.processes import Tick, python_path
 from loop.jobs import folder as job_files
 from loop.jobs.folder import MOST_TRIES, JobFolder, content_hashes, detect_devices, last_line
-from loop.model.record import State, Where
+from loop.model.record import Where
 from loop.report.screen import MESSAGES_VARIABLE
 
 COMMAND = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
@@ -35,6 +37,8 @@ COMMAND_DYING_WITH_PARENT = (
 )
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""
+OWN_SESSION: dict[str, Any] = {"start_new_session": True, "preexec_fn": die_with_parent}
+"""Options of a program that gets no Ctrl-C from the terminal, and ends when this process does."""
 POLL_S = 0.05
 COMMAND_END_LIMIT_S = 30.0  # Seconds that a command has to end after SIGTERM; then its process group is killed.
 MIN_FREE_BYTES = 64 << 20  # Free disk space in bytes below which no job begins.
@@ -62,18 +66,7 @@ def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Whe
         folder.write_tries(tries)
         device = device or detect_devices(gpu=folder.task.needs_gpu)[0]
         device = device.model_copy(update={"began": time.time()})
-        source, code = folder.path / job_files.SOURCES, ExitCode.PAUSED
-        digests, free_bytes = content_hashes(source), shutil.disk_usage(folder.path).free
-        obstacle = ""  # Why this machine cannot begin the job.
-        if free_bytes < MIN_FREE_BYTES:
-            obstacle = f"{folder.path}: {free_bytes >> 20} MiB left on {platform.node()}"
-        for program in reversed(folder.task.programs):
-            if shutil.which(program) is None:
-                obstacle = f"no {program} on {platform.node()}"
-        for name, digest in sorted(folder.task.files.items(), reverse=True):
-            if digests.get(name) != digest:
-                torn = "is not what was submitted: a copy was torn, or the folder is not shared"
-                obstacle = f"{source / name} {torn}"
+        obstacle, code = _find_obstacle(folder), ExitCode.PAUSED
         if tries > MOST_TRIES:
             obstacle = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
             code = ExitCode.CANNOT_TELL
@@ -87,6 +80,22 @@ def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Whe
         return folder.write_end(exit_code)
 
 
+def _find_obstacle(folder: JobFolder) -> str:
+    """Why this machine cannot begin a job: a torn copy, a program that is missing, a full disk; else empty."""
+    source = folder.path / job_files.SOURCES
+    digests = content_hashes(source)
+    for name, digest in sorted(folder.task.files.items()):
+        if digests.get(name) != digest:
+            return f"{source / name} is not what was submitted: a copy was torn, or the folder is not shared"
+    for program in folder.task.programs:
+        if shutil.which(program) is None:
+            return f"no {program} on {platform.node()}"
+    free_bytes = shutil.disk_usage(folder.path).free
+    if free_bytes < MIN_FREE_BYTES:
+        return f"{folder.path}: {free_bytes >> 20} MiB left on {platform.node()}"
+    return ""
+
+
 def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
     """Run a job's command, with a heartbeat each second. Ends it after its time limit, and returns 124 then; or
     once the job is cancelled. Returns its exit code; negative: a signal ended it."""
@@ -96,61 +105,45 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
     if not task.folder:
         variables["LOOP_SESSIONS"] = str(sessions)
     stdout, stderr = folder.path / job_files.STDOUT, folder.path / job_files.STDERR
-    with stdout.open("wb") as output, stderr.open("wb") as errors:
+    words, cwd = [*COMMAND_DYING_WITH_PARENT, *task.words], task.folder or folder.path / job_files.SOURCES
+    with stdout.open("wb") as out, stderr.open("wb") as err:
         command = subprocess.Popen(
-            [*COMMAND_DYING_WITH_PARENT, *task.words],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            cwd=task.folder or folder.path / job_files.SOURCES,
-            env=variables,
-            start_new_session=True,
+            words, cwd=cwd, env=variables, stdin=DEVNULL, stdout=out, stderr=err, start_new_session=True
         )
     started, last_beat = time.monotonic(), -1
     try:
-        while (code := command.poll()) is None:
+        while command.poll() is None and not folder.is_cancelled:
             seconds = time.monotonic() - started
             if int(seconds) > last_beat:
                 last_beat = int(seconds)
                 (folder.path / job_files.HEARTBEAT).write_text(str(last_beat))
             if task.ttl_s is not None and seconds > task.ttl_s:
                 return ExitCode.OVER_BUDGET
-            if folder.is_cancelled:
-                _end_command(command)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 command.wait(POLL_S)
-        return code
-    finally:
-        _end_command(command)
-
-
-def _end_command(command: "subprocess.Popen[bytes]") -> None:
-    """End a command with all that it started: SIGTERM to its process group, SIGKILL if it does not end."""
-    for number, wait_s in ((signal.SIGTERM, COMMAND_END_LIMIT_S), (signal.SIGKILL, None)):
-        if command.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(command.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                command.wait(wait_s)
+    finally:  # End all that it started, too.
+        for number, wait_s in ((signal.SIGTERM, COMMAND_END_LIMIT_S), (signal.SIGKILL, None)):
+            if command.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(command.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    command.wait(wait_s)
+    return command.returncode
 
 
 def start_detached(folder: JobFolder) -> None:
     """Start a job in its own process, and return at once. The job survives this process."""
-    with (folder.path / job_files.STDERR).open("wb") as errors:
+    words, env = [*COMMAND, "job", "run", str(folder.path)], {**os.environ, "PYTHONPATH": python_path()}
+    with (folder.path / job_files.STDERR).open("wb") as err:
         process = subprocess.Popen(
-            [*COMMAND, "job", "run", str(folder.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            env={**os.environ, "PYTHONPATH": python_path()},
-            start_new_session=True,
+            words, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=err, start_new_session=True
         )
         folder.write_runner(process.pid)  # Counts as running before its interpreter is up.
     threading.Thread(target=process.wait, daemon=True).start()  # Reaps the child: no zombie.
 
 
 class Slot:
-    """A place that runs one job at a time."""
+    """A place that runs one job at a time, each in a thread of its own."""
 
     gpu: bool | None = None
     """True: a GPU; False: a processor; None: the slot takes both kinds of jobs."""
@@ -158,10 +151,10 @@ class Slot:
     """Name of the machine. Jobs with `alone` set need all other slots of this name to be idle."""
     uuid: str = ""
     """UUID of the device; empty if not known yet, or if a cluster chooses one for each job."""
-    trouble: LoopError | None = None
-    """Why the slot takes no further job; None: it takes jobs."""
-    lost_in_a_row = 0.0
-    """Number of jobs lost in a row; infinite: the slot gets no further job."""
+    trouble: LoopError | None = None  # Why the slot takes no further job; None: it takes jobs.
+    lost_in_a_row = 0.0  # Number of jobs lost in a row; infinite: the slot gets no further job.
+    job: JobFolder | None = None  # The job that it runs now.
+    thread: threading.Thread | None = None  # The thread of its last job.
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Run a job and bring its results into its folder. Ends the job when it is cancelled. Raises one of
@@ -169,141 +162,11 @@ class Slot:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release what the slot holds. The slot's own thread calls it once."""
-
-
-class Executor:
-    """Distributes queued jobs to slots. Making one starts a thread for each slot, which waits for jobs until
-    `close` (or until its device has lost too many)."""
-
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self.slots = list(slots)
-        self._queue: list[JobFolder] = []
-        self._running: dict[str, tuple[JobFolder, Slot]] = {}  # By the job's id.
-        self._change = threading.Condition()
-        self._is_closed = threading.Event()
-        self._threads = [threading.Thread(target=self._run_slot, args=[slot], daemon=True) for slot in slots]
-        for slot, thread in zip(slots, self._threads, strict=True):
-            thread.name = slot.uuid or slot.host
-            thread.start()
-
-    def submit(self, job: JobFolder) -> None:
-        """Append a job to the queue. A job for a GPU runs on a processor if no slot has a GPU."""
-        with self._change:
-            self._queue.append(job)
-            self._change.notify_all()
-
-    def state(self, job: JobFolder) -> State:
-        """State of a submitted job; `running` also while it waits in the queue. Raises LoopError if it has not
-        ended and every slot has trouble."""
-        with self._change:
-            if job in self._queue or job.id in self._running:
-                troubles = [slot.trouble for slot in self.slots if slot.trouble]
-                if len(troubles) == len(self.slots):
-                    raise troubles[-1]
-                return "running"
-            # A full disk may have refused the reason why a job failed.
-            return job.state if job.state in job_files.ENDED_STATES else "failed"
-
-    def wait(self, seconds: float) -> None:
-        """Wait for `seconds`, or until the next job begins or ends."""
-        with self._change:
-            self._change.wait(seconds)
-
-    def cancel(self, job: JobFolder) -> None:
-        """Mark a job as cancelled: removes it from the queue, or its slot ends it. Returns at once."""
-        job.cancel()
-        with self._change:
-            if job in self._queue:
-                self._queue.remove(job)
-
-    def exclude_device(self, device: Where | None) -> None:
-        """Give no further job to this device, unless it is the only one of its kind."""
-        with self._change:
-            for slot in self.slots:
-                if device is not None and slot.uuid == device.uuid:
-                    slot.lost_in_a_row = math.inf
-            self._change.notify_all()
-
-    def close(self) -> None:
-        """Wait until the slots have ended their jobs, at most `CLOSE_LIMIT_S` seconds."""
-        with self._change:
-            self._is_closed.set()
-            self._change.notify_all()
-        end = time.monotonic() + CLOSE_LIMIT_S
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
-
-    def _run_slot(self, slot: Slot) -> None:
-        """Body of a slot's thread: run jobs until the executor closes or removes the slot."""
-        try:
-            while not self._is_closed.is_set():
-                job = self._take_job(slot)
-                if job is None:
-                    return
-                self._run_job(slot, job)
-                with self._change:
-                    del self._running[job.id]
-                    self._change.notify_all()
-                if slot.trouble is not None:
-                    self._is_closed.wait()
-        finally:
-            slot.close()
-
-    def _run_job(self, slot: Slot, job: JobFolder) -> None:
-        """Run a job in a slot, and check its results. A job that did not end is reset and refused, with the reason
-        in its folder; or noted here if that fails too (a full disk). Also counts the slot's losses."""
-        tries = job.tries
-        try:
-            slot.run_in_slot(job)
-            if job.state not in job_files.ENDED_STATES:
-                raise WorkFailed("the process that ran it died")
-            if job.exit_code is not None:
-                job.verify_results()  # They may have come from another machine.
-            if (job.exit_code or 0) < 0:  # A signal: perhaps the machine's fault.
-                slot.lost_in_a_row += 1
-            elif slot.lost_in_a_row < MAX_LOST_IN_A_ROW:
-                slot.lost_in_a_row = 0
-        except JOB_ERRORS as error:
-            slot.lost_in_a_row += 1
-            try:
-                job.reset()
-                # A failed start counts as a try, also if it did not reach the machine.
-                job.write_tries(max(job.tries, tries + 1))
-                job.refuse(str(error))
-            except JOB_ERRORS as note_error:
-                remark_once(f"job {job.id} failed, and that cannot be noted: {note_error}")
-
-    def _take_job(self, slot: Slot) -> JobFolder | None:
-        """Wait for the next job for a slot. None: the executor is closed, or the slot lost too many jobs and is
-        removed. A job with `alone` set waits until its host is idle, and no other job starts beside it."""
-        with self._change:
-            while not self._is_closed.is_set():
-                others = [other for other in self.slots if other.uuid != slot.uuid]
-                has_substitute = any(other.gpu == slot.gpu for other in others)
-                if has_substitute and slot.lost_in_a_row >= MAX_LOST_IN_A_ROW:
-                    remark_once(f"device {slot.uuid or slot.host} gets no further job")
-                    self.slots.remove(slot)
-                    return None
-                on_host = [job for job, used in self._running.values() if used.host == slot.host]
-                is_host_taken = any(job.task.alone for job in on_host)
-                for job in () if is_host_taken else self._queue:
-                    # Without any GPU, jobs for a GPU run on processors.
-                    needs_gpu = job.task.needs_gpu and any(other.gpu for other in self.slots)
-                    # `gpu` is None for a slot that takes both kinds of jobs.
-                    if slot.gpu in (None, needs_gpu) and not (job.task.alone and on_host):
-                        self._queue.remove(job)
-                        self._running[job.id] = job, slot
-                        return job
-                    if job.task.alone:
-                        break  # No later job may start first, or this one would wait for ever.
-                self._change.wait()
-        return None
+        """Release what the slot holds. Called once, after its last job."""
 
 
 def load_executor(name: str) -> Any:
-    """The module of the executor of this name, with `slots(width)`. Raises UsageError if there is none, or if it
-    cannot work here."""
+    """The module of an executor, with `slots(width)`. Raises UsageError if it is unknown or cannot work here."""
     if name not in EXECUTOR_NAMES:
         hint = did_you_mean(name, EXECUTOR_NAMES) or f"there are {', '.join(EXECUTOR_NAMES)}"
         raise UsageError(f"no executor {name!r}", hint=hint)
@@ -312,38 +175,122 @@ def load_executor(name: str) -> Any:
     return module
 
 
-def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """Run all jobs that are not done yet, and wait until each has ended; its state tells how. A job that another
-    process runs is only awaited. A job runs again if its machine or a hang made it fail, and it has tries left.
-    Closing the generator cancels the rest."""
+def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
+    """Run all jobs that are not done yet until each has ended; its state tells how. A job that another process
+    runs is only awaited. A job runs again if its machine or a hang made it fail, and it has tries left. Closing
+    the generator cancels the rest. Raises LoopError if every slot has trouble."""
     pending = {job.id: job for job in jobs if job.state != "done"}
-    submitted: set[str] = set()
+    queue, begun, job_ended = list[JobFolder](), set[str](), threading.Event()
     try:
         while pending:
-            for job in [*pending.values()]:
-                is_submitted = job.id in submitted
-                state = executor.state(job) if is_submitted else job.state
+            running = [slot.job for slot in slots if slot.job]
+            for job in [job for job in pending.values() if job not in queue and job not in running]:
+                is_begun, state, code = job.id in begun, job.state, job.exit_code
+                if is_begun and state not in job_files.ENDED_STATES:
+                    state = "failed"  # A full disk may have refused the reason.
                 if state == "running":
                     continue
-                code = job.exit_code
                 # The machine failed, a signal ended the job, or it hung.
                 may_repeat = state == "failed" and code is not None and (code in REPEATED_EXIT_CODES or code < 0)
-                if state == "done" or (is_submitted and not (may_repeat and job.tries < MOST_TRIES)):
+                if state == "done" or (is_begun and not (may_repeat and job.tries < MOST_TRIES)):
                     del pending[job.id]
                     continue
-                if is_submitted:
-                    why = f"it ended with {job.exit_code}"
+                if is_begun:
+                    why = f"it ended with {code}"
                     if job.is_refused:
                         why = last_line(job.path / job_files.STDERR)
-                        executor.exclude_device(job.device)
+                        exclude_device(slots, job.device)
                     remark_once(f"job {job.id} is begun again: {why}")
                 elif job.is_refused:  # A person may have fixed the machine since.
                     job.write_tries(0)
                 job.reset()
-                executor.submit(job)
-                submitted.add(job.id)
+                queue.append(job)
+                begun.add(job.id)
+            troubles = [slot.trouble for slot in slots if slot.trouble]
+            if pending and len(troubles) == len(slots):
+                raise troubles[-1]
+            _start_jobs(slots, queue, job_ended)
             yield Tick(f"{len(jobs) - len(pending)} of {len(jobs)} jobs done")
-            executor.wait(LONGEST_WAIT_S)
+            job_ended.wait(LONGEST_WAIT_S)
+            job_ended.clear()
     finally:
         for job in pending.values():
-            executor.cancel(job)
+            job.cancel()
+
+
+def _start_jobs(slots: Sequence[Slot], queue: list[JobFolder], job_ended: threading.Event) -> None:
+    """Start a job of the queue in each idle slot. A job with `alone` set waits until its host is idle, and no
+    other job starts beside it. A slot that lost too many jobs gets none while another is of its kind."""
+    for slot in slots:
+        sound = [other for other in slots if other.uuid != slot.uuid and other.lost_in_a_row < MAX_LOST_IN_A_ROW]
+        if slot.lost_in_a_row >= MAX_LOST_IN_A_ROW and any(other.gpu == slot.gpu for other in sound):
+            remark_once(f"device {slot.uuid or slot.host} gets no further job")
+            continue
+        on_host = [other.job for other in slots if other.job and other.host == slot.host]
+        if slot.trouble or slot.job or any(job.task.alone for job in on_host):
+            continue
+        for job in queue:
+            # Without any GPU, jobs for a GPU run on processors.
+            needs_gpu = job.task.needs_gpu and any(other.gpu for other in slots)
+            # `gpu` is None for a slot that takes both kinds of jobs.
+            if slot.gpu in (None, needs_gpu) and not (job.task.alone and on_host):
+                queue.remove(job)
+                slot.job, name = job, slot.uuid or slot.host
+                slot.thread = threading.Thread(
+                    target=_run_job, args=[slot, job, job_ended], name=name, daemon=True
+                )
+                slot.thread.start()
+                break
+            if job.task.alone:
+                break  # No later job may start first, or this one would wait for ever.
+
+
+def _run_job(slot: Slot, job: JobFolder, job_ended: threading.Event) -> None:
+    """Run a job in a slot, and check its results. A job that did not end is reset and refused, with the reason
+    in its folder; or noted here if that fails too (a full disk). Also counts the slot's losses."""
+    tries = job.tries
+    try:
+        slot.run_in_slot(job)
+        if job.state not in job_files.ENDED_STATES:
+            raise WorkFailed("the process that ran it died")
+        if job.exit_code is not None:
+            job.verify_results()  # They may have come from another machine.
+        if (job.exit_code or 0) < 0:  # A signal: perhaps the machine's fault.
+            slot.lost_in_a_row += 1
+        elif slot.lost_in_a_row < MAX_LOST_IN_A_ROW:
+            slot.lost_in_a_row = 0
+    except JOB_ERRORS as error:
+        slot.lost_in_a_row += 1
+        try:
+            job.reset()
+            # A failed start counts as a try, also if it did not reach the machine.
+            job.write_tries(max(job.tries, tries + 1))
+            job.refuse(str(error))
+        except JOB_ERRORS as note_error:
+            remark_once(f"job {job.id} failed, and that cannot be noted: {note_error}")
+    finally:
+        slot.job = None
+        job_ended.set()
+
+
+def exclude_device(slots: Sequence[Slot], device: Where | None) -> None:
+    """Give no further job to this device, unless it is the only one of its kind."""
+    for slot in slots:
+        if device is not None and slot.uuid == device.uuid:
+            slot.lost_in_a_row = math.inf
+
+
+def close_slots(slots: Sequence[Slot]) -> None:
+    """Wait until the slots have ended their jobs, at most `CLOSE_LIMIT_S` seconds, and close them."""
+
+    def close(slot: Slot) -> None:
+        if slot.thread is not None:
+            slot.thread.join()
+        slot.close()
+
+    end = time.monotonic() + CLOSE_LIMIT_S
+    threads = [threading.Thread(target=close, args=[slot], daemon=True) for slot in slots]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))

@@ -16,12 +16,11 @@ sent.json       exists if a command sent the job to another machine (`loop.jobs.
 
 import contextlib
 import functools
-import itertools
 import json
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -67,7 +66,7 @@ class Job(Model):
 
     format: Literal[1] = 1
     id: str
-    """Name of the job's folder; for work with a reusable result, a hash (`compute_job_id`)."""
+    """Name of the job's folder; for work with a reusable result, a hash of all that decides it."""
     words: tuple[str, ...]
     """Command-line arguments after `loop`."""
     title: str = ""
@@ -220,9 +219,8 @@ class JobFolder:
             raise WorkFailed(message, hint="run the job again") from None
         digests = content_hashes(self.path / RESULTS)
         skipped = tuple(f"{folder}/" for folder in earlier)
-        differing = sorted(name for name, digest in digest_by_name.items() if digests.get(name) != digest)
-        wrong = [name for name in differing if not name.startswith(skipped)]
-        if wrong:
+        changed = (name for name, digest in digest_by_name.items() if digests.get(name) != digest)
+        if wrong := sorted(name for name in changed if not name.startswith(skipped)):
             message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
             raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")
 
@@ -240,8 +238,7 @@ def jobs_folder() -> Path:
 
 
 def create_job(job: Job, source: Path | None = None, files: Iterable[Path] = ()) -> JobFolder:
-    """Create a job's folder with copies of `files`, which lie below `source`, in `src/`. An existing job stays
-    unchanged, so that a job whose id is a hash finds its earlier result."""
+    """Create a job's folder with copies of `files`, which lie below `source`, in `src/`. An existing job stays."""
     folder = JobFolder(jobs_folder() / job.id)
     if (folder.path / TASK).is_file():
         return folder
@@ -255,24 +252,16 @@ def create_job(job: Job, source: Path | None = None, files: Iterable[Path] = ())
     return folder
 
 
-def compute_job_id(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
-    """A job's id: hash of arguments and files. `within`: the only session that may reuse its result, if any."""
-    names_and_hashes = itertools.chain.from_iterable(sorted(files.items()))
-    return content_hash([*words, "", *names_and_hashes, within])[:24]
-
-
 def list_jobs() -> list[JobFolder]:
     """All jobs on this machine, oldest first."""
-    paths = [path for path in jobs_folder().glob("*") if (path / TASK).is_file()]
-    return [JobFolder(path) for path in sorted(paths, key=lambda path: modified_at(path / TASK))]
+    tasks = sorted(jobs_folder().glob(f"*/{TASK}"), key=modified_at)
+    return [JobFolder(task.parent) for task in tasks]
 
 
 def remove_old_jobs(kept_count: int, prefix: str = "") -> None:
-    """Remove the folders of jobs that have ended or were lost, except the latest `kept_count` (above 0).
-    `prefix`: only jobs whose id begins so."""
-    jobs = [job for job in list_jobs() if job.id.startswith(prefix)]
-    ended = [job for job in jobs if job.state not in ("queued", "running")]
-    for job in ended[:-kept_count]:
+    """Remove ended and lost jobs whose id begins with `prefix`, except the latest `kept_count` (above 0)."""
+    jobs = (job for job in list_jobs() if job.id.startswith(prefix))
+    for job in [job for job in jobs if job.state not in ("queued", "running")][:-kept_count]:
         shutil.rmtree(job.path, ignore_errors=True)
 
 
@@ -280,19 +269,15 @@ def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[st
     """Path below `folder` to a file's SHA-256. `files`: None: all but links, which may lead outside."""
     if files is None:
         files = [path for path in folder.rglob("*") if not path.is_symlink()]
-    return {
-        path.relative_to(folder).as_posix(): content_hash(path.read_bytes())
-        for path in sorted(files)
-        if path.is_file()
-    }
+    plain = sorted(path for path in files if path.is_file())
+    return {path.relative_to(folder).as_posix(): content_hash(path.read_bytes()) for path in plain}
 
 
 def read_text(path: Path) -> str:
     """Text of a file; empty if it cannot be read."""
-    try:
+    with contextlib.suppress(OSError):
         return path.read_text(errors="replace")
-    except OSError:
-        return ""
+    return ""
 
 
 def last_line(path: Path) -> str:
@@ -303,7 +288,6 @@ def last_line(path: Path) -> str:
 
 def modified_at(path: Path) -> float:
     """Time of a file's last change, in seconds since 1970; 0 if the file does not exist."""
-    try:
+    with contextlib.suppress(OSError):
         return os.stat(path).st_mtime
-    except OSError:
-        return 0.0
+    return 0.0

@@ -21,23 +21,20 @@ def check() -> None:
 def slots(width: int) -> list[Slot]:
     """Slots for at most `width` GPUs, and `width` slots for processor jobs."""
     gpus = [device for device in detect_devices(gpu=True) if device.device != "cpu"]
-    slots_for_gpus: list[Slot] = []
-    for gpu, cores in zip(gpus, split_cores(len(gpus)), strict=True):
-        slots_for_gpus.append(LocalSlot(gpu, cores))
+    gpu_slots = [LocalSlot(gpu, cores) for gpu, cores in zip(gpus, split_cores(len(gpus)), strict=True)]
     processor = detect_devices(gpu=False)[0]
-    return [*slots_for_gpus[:width], *(LocalSlot(processor) for _ in range(width))]
+    return [*gpu_slots[:width], *(LocalSlot(processor) for _ in range(width))]
 
 
 def split_cores(count: int) -> list[list[int]]:
     """Split this process's cores into `count` equal lists of core numbers; empty lists if there are fewer than
     two cores each. Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a core stay together."""
-
-    def physical_core(number: int) -> tuple[int, int]:
-        """Sort key: hyperthreads of a core share the first number of their list of siblings."""
+    by_core: list[tuple[int, int]] = []
+    for number in os.sched_getaffinity(0):
+        # Hyperthreads of a core share the first number of their list of siblings.
         topology = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
-        return int(re.split("[,-]", read_text(topology))[0] or number), number
-
-    numbers = sorted(os.sched_getaffinity(0), key=physical_core)
+        by_core.append((int(re.split("[,-]", read_text(topology))[0] or number), number))
+    numbers = [number for _, number in sorted(by_core)]
     size = len(numbers) // max(count, 1)
     if size <= 1:
         return [[] for _ in range(count)]

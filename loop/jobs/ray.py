@@ -56,9 +56,8 @@ def run_on_node(version: str, job_id: str, packed: bytes, *, gpu: bool) -> bytes
 
 
 def own_cores() -> list[int]:
-    """In a Ray task: the cores for a job on the task's GPU, so that jobs on the node's other GPUs have
-    others. Ray itself binds no task to cores. Empty (all cores) if the node has few cores, or if Ray does
-    not number its GPUs."""
+    """In a Ray task: the cores for a job on the task's GPU, so that jobs on the node's other GPUs have others.
+    Empty (all cores) if the node has few cores, or if Ray does not number its GPUs."""
     ray = importlib.import_module("ray")
     context = ray.get_runtime_context()
     node = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())

@@ -10,11 +10,11 @@ import shutil
 import subprocess
 import tempfile
 import time
+from subprocess import DEVNULL
 
 from loop.base.errors import UsageError, WorkFailed
-from loop.base.own_process import die_with_parent
 from loop.base.processes import output_of, python_path
-from loop.jobs.executor import COMMAND, Slot
+from loop.jobs.executor import COMMAND, OWN_SESSION, Slot
 from loop.jobs.folder import ENDED_STATES, JobFolder
 
 RUN_COMMAND = (*COMMAND, "job", "run")  # Command of a Slurm job; the job's folder follows.
@@ -52,16 +52,9 @@ class SlurmSlot(Slot):
             options.append(f"--time={math.ceil(task.ttl_s / 60) + 1}")
         options += shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
         command = shlex.join([*RUN_COMMAND, str(job.path)])
-        wrapped = f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"
+        words = ["sbatch", *options, f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"]
         with tempfile.TemporaryFile("w+") as errors:
-            sbatch = subprocess.Popen(
-                ["sbatch", *options, wrapped],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,  # No Ctrl-C.
-                preexec_fn=die_with_parent,
-            )
+            sbatch = subprocess.Popen(words, stdin=DEVNULL, stdout=DEVNULL, stderr=errors, **OWN_SESSION)
             try:
                 while (state := job.state) not in ENDED_STATES:
                     if job.is_cancelled and not is_cancelled:  # A running job sees its file `cancel`.

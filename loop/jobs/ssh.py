@@ -25,11 +25,10 @@ from typing import Self, TypeVar
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.base.locks import LockHeld, locked_temporary_folder
-from loop.base.own_process import die_with_parent
 from loop.base.places import MANIFEST, PACKAGE, shipped
 from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
 from loop.jobs import folder as job_files
-from loop.jobs.executor import MIN_FREE_BYTES, Slot
+from loop.jobs.executor import MIN_FREE_BYTES, OWN_SESSION, Slot
 from loop.jobs.folder import JobFolder
 from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
 from loop.library.project import Project
@@ -132,7 +131,7 @@ cd jobs/@ID@ || exit 1
   [ ! -d ../../trees/@TREE@.past ] ||
     { mkdir -p out/sessions && cp -a ../../trees/@TREE@.past/. out/sessions/; } || exit 1
   printf %s @TREE@ >tree && rm -f pid || exit 1
-  setsid nohup @PYTHON@ -P -c "from loop.cli import main; main()" job run . </dev/null >@LOG@ 2>&1 &
+  setsid nohup "$HOME/@PYTHON@" -P -c "from loop.cli import main; main()" job run . </dev/null >@LOG@ 2>&1 &
   echo "$(name $!) $(readlink /proc/self/ns/pid)" >pid  # It counts as running at once.
 }
 """
@@ -187,12 +186,19 @@ class Connection:
     """An ssh connection to a machine, which the first call opens. As a context manager it ends its ssh master."""
 
     def __init__(self, host: Host) -> None:
-        self.host = host
-        self.name = host.name
+        self.host, self.name = host, host.name
         self._temporary_folders = contextlib.ExitStack()
         # In /tmp, because the path of a socket may have 108 bytes.
         folder = locked_temporary_folder(Path("/tmp"), f"loop-{os.geteuid()}-ssh-")
         self._socket = self._temporary_folders.enter_context(folder) / "s"
+        port = ["-p", host.port] if host.port else []
+        program = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
+        options = [word for option in OPTIONS for word in ("-o", option)]
+        self._ssh = [*program, "-T", *options, *port, "-S", str(self._socket)]
+        """Command line of ssh for this machine, without the address."""
+        self.ssh_command = shlex.join(["ssh", *port, host.ssh_address])
+        """The command with which a person reaches this machine, such as `ssh -p 2222 me@there`."""
+        self._check_hint = f"look whether it runs: {self.ssh_command} true"
 
     def __enter__(self) -> Self:
         return self
@@ -201,20 +207,6 @@ class Connection:
         """End the ssh master, if one answers, and delete the local folder that holds its socket."""
         with self._temporary_folders, contextlib.suppress(LoopError):
             self._run_program([*self._ssh, "-O", "exit", self.host.ssh_address], EXIT_LIMIT_S, b"")
-
-    @property
-    def ssh_command(self) -> str:
-        """The command with which a person reaches this machine, such as `ssh -p 2222 me@there`."""
-        port = ["-p", self.host.port] if self.host.port else []
-        return shlex.join(["ssh", *port, self.host.ssh_address])
-
-    @property
-    def _ssh(self) -> list[str]:
-        """Command line of ssh for this machine, without the address."""
-        options = [word for option in OPTIONS for word in ("-o", option)]
-        options += ["-p", self.host.port] if self.host.port else []
-        program = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
-        return [*program, "-T", *options, "-S", str(self._socket)]
 
     def run_script(self, script: str, *, limit_s: float = ANSWER_LIMIT_S, **values: str) -> list[str]:
         """Run a script with `sh` in `~/.loop` there, after `SHELL_FUNCTIONS`, with `@NAME@` replaced by `values`.
@@ -226,10 +218,8 @@ class Connection:
         command = [*self._ssh, self.host.ssh_address, "exec sh -s"]
         code, out, errors = self._run_program(command, limit_s, stdin)
         _, marker, answer = out.partition(BEGIN_MARKER)
-        if not marker or code == 255:  # ssh's own exit code for a lost connection.
-            raise self._make_error(errors, is_cut=True)
-        if code:
-            raise self._make_error(errors, is_cut=False)
+        if code or not marker:  # 255 is ssh's own exit code, for a lost connection.
+            raise self._make_error(errors, is_cut=not marker or code == 255)
         if not answer.endswith(END_MARKER) and len(answer) < MAX_ANSWER_BYTES:
             raise self._make_error(b"", is_cut=True)
         return answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES].decode(errors="replace").split("\n")
@@ -241,20 +231,18 @@ class Connection:
         stdin = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         if not stdin:
             return  # `root` need not exist.
-        options = ["--files-from=-", "--from0"]
-        options += [f"--link-dest={link_folder}"] if link_folder else []
+        options = [f"--link-dest={link_folder}"] if link_folder else []
         destination = f"{self.host.rsync_address}:{remote_folder}/"
-        self._rsync([*options, f"{root}/", destination], stdin)
+        self._rsync(["--files-from=-", "--from0", *options, f"{root}/", destination], stdin)
 
     def fetch(
         self, source: str, folder: Path, *names: str, excluded: Sequence[str] = (), only_new_bytes: bool = False
     ) -> None:
-        """Copy the files or folders `names`, without `excluded`, from the folder `source` there to `folder`. Skips
-        links, devices and files over `MAX_FILE_BYTES`, because the machine is not trusted. `only_new_bytes`: the
-        files only grow, so that what is here is their beginning. Raises as `_rsync`."""
-        options = ["--no-links", "--no-devices", "--no-specials"]
+        """Copy files or folders from the folder `source` there, no links, devices or files over `MAX_FILE_BYTES`:
+        the machine is not trusted. `only_new_bytes`: files only grow, and what is here is their beginning."""
+        options = ["--append"] if only_new_bytes else []
+        options += ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={MAX_FILE_BYTES}"]
-        options += ["--append"] if only_new_bytes else []
         options += [f"--exclude=/{name}" for name in excluded]
         for name in names:
             options += [f"--include=/{name}", f"--include=/{name}/**"]
@@ -273,16 +261,10 @@ class Connection:
         code, stdout and stderr. Raises Unreachable after `limit_s`, UsageError if the program is not installed.
         Files take the output, because a pipe stays open while any grandchild lives, such as the ssh master."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            options = {"env": {**os.environ, "LC_ALL": "C"}, **OWN_SESSION}
             try:
                 code = subprocess.run(
-                    command,
-                    input=stdin,
-                    stdout=out,
-                    stderr=errors,
-                    timeout=limit_s,
-                    env={**os.environ, "LC_ALL": "C"},
-                    start_new_session=True,
-                    preexec_fn=die_with_parent,
+                    command, input=stdin, stdout=out, stderr=errors, timeout=limit_s, **options
                 ).returncode
             except subprocess.TimeoutExpired:
                 self._socket.unlink(missing_ok=True)  # A stalled master counts as lost.
@@ -296,8 +278,7 @@ class Connection:
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
         """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there. `is_cut`: the
-        connection failed: then UsageError if a retry cannot help (`REMEDY_BY_ERROR`), else Unreachable. Without
-        it, WorkFailed: a script or a copy failed there."""
+        connection failed: UsageError if a retry cannot help, else Unreachable. WorkFailed: a script failed."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()
@@ -313,19 +294,13 @@ class Connection:
                 return UsageError(f"{message}: {error_text}", remedy.format(**values))
         return Unreachable(f"{message}: {last or 'the connection was cut'}", self._check_hint)
 
-    @property
-    def _check_hint(self) -> str:
-        """Advice for the user: how to see whether the machine answers."""
-        return f"look whether it runs: {self.ssh_command} true"
-
     def disk_full_error(self) -> MachineFailure:
         """The error to raise if the machine's disk is full."""
         hint = f"free some space there: {self.ssh_command} 'du -sh .loop/*'"
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
     def check_ready(self) -> tuple[str, int]:
-        """Home folder of the user there, and free disk space in KiB (0: unknown). Raises UsageError if another
-        `loop` is installed, or none."""
+        """Home folder there, and free disk space in KiB (0: unknown). Raises UsageError without this `loop`."""
         home, digest, free_kb, _ = self.run_script(READY_SCRIPT)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
@@ -333,9 +308,8 @@ class Connection:
         return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
-        """Make the folder `tree` there hold exactly the files `names` of `root`: a project, or earlier sessions
-        for its jobs (`.past`). `config`: content of its `.git/config`; empty: unchanged. Raises LockHeld if a
-        job runs in the folder."""
+        """Make the folder `tree` there hold exactly the files `names` of `root`. `config`: content of its
+        `.git/config`; empty: unchanged. Raises LockHeld if a job runs in the folder."""
         new = f"trees/{tree}.new"
         self.run_script(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.send(root, names, f"{LOOP_FOLDER}/{new}", link_folder=f"../{tree}")
@@ -345,13 +319,11 @@ class Connection:
             raise tree_in_use_error(self.name, running.split()[0][:80])
 
     def submit(self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None) -> None:
-        """Send a job's folder and start the job there; one that was started is not started again. Its `sent.json`,
-        if it has one, names its target and its project's folder there. `trusted`: hashes of the definitions that
-        the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
+        """Send a job's folder and start the job there; one that was started is not started again. `trusted`:
+        hashes of the definitions that the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
         self.run_script("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
-        paths = sorted(folder.path.rglob("*"))
-        names = [path.relative_to(folder.path).as_posix() for path in paths]
-        names = [name for name in names if name != job_files.LOCK]
+        paths = (path.relative_to(folder.path) for path in sorted(folder.path.rglob("*")))
+        names = [path.as_posix() for path in paths if path.as_posix() != job_files.LOCK]
         self.send(folder.path, names, f"{LOOP_FOLDER}/jobs/{folder.id}")
         sent = read_sent(folder)
         target, tree = (sent.project, sent.tree) if sent else (None, "-")
@@ -363,13 +335,11 @@ class Connection:
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-        python = f'"$HOME/{PYTHON}"'
-        self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, LOG=START_LOG)
+        self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=PYTHON, LOG=START_LOG)
 
     def poll(self, job: str) -> JobState:
-        """State of a job, and its exit code: None while it has not ended. States: `running`; `ended`; `lost`, if
-        its process died; `gone`, if its folder no longer exists, as on a reinstalled machine. The machine is not
-        trusted: raises Unreachable for an answer unlike `POLL_ANSWER`, because a damaged one is worth a retry."""
+        """State of a job, and its exit code if it has ended. States: `running`; `ended`; `lost`: its process died;
+        `gone`: its folder no longer exists. Raises Unreachable for a damaged answer, too."""
         match = POLL_ANSWER.fullmatch(self.run_script(POLL_SCRIPT, ID=job)[0])
         if match is None:
             raise Unreachable(f"the answer of {self.name} is damaged", self._check_hint)
@@ -400,6 +370,8 @@ class Connection:
 
     def remove(self, *jobs: str) -> None:
         """End jobs that still run, then remove the folders of all these jobs."""
+        if not jobs:
+            return
         self.run_script(REMOVE_SCRIPT, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
 
     def list_running(self) -> list[str]:
@@ -424,17 +396,15 @@ def retry_unreachable(
 
 def list_package_files() -> dict[str, Path]:
     """All files of `loop` and its data, by path relative to the package's parent folder."""
-    paths: list[Path] = []
-    for root in (PACKAGE, *(shipped(name) for name in DATA_PATHS)):
-        paths += [root] if root.is_file() else root.rglob("*")
-    files = [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
+    roots = (PACKAGE, *(shipped(name) for name in DATA_PATHS))
+    paths = sorted(path for root in roots for path in (root, *root.rglob("*")))
+    files = [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
     return {path.relative_to(PACKAGE.parent).as_posix(): path for path in files}
 
 
 def hash_package(files: Mapping[str, Path]) -> str:
-    """Hash of the package; two machines with equal hashes run the same `loop`. `files`: see `list_package_files`.
-    Of `kernels` only the headers count, because a checkout is sent with each command. An installation has its
-    data in `loop/_data`, a checkout beside `loop`: both hash alike."""
+    """Hash of the package: two machines with equal hashes run the same `loop`, an installation or a checkout. Of
+    `kernels` only the headers count, because a checkout is sent with each command."""
     digest = hashlib.sha256()
     path_by_name = {name.removeprefix("loop/_data/"): path for name, path in files.items()}
     for name, path in sorted(path_by_name.items()):
@@ -445,16 +415,12 @@ def hash_package(files: Mapping[str, Path]) -> str:
 
 
 def ask_facts(connection: Connection) -> dict[str, str]:
-    """Facts on the machine: name in `FACTS_SCRIPT`, such as `nvcc` or `free_kb`, to text; empty for a missing
-    tool. Raises as `Connection.run_script`."""
+    """Name in `FACTS_SCRIPT`, such as `nvcc`, to text; empty for a missing tool. Raises as `run_script`."""
     python = _quote_python(connection)
     lines = connection.run_script(FACTS_SCRIPT, limit_s=120, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=python)
-    facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
-    for line in lines:
-        name, equals, value = line.partition("=")
-        if equals:
-            facts[name] = value
-    return facts
+    names = re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE)
+    pairs = (line.split("=", 1) for line in lines if "=" in line)
+    return {**dict.fromkeys(names, ""), **dict(pairs)}
 
 
 def _quote_python(connection: Connection) -> str:
@@ -633,9 +599,9 @@ def slots(width: int) -> list[Slot]:
             cost = f", and costs {machine.cost_text}" if machine.cost_text else ""
             advice = f"loop hosts stop {machine.name}" if machine.stop else "stop it yourself"
             remark_once(f"{machine.name} goes on running when all is over{cost}; then: {advice}")
-    if failures and not usable:
-        raise failures[0]
     for failure in failures:
+        if not usable:
+            raise failure
         remark_once(f"{failure.message}: the others do its jobs")
     return usable
 
@@ -654,8 +620,8 @@ class SshSlot(Slot):
         the machine stays away or a person has to mend it, also sets `trouble`."""
         connection = self.connection
         try:
-            self._remove_stale_jobs(AWAY_LIMIT_S)
-            self.stale_jobs.add(job.id)
+            retry_unreachable(lambda: connection.remove(*self.stale_jobs), AWAY_LIMIT_S)
+            self.stale_jobs = {job.id}
             retry_unreachable(lambda: connection.submit(job, trusted_hashes(job), self.gpus), AWAY_LIMIT_S)
             while (state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)[0]) == "running":
                 if job.is_cancelled:
@@ -672,16 +638,11 @@ class SshSlot(Slot):
             raise
         self.uuid = job.device.uuid if job.device else ""
 
-    def _remove_stale_jobs(self, seconds: float) -> None:
-        """End the stale jobs on the machine and remove their folders. Raises Unreachable after `seconds`."""
-        if self.stale_jobs:
-            retry_unreachable(lambda: self.connection.remove(*self.stale_jobs), seconds)
-            self.stale_jobs.clear()
-
     def close(self) -> None:
         """End and remove the jobs still there (one try if it has trouble); close the connection."""
         with self.connection, contextlib.suppress(LoopError):
-            self._remove_stale_jobs(0.0 if self.trouble else REMOVE_LIMIT_S)
+            limit_s = 0.0 if self.trouble else REMOVE_LIMIT_S
+            retry_unreachable(lambda: self.connection.remove(*self.stale_jobs), limit_s)
 
 
 def trusted_hashes(job: JobFolder) -> tuple[str, ...]:

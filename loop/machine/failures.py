@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,6 @@ NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable tempora
 """Messages of Python errors that have no error number."""
 LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permission denied"
 """Messages (lower case) for a library and a program on a file system mounted `noexec`."""
-MIN_INTERVAL_S = 0.02  # Minimum seconds between two measurements by `FolderWatch`.
 
 
 @dataclass(frozen=True)
@@ -51,15 +49,6 @@ class Folders:
                 errors[folder] = number
         return errors
 
-    def find_containing(self, path: Path) -> Path | None:
-        """The folder of `loop_folders` that contains `path`, or None. In TMPDIR only `loop-` names count."""
-        for folder in self.loop_folders:
-            if path.resolve().is_relative_to(folder.resolve()):
-                first = path.resolve().relative_to(folder.resolve()).parts[:1]
-                if folder != temporary_folder() or not first or first[0].startswith(("loop-", ".loop-")):
-                    return folder
-        return None
-
 
 def temporary_folder() -> Path:
     """The folder of temporary files: the user's TMPDIR, because children use it too; else the default."""
@@ -68,16 +57,11 @@ def temporary_folder() -> Path:
     return Path("/tmp")
 
 
-def _file_system_of(folder: Path) -> tuple[Path, os.statvfs_result]:
-    """The folder or its first existing parent, with the state of the file system. Raises OSError."""
-    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
-    return existing, os.statvfs(existing)
-
-
 def write_error_of(folder: Path) -> int:
     """The error number that a write into the folder would give now; 0: it would work. Writes nothing."""
     try:
-        existing, file_system = _file_system_of(folder)
+        existing = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
+        file_system = os.statvfs(existing)
         if not os.access(existing, os.W_OK | os.X_OK):
             return errno.EROFS if file_system.f_flag & os.ST_RDONLY else errno.EACCES
     except OSError as error:
@@ -88,14 +72,12 @@ def write_error_of(folder: Path) -> int:
 
 def is_noexec(folder: Path) -> bool:
     """Whether the folder's file system is mounted `noexec`: programs and libraries do not run there."""
-    with contextlib.suppress(OSError):
-        return bool(_file_system_of(folder)[1].f_flag & os.ST_NOEXEC)
-    return False
+    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), Path("/"))
+    return bool(os.statvfs(existing).f_flag & os.ST_NOEXEC)
 
 
 def machine_failure(number: int, folder: Path | None = None) -> MachineFailure:
-    """The error for a system error number of `ADVICE`, with its advice. `folder`: named if the error concerns
-    one."""
+    """The error for a system error number of `ADVICE`. `folder`: named if the error concerns one."""
     prefix = f"{folder}: " if folder and number in FOLDER_ERRORS else ""
     return MachineFailure(f"{prefix}{os.strerror(number)}", ADVICE[number].format(place=folder or "the disk"))
 
@@ -132,9 +114,14 @@ def _failure_of_error(error: BaseException, folders: Folders) -> MachineFailure 
         return machine_failure(number)
     name = getattr(error, "filename", None)
     path = Path(name).absolute() if isinstance(name, str | Path) else None
-    folder = folders.find_containing(path) if path else None
-    if folder is None and number not in PERMISSION_ERRORS:
-        folder = path
+    folder = None if number in PERMISSION_ERRORS else path
+    for place in folders.loop_folders:
+        if path is not None and path.resolve().is_relative_to(place.resolve()):
+            first = path.resolve().relative_to(place.resolve()).parts[:1]
+            # In TMPDIR only `loop-` names count.
+            if place != temporary_folder() or not first or first[0].startswith(("loop-", ".loop-")):
+                folder = place
+                break
     if folder is None:
         errors_now = folders.write_errors()
         folder = next((place for place in errors_now if errors_now[place] == number), None)
@@ -149,35 +136,30 @@ class FolderWatch:
         self.folders = folders
         self._errors_at_start = folders.write_errors()
         self._new_errors: dict[Path, int] = {}
-        self._measured_at = 0.0
 
     def measure(self) -> None:
-        """Note folders that have become full or unwritable since the step began. Call it at every tick: it
-        measures at most every `MIN_INTERVAL_S`."""
-        if time.monotonic() - self._measured_at < MIN_INTERVAL_S:
-            return
-        self._measured_at = time.monotonic()
+        """Note folders that have become full or unwritable since the step began. Call it at every tick."""
         for folder, number in self.folders.write_errors().items():
             if folder not in self._errors_at_start:
                 self._new_errors.setdefault(folder, number)
 
     def failure(self, *, has_failed: bool, messages: str) -> MachineFailure | None:
-        """The machine failure that makes the step's outcome meaningless; None if there was none. `has_failed`: if
-        the step passed, a disk that was full before does not matter. `messages`: all messages of the step; they
-        select the folder if several are full, or if one was unwritable from the start."""
+        """The machine failure that makes the step's outcome meaningless; None if there was none. `has_failed`:
+        only then a disk that was full before matters. `messages` of the step: the folder that they name is
+        first."""
         self.measure()
-        lower, folders = messages.lower(), (*self.folders.loop_folders, *self.folders.child_folders)
-        for folder in sorted(folders, key=lambda folder: str(folder) not in messages) if has_failed else ():
+        lower, errors = messages.lower(), dict(self._new_errors)
+        folders = (*self.folders.loop_folders, *self.folders.child_folders)
+        named_first = sorted(folders, key=lambda folder: str(folder) not in messages)
+        for folder in named_first if has_failed else ():
             # "Permission denied" has other causes, so the text must name the folder.
             program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
             if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
                 hint = "LOOP_CACHE, LOOP_STATE and TMPDIR name folders elsewhere"
                 return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", hint)
-        errors = dict(self._new_errors)
-        if has_failed and not errors:
-            errors_now = self.folders.write_errors()
-            named_first = sorted(errors_now, key=lambda folder: str(folder) not in messages)
-            for folder in named_first:
-                if errors_now[folder] not in PERMISSION_ERRORS or str(folder) in messages:
-                    errors[folder] = errors_now[folder]
+        errors_now = self.folders.write_errors() if has_failed and not errors else {}
+        for folder in named_first:
+            number = errors_now.get(folder, 0)
+            if number and (number not in PERMISSION_ERRORS or str(folder) in messages):
+                errors[folder] = number
         return next((machine_failure(number, folder) for folder, number in errors.items()), None)

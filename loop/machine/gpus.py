@@ -20,7 +20,6 @@ from loop.calls.cuda.driver import Lack
 from loop.model.profile import DeviceFacts
 
 QUERY_LIMIT_S = 60  # Time limit in seconds. Without its persistence daemon a driver initialises every GPU first.
-SMI_COMMAND = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -29,8 +28,7 @@ class Gpu:
     """One GPU."""
 
     name: str
-    uuid: str
-    """UUID as `nvidia-smi -L` shows it."""
+    uuid: str  # UUID as `nvidia-smi -L` shows it.
     capability: str
     memory_bytes: int
     facts: DeviceFacts
@@ -45,17 +43,13 @@ class Gpu:
 class Gpus:
     """The GPUs of this machine, and which of them a CUDA program may use."""
 
-    usable: tuple[Gpu, ...] = ()
-    """Usable GPUs in CUDA's order; everything runs on the first."""
+    usable: tuple[Gpu, ...] = ()  # Usable GPUs in CUDA's order; everything runs on the first.
     cuda: tuple[int, int] | None = None
     """The newest CUDA release that the driver supports; None if the driver does not start."""
     driver: str | None = None
-    smi_names: tuple[str, ...] = ()
-    """Names of all GPUs that nvidia-smi lists."""
-    unusable_reason: str = ""
-    """Why a CUDA program can use no GPU; empty if it can."""
-    missing_part: Lack = ""
-    """What is missing if no GPU is usable: the driver, or a device."""
+    smi_names: tuple[str, ...] = ()  # Names of all GPUs that nvidia-smi lists.
+    unusable_reason: str = ""  # Why a CUDA program can use no GPU; empty if it can.
+    missing_part: Lack = ""  # What is missing if no GPU is usable: the driver, or a device.
 
     @property
     def first(self) -> Gpu | None:
@@ -76,10 +70,10 @@ class Gpus:
 
 @functools.cache
 def detect_gpus() -> Gpus:
-    """The GPUs of this machine. Cached: nvidia-smi and the driver are asked once per process, for at most a minute
-    each."""
-    lines = [line.split(",") for line in (output_of(SMI_COMMAND, limit_s=QUERY_LIMIT_S) or "").splitlines()]
-    smi_rows = [(cells[0].strip(), cells[1].strip()) for cells in lines if len(cells) == 2]  # Name and driver.
+    """The GPUs of this machine, cached. Asks nvidia-smi and the driver, for at most a minute each."""
+    smi = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    lines = (output_of(smi, limit_s=QUERY_LIMIT_S) or "").splitlines()
+    smi_rows = [line.split(", ") for line in lines if line.count(", ") == 1]  # Name and driver.
     # A driver may hang or crash, so a process of its own asks it. It may have started before nvidia-smi.
     answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "the process that asks the NVIDIA driver died"}
     try:
@@ -96,14 +90,14 @@ def detect_gpus() -> Gpus:
     usable, release = [], answer["cuda"]
     for fields in answer["gpus"]:
         known_fields = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
-        capability = ".".join(map(str, fields["capability"]))
         facts = DeviceFacts.model_validate(known_fields)
+        capability = ".".join(map(str, fields["capability"]))
         usable.append(Gpu(fields["name"], fields["uuid"], capability, fields["memory_bytes"], facts))
     return Gpus(
         usable=tuple(usable),
         cuda=(release[0], release[1]) if release else None,
-        driver=smi_rows[0][1] if smi_rows else None,
-        smi_names=tuple(name for name, _ in smi_rows),
+        driver=smi_rows[0][1].strip() if smi_rows else None,
+        smi_names=tuple(row[0] for row in smi_rows),
         unusable_reason="" if usable else answer["why"] or "the driver shows no GPU",
         missing_part=answer.get("lack", ""),
     )
@@ -120,14 +114,16 @@ def start_driver_query() -> "subprocess.Popen[str]":
 def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:
     """Why nothing can run on a GPU here, and a hint. Call it only if `gpus.usable` is empty."""
     names = ", ".join(gpus.smi_names)
-    if gpus.missing_part == "driver" and not names:
-        return f"no GPU: {gpus.unusable_reason}", "install the NVIDIA driver"
     if names and VISIBLE_VARIABLE in os.environ and gpus.missing_part == "device":
         message = f"no GPU: {VISIBLE_VARIABLE}={os.environ[VISIBLE_VARIABLE]!r} hides what is there ({names})"
         return message, f"unset {VISIBLE_VARIABLE}, or set it to 0"
     hint = "see what `nvidia-smi` says"
     if gpus.missing_part == "driver":
-        hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
+        hint = "install the NVIDIA driver"
+        if names:
+            hint = (
+                "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
+            )
     there = f" that a program can use: {names} is there, but" if names else ":"
     return f"no GPU{there} {gpus.unusable_reason}", hint
 
@@ -143,18 +139,16 @@ def is_same_gpu_model(name: str, driver_name: str) -> bool:
     sizes, models = [], []
     for text in (name, driver_name):
         words = set(re.split(r"[\s-]+", text.upper().strip()))
-        memory_words = {word for word in words if MEMORY_SIZE_WORD.fullmatch(word)}
-        sizes.append(memory_words)
-        models.append({word for word in words - memory_words if not GENERIC_GPU_WORD.fullmatch(word)})
+        sizes.append({word for word in words if MEMORY_SIZE_WORD.fullmatch(word)})
+        models.append({word for word in words - sizes[-1] if not GENERIC_GPU_WORD.fullmatch(word)})
     return models[0] == models[1] and (sizes[0] == sizes[1] or not all(sizes))
 
 
 def facts_of_present_gpu(
     manifest_facts: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
 ) -> DeviceFacts | None:
-    """Facts of this machine's GPU: the manifest's if their name and number of SMs agree with the driver's, else
-    `driver_facts`, which may be None. `manifest_facts`: by architecture (`sm_89`). `capability`: `8.9`. `name`:
-    the driver's."""
+    """Facts of this machine's GPU: the manifest's if name and number of SMs agree with the driver's, else
+    `driver_facts`. `manifest_facts`: by architecture (`sm_89`). `capability`: `8.9`. `name`: the driver's."""
     datasheet = manifest_facts.get(f"sm_{capability.replace('.', '')}") if capability else None
     if datasheet is None or not is_same_gpu_model(datasheet.name, name):
         return driver_facts

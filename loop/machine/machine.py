@@ -26,24 +26,19 @@ releases. PTX, which the driver compiles, needs a driver of the exact release
 TOOLKIT_ARCHIVE = "https://developer.nvidia.com/cuda-toolkit-archive"
 
 
-def explain_old_driver(subject: str, toolkit: str, newest_cuda: Release | None, driver: str | None) -> str:
-    """Why this driver cannot run code from this toolkit; empty if it can, or if that is unknown.
+def explain_old_driver(
+    subject: str, toolkit: str, newest_cuda: Release | None, driver: str | None
+) -> tuple[str, str]:
+    """Why this driver cannot run code from this toolkit (empty if it can, or if that is unknown), and the remedy.
     `subject`: what was built with the toolkit. `newest_cuda`: that the driver supports."""
     major = int(toolkit.partition(".")[0])
     if newest_cuda is None or major <= newest_cuda[0]:
-        return ""
+        return "", ""
     branch = OLDEST_DRIVER.get(major)
     needed = f"driver {branch} or newer" if branch else "a newer driver"
     present = f"{driver or 'an older one'}, which runs code up to CUDA {newest_cuda[0]}.{newest_cuda[1]}"
-    return f"{subject} {toolkit} needs {needed}, this machine has {present}"
-
-
-def suggest_driver_or_toolkit(toolkit: str, newest_cuda: Release | None) -> str:
-    """The fix for `explain_old_driver`: a newer driver or an older toolkit."""
-    branch = OLDEST_DRIVER.get(int(toolkit.partition(".")[0]))
-    newer = f"install driver {branch} or newer" if branch else "install a newer driver"
-    older = f"a CUDA {newest_cuda[0]} toolkit" if newest_cuda else "an older CUDA toolkit"
-    return f"{newer}, or use {older}: name its nvcc in target.yaml, or put it first on the PATH"
+    older = f"a CUDA {newest_cuda[0]} toolkit: name its nvcc in target.yaml, or put it first on the PATH"
+    return f"{subject} {toolkit} needs {needed}, this machine has {present}", f"install {needed}, or use {older}"
 
 
 def explain_unknown_gpu(compiler: str, architecture: str) -> str:
@@ -76,7 +71,7 @@ VERSION_BY_PATH: dict[str, str] = {}  # Version lines of compilers that ran, by 
 def machine() -> Machine:
     """Facts about this machine, which every result carries. Read once per process."""
     detected = detect_gpus()
-    models = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
+    models = [value for name, value in processor_facts() if name == "model name"]
     return Machine(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
@@ -125,10 +120,13 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _processor_lines() -> list[str]:
-    """Lines of /proc/cpuinfo; empty without it."""
+@functools.cache
+def processor_facts() -> tuple[tuple[str, str], ...]:
+    """Name and value of each line of /proc/cpuinfo, of all cores; empty without that file."""
     cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
+    text = cpuinfo.read_text(errors="replace") if cpuinfo.is_file() else ""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return tuple((name.strip(), value.strip()) for name, _, value in pairs)
 
 
 LANES_BY_FLAG = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
@@ -167,20 +165,14 @@ def available_memory() -> int:
 @functools.cache
 def vector_lanes() -> int:
     """Number of float32 elements in this processor's widest vector; 1 if unknown."""
-    flags: list[str] = []
-    for line in _processor_lines():
-        name, _, words = line.partition(":")
-        if name.strip() in ("flags", "Features"):  # On x86 or Arm.
-            flags += words.split()
+    # Flags of an x86 processor, or an Arm one.
+    flags = {flag for name, value in processor_facts() if name in ("flags", "Features") for flag in value.split()}
     return next((lanes for flag, lanes in LANES_BY_FLAG.items() if flag in flags), 1)
 
 
 @functools.cache
 def processor_identity() -> str:
     """Hash of the processor's model and features, from /proc/cpuinfo; without that, its name unhashed."""
-    features: dict[str, None] = {}  # A dict keeps the order, and each core's equal lines become one.
-    for line in _processor_lines():
-        name, _, value = line.partition(":")
-        if name.strip() in IDENTIFYING_LINES:
-            features[f"{name.strip()}:{value}"] = None
+    # A dict keeps the order, and each core's equal lines become one.
+    features = dict.fromkeys(f"{name}: {value}" for name, value in processor_facts() if name in IDENTIFYING_LINES)
     return content_hash("\n".join([platform.machine(), *features]) if features else platform.processor())

@@ -66,15 +66,15 @@ class Sensors:
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
         """`library`: NVML, initialised. `device`: its handle of the GPU."""
         self._library, self._device = library, device
-        self.max_sm_clock_mhz = self._query_number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
+        self.max_sm_clock_mhz: int | None = self._query("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
 
     def read(self) -> DeviceReading:
         """Clock in MHz (None if unknown) and throttle reasons (empty also if unknown) now."""
-        answers = (self._query_number(name, ctypes.c_ulonglong) for name in THROTTLE_FUNCTIONS)
+        answers = (self._query(name, ctypes.c_ulonglong) for name in THROTTLE_FUNCTIONS)
         reasons = next((bits for bits in answers if bits is not None), 0)
         bits = (1 << position for position in range(2, 64))
         return DeviceReading(
-            sm_clock_mhz=self._query_number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
+            sm_clock_mhz=self._query("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
             throttle=tuple(THROTTLE_REASONS.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit),
         )
 
@@ -101,20 +101,17 @@ class Sensors:
         users = [(process.pid, process.used) for process in processes[: count.value]]
         return tuple(User(pid, None if used == UNKNOWN_BYTES else used) for pid, used in users)
 
-    def _query_number(self, function: str, number_type: Any, *arguments: int) -> int | None:
-        """What an NVML function answers as a whole number; None if it is missing or fails."""
-        answer = self._query(function, number_type, *arguments)
-        return None if answer is None else int(answer.value)
-
     def _query(self, name: str, answer_type: Any, *arguments: int) -> Any:
-        """What an NVML function wrote to its last parameter, as `answer_type` (a ctypes type); None
-        if it is missing or fails. `arguments`: integers before it."""
+        """What an NVML function wrote to its last parameter, as `answer_type` (a ctypes type), a number as an int;
+        None if the function is missing or fails. `arguments`: integers before it."""
         function = getattr(self._library, name, None)
         if function is None:
             return None
         function.argtypes = [ctypes.c_void_p, *[ctypes.c_int] * len(arguments), ctypes.POINTER(answer_type)]
         answer = answer_type()
-        return answer if function(self._device, *arguments, ctypes.byref(answer)) == 0 else None
+        if function(self._device, *arguments, ctypes.byref(answer)) != 0:
+            return None
+        return getattr(answer, "value", answer)  # A structure has no value.
 
 
 def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
@@ -136,39 +133,30 @@ def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
 BUSY_PERCENT = 5  # Percentage of busy time above which other users' kernels are reported; a desktop stays below.
 UNEXPLAINED_BYTES = 2 * 2**30
 """Unexplained memory above which another user is assumed: drivers reserve half a GiB."""
-OTHER_USE_HINT = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
 
-@dataclass(frozen=True)
-class OtherUse:
-    """Other users of the GPU."""
-
-    others: tuple[User, ...] = ()
-    """Processes with a context on it."""
-    unexplained_bytes: int = 0
-    """Used memory that no visible process holds."""
-    busy_percent: int | None = None
-    """Percentage of time in which kernels ran while ours did not; None if unknown."""
-
-    def warning(self, gpu: str) -> str:
-        """Warning that others may disturb a measurement on this GPU; empty if none is visible."""
-        sentences = []
-        if self.others:
-            total_bytes = sum(user.memory_bytes or 0 for user in self.others)
-            is_known = all(user.memory_bytes is not None for user in self.others)
-            amount = f"{total_bytes / 2**20:.0f} MiB" if is_known else "memory"
-            first_pid, count = self.others[0].pid, len(self.others)
-            single = f"another process (pid {first_pid}) holds {amount} of it"
-            several = f"{count} other processes hold {amount} of it (pid {first_pid} first)"
-            sentences.append(single if count == 1 else several)
-        elif self.unexplained_bytes > UNEXPLAINED_BYTES:
-            amount = f"{self.unexplained_bytes / 2**20:.0f} MiB of it are taken"
-            sentences.append(f"{amount}, by nobody who can be seen from here")
-        if self.busy_percent is not None and self.busy_percent > BUSY_PERCENT:
-            share = f"{self.busy_percent} % of the time before anything was timed"
-            sentences.append(f"somebody computes on it, {share}")
-        warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {OTHER_USE_HINT}"
-        return warning if sentences else ""
+def warn_of_others(
+    gpu: str, others: Sequence[User] = (), unexplained_bytes: int = 0, busy_percent: int | None = None
+) -> str:
+    """Warning that others may disturb a measurement on this GPU, or empty. `others`: processes with a context on
+    it. `unexplained_bytes`: memory that no visible process holds. `busy_percent`: while our kernels rest."""
+    sentences = []
+    if others:
+        total_bytes = sum(user.memory_bytes or 0 for user in others)
+        is_known = all(user.memory_bytes is not None for user in others)
+        amount = f"{total_bytes / 2**20:.0f} MiB" if is_known else "memory"
+        users = f"another process (pid {others[0].pid}) holds {amount} of it"
+        if len(others) > 1:
+            users = f"{len(others)} other processes hold {amount} of it (pid {others[0].pid} first)"
+        sentences.append(users)
+    elif unexplained_bytes > UNEXPLAINED_BYTES:
+        amount = f"{unexplained_bytes / 2**20:.0f} MiB of it are taken"
+        sentences.append(f"{amount}, by nobody who can be seen from here")
+    if busy_percent is not None and busy_percent > BUSY_PERCENT:
+        sentences.append(f"somebody computes on it, {busy_percent} % of the time before anything was timed")
+    hint = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
+    warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {hint}"
+    return warning if sentences else ""
 
 
 def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]) -> tuple[User, ...]:

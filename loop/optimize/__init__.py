@@ -4,7 +4,7 @@ A change is one run of the pattern `profile-before-optimise`, in these steps:
 1. `briefing` chooses the slowest variant, creates a worktree and writes a brief. Then a person edits (the session
    pauses, exit 75), or it runs a campaign's proposers, or `tuning` searches a target's `tuning`.
 2. `candidate` runs each step of the gate on the edited worktree. With an executor, a job times it (`comparisons`).
-3. `candidate.decide_on_change` decides whether the change stays (pure; add a rule there).
+3. `comparisons.decide_on_change` decides whether the change stays (pure; add a rule there).
 4. `comparisons.confirm` measures the kept changes again at the end.
 
 A campaign has rounds until `briefing.CampaignSpent` ends it (pure; add a stop rule there). `edits` decides

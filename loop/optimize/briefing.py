@@ -10,19 +10,17 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from loop.agents import proposing
-from loop.agents.proposing import CACHE_FOLDER, ProposerTask, kill_new_orphans, read_proposals, run_proposer
 from loop.base.documents import sums, to_json, write_atomic
 from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
-from loop.builds.build import Buildable, BuildFailed
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Proposal
-from loop.model.change import DecisionOutput, TriedChange, hosts_of, kept_gains
+from loop.model.change import DecisionOutput, hosts_of, kept_gains
 from loop.model.measurement import Measurement
-from loop.model.output import outputs_by_run, read_output
+from loop.model.output import MeasureOutput, outputs_by_run, read_output
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
 from loop.optimize import edits
@@ -30,48 +28,44 @@ from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_before
 from loop.optimize.model import Brief, BriefOutput, Standing
 from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
-from loop.profile.actions import SUFFICIENT_RATIO, describe_leaf, fact_text, saved_time_share, worst_measurements
+from loop.profile import actions as profiling
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.templates import markdown_environment
-from loop.repository import worktree
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, copy_worktree, make_from_checkout
 from loop.steps.context import Context, Result, RunningAction
 
-TEMPLATE = "brief.md.j2"
 MOST_ENDINGS, LONGEST_ENDING = 6, 300
 """Most candidates that could not be judged in a brief, and most characters of each."""
 MOST_TRIED = 12  # Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all.
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
-    """The brief as a page of Markdown. `templates`: the folder of brief.md.j2. It has the facts of the profile,
-    each with its source or the reason why it is unknown; the changes judged in this session; and changes that
-    earlier sessions reverted (`brief.lost`)."""
+    """The brief as a page of Markdown: the profile's facts with their sources, the changes that this session
+    judged, and those that earlier sessions reverted (`brief.lost`). `templates`: the folder of brief.md.j2."""
     profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
-        leaf, leaf_text = describe_leaf(profile)  # Where the profile's decision tree ended.
+        leaf, leaf_text = profiling.describe_leaf(profile)  # Where the profile's decision tree ended.
         rows = []
         for name, meaning in FACTS.items():
             fact = profile.facts.get(name)
             if fact is not None or name in profile.unknown:
                 source = profile.sources.get(name) or profile.unknown.get(name, "")
-                rows.append((name, "unknown" if fact is None else fact_text(fact), meaning, source))
+                rows.append((name, "unknown" if fact is None else profiling.fact_text(fact), meaning, source))
         facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
 
-    def result_cells(change: TriedChange) -> tuple[str, str, str]:
-        """The cells that both tables share: speed, reason and patch."""
-        return say.speedup_text(change.gain) if change.gain else "not timed", change.reason, change.patch
-
     tried, reverted = [], []
-    for change in brief.tried[-MOST_TRIED:]:
-        tried.append((str(change.number), change.variant, change.outcome, *result_cells(change)))
-    for change in brief.lost[-MOST_TRIED:]:
-        reverted.append((change.session, ", ".join(change.files), *result_cells(change)))
-    template = markdown_environment(templates).get_template(TEMPLATE)
+    for change in (*brief.tried[-MOST_TRIED:], *brief.lost[-MOST_TRIED:]):
+        speed = say.speedup_text(change.gain) if change.gain else "not timed"
+        cells = speed, change.reason, change.patch
+        if change.session:  # An earlier one.
+            reverted.append((change.session, ", ".join(change.files), *cells))
+        else:
+            tried.append((str(change.number), change.variant, change.outcome, *cells))
+    template = markdown_environment(templates).get_template("brief.md.j2")
     return template.render(
         brief=brief,
-        enough=SUFFICIENT_RATIO,
+        enough=profiling.SUFFICIENT_RATIO,
         leaf=leaf,
         where=leaf_text,
         facts=facts,
@@ -104,7 +98,7 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     yield Tick("preparing the worktree")
     tree = session_worktree(context, workshop)
     if tree is None:
-        tree = worktree.make_from_checkout(context.task.folder, workshop.worktree)
+        tree = make_from_checkout(context.task.folder, workshop.worktree)
         error = yield from compiler_errors(context, focus.variant, tree)  # Of the unchanged variant.
         if error:
             tree.remove()
@@ -124,11 +118,12 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     """The timing with most time to save, of the main variants that may be edited (of others if there is none), and
     all speeds of its variant against the baseline; None without any speed."""
     bench, variants = context.bench, context.bench.target.variants
-    measured = SessionChanges(context.finished).measured_by_variant
-    worst: dict[str, Measurement] = {}
+    measured, worst = dict[str, MeasureOutput](), dict[str, Measurement]()
+    for output in SessionChanges(context.finished).incumbent_outputs(MeasureOutput):  # The latest one counts.
+        measured |= dict.fromkeys((row.variant for row in (*output.verdicts, *output.measurements)), output)
     for name, output in measured.items():
         if name in variants and edits.may_edit_variant(bench.target, bench.folder, name):
-            worst |= worst_measurements(output, [name])
+            worst |= profiling.worst_measurements(output, [name])
     # Examples and baselines only if no main variant may be edited.
     main = [timing for name, timing in worst.items() if variants[name].role == "main"]
     candidates = main or [*worst.values()]
@@ -136,19 +131,14 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
         return None
 
     def saved_share(timing: Measurement) -> float:
-        return saved_time_share(timing.ratio, timing.workload.weight)
+        return profiling.saved_time_share(timing.ratio, timing.workload.weight)
 
     focus = min(candidates, key=lambda timing: (-saved_share(timing), timing.ratio))
     standings = []
     for timing in sorted(measured[focus.variant].measurements, key=saved_share, reverse=True):
         if (timing.variant, timing.against) == (focus.variant, "baseline"):
-            standing = Standing(
-                workload=timing.workload.name,
-                ratio=timing.ratio,
-                interval=timing.interval,
-                worth=saved_share(timing),
-            )
-            standings.append(standing)
+            speed = {"ratio": timing.ratio, "interval": timing.interval, "worth": saved_share(timing)}
+            standings.append(Standing(workload=timing.workload.name, **speed))
     return focus, tuple(standings)
 
 
@@ -167,12 +157,14 @@ def _write_brief(
     for proposal in changes.proposals:
         if proposal.ended not in ("edited", "interrupted"):
             endings[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST_ENDING]
+    profiled = changes.incumbent_outputs(profiling.ProfileOutput)
+    profiles = (profile for output in profiled for profile in output.profiles)
     brief = Brief(
         number=changes.next_number,
         variant=name,
         title=variant.title,
         workload=focus.workload.name,
-        profile=changes.profile_by_variant.get(name),
+        profile={profile.variant: profile for profile in profiles}.get(name),  # The latest one.
         folder=str(tree.target),
         files=tuple(dict.fromkeys(own_files)),
         shared={file: users for file, users in users_by_file.items() if users},
@@ -195,7 +187,7 @@ def _write_brief(
     return brief
 
 
-def contract(context: Context, variant: Buildable) -> dict[str, str]:
+def contract(context: Context, variant: build.Buildable) -> dict[str, str]:
     """What an edit must not change, in words: call, compiler, tensors, types and tolerance."""
     target = context.bench.target
     dtype = target.dtypes[context.bench.device]
@@ -262,35 +254,12 @@ MAX_ERROR_CHARACTERS = 4000  # Most characters of a compiler's errors that a pro
 MAX_REPAIRS = 2  # How often a proposer may repair an edit that does not compile.
 
 
-def _run_proposers(
-    context: Context, brief: Brief, tree: Worktree, first_number: int
-) -> Generator[Tick, None, None]:
-    """Run the campaign's proposers in parallel, numbered from `first_number`, within its remaining time and
-    dollars; save each proposal when it ends. `tree`: the session's worktree, with the incumbent; reverted at the
-    end."""
-    session_tree, campaign = workshop_of(context).worktree, context.task.campaign
-    for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
-        shutil.rmtree(leftover, ignore_errors=True)
-    spent = sum_spending(context)
-    remaining_s = campaign.minutes * 60 - spent.seconds if campaign.minutes else math.inf
-    usd = max(0.01, campaign.usd - spent.usd) / campaign.width if campaign.usd else None
-    limit_s = min(campaign.proposer_minutes * 60, remaining_s)
-    numbers, head = range(first_number, first_number + campaign.width), tree.head
-    try:
-        with kill_new_orphans():
-            runs = [_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers]
-            yield from run_side_by_side(runs, len(numbers))
-    finally:
-        tree.revert(head)
-
-
 def _run_candidate(
     context: Context, brief: Brief, tree: Worktree, head: str, number: int, limit_s: float, usd: float | None
 ) -> Generator[Tick, None, None]:
-    """Run one proposer in a worktree of its own, and save its proposal. If its edit does not
-    compile, it runs again with the errors, `MAX_REPAIRS` times at most; only a proposal that
-    compiles has a patch. Before it ends, the saved proposal says `interrupted`, for a session that
-    is killed. `head`: the incumbent's commit."""
+    """Run one proposer in a worktree of its own, and save its proposal. If its edit does not compile, it runs
+    again with the errors, `MAX_REPAIRS` times at most. Until it ends, the saved proposal says `interrupted`, for a
+    session that is killed. `head`: the incumbent's commit."""
     workshop, runs = workshop_of(context), list[Proposal]()
     page = workshop.briefs_folder / "candidates" / f"{number:04}-brief.md"
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -298,62 +267,56 @@ def _run_candidate(
     sums.write_sealed(proposal_file, Proposal(number=number, ended="interrupted"))
     place = workshop.worktree.with_name(f"{workshop.worktree.name}.{number}")
     try:
-        copy = worktree.copy_worktree(tree, place)
+        copy = copy_worktree(tree, place)
         copy.note_owner(workshop.briefs_folder.parent)
-        _prepare_checks(context, brief, copy)
+        # `loop kernels check` compares with the incumbent there. Its locks are shared and its cache is its own:
+        # so a proposer cannot edit the builds that the gate judges.
+        locks, builds = context.bench.cache / "locks", copy.root / proposing.CACHE_FOLDER / "builds"
+        locks.mkdir(parents=True, exist_ok=True)
+        builds.mkdir(parents=True, exist_ok=True)
+        (builds / "locks").symlink_to(locks)
+        check_note = CheckNote(
+            incumbents=SessionChanges(context.finished).incumbents,
+            builds=str(context.bench.cache),
+            workload=brief.workload,
+            sets=(*context.task.plan.workloads, *brief.checks),
+        )
+        sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = edits.brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(tree.root), str(copy.root)))
         while True:
-            task = ProposerTask(
+            task = proposing.ProposerTask(
                 number=number,
                 campaign=context.task.campaign,
                 brief_page=page,
                 root=copy.root,
                 folder=copy.target,
-                locks=context.bench.cache / "locks",
+                locks=locks,
                 output=page.with_name(f"{number:04}-{len(runs) + 1}.txt"),
                 limit_s=limit_s - sum(run.seconds for run in runs),
                 usd=usd,
             )
-            runs.append((yield from run_proposer(task)))
+            runs.append((yield from proposing.run_proposer(task)))
             tree.revert(head)  # A proposer may have written to it.
-            edit = edits.AcceptedEdit.of(brief, tree, copy)
+            files, left_out = edits.take_edit(brief, tree, copy, page.with_name(f"{number:04}.patch"))
             refusal = ""
-            if edit.files:
+            if files:
                 refusal = yield from compiler_errors(context, brief.variant, copy)
             if not refusal or len(runs) > MAX_REPAIRS or runs[-1].ended != "edited":
                 break
             write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": edit.refused_files}
-    fields["use"] = proposing.sum_ai_use(run.use for run in runs if run.use)
+    fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": left_out}
+    fields["use"] = proposing.sum_ai_use(runs)
     if refusal:
         fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
-    elif edit.files:
-        tree.revert(head)
-        patch = edit.as_patch(tree, page.with_name(f"{number:04}.patch"))
-        fields |= {"ended": "edited", "files": tuple(edit.files), "patch": str(patch)}
+    elif files:
+        fields |= {"ended": "edited", "files": files, "patch": str(page.with_name(f"{number:04}.patch"))}
     elif runs[-1].ended == "edited":
         fields["ended"] = "unedited"
     sums.write_sealed(proposal_file, runs[-1].model_copy(update=fields))
-
-
-def _prepare_checks(context: Context, brief: Brief, copy: Worktree) -> None:
-    """Let `loop kernels check` in a candidate's worktree compare with the incumbent. Its cache is
-    its own, and its locks are shared: so a proposer cannot edit the builds that the gate judges."""
-    locks, builds = context.bench.cache / "locks", copy.root / CACHE_FOLDER / "builds"
-    locks.mkdir(parents=True, exist_ok=True)
-    builds.mkdir(parents=True, exist_ok=True)
-    (builds / "locks").symlink_to(locks)
-    check_note = CheckNote(
-        incumbents=SessionChanges(context.finished).incumbents,
-        builds=str(context.bench.cache),
-        workload=brief.workload,
-        sets=(*context.task.plan.workloads, *brief.checks),
-    )
-    sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
 
 
 def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, str]:
@@ -363,7 +326,7 @@ def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Ti
     variant = build.buildable_variants(bench, [name])[name]
     try:
         yield from build.build(name, variant, tree.target, **places, limit_s=context.kill_after_s)
-    except BuildFailed as failed:
+    except build.BuildFailed as failed:
         return f"{failed.message}\n{failed.log}"[:MAX_ERROR_CHARACTERS]
     return ""
 
@@ -374,16 +337,12 @@ class CampaignSpent:
 
     candidates: int = 0
     since_last_kept: int = 0
-    seconds: float = 0.0
-    """Wall time of the session."""
-    usd: float = 0.0
-    """Known dollars: AI and machine."""
-    tokens: int = 0
-    """Known tokens."""
+    seconds: float = 0.0  # Wall time of the session.
+    usd: float = 0.0  # Known dollars: AI and machine.
+    tokens: int = 0  # Known tokens.
     best_speedup: float = 1.0
     """Speedup by the kept changes of one variant, or by one search: the largest."""
-    is_proposer_done: bool = False
-    """Whether the proposer said that it has no more ideas."""
+    is_proposer_done: bool = False  # Whether the proposer said that it has no more ideas.
 
     def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
         """Seconds of measuring that the budgets still allow; infinite without a budget."""
@@ -411,8 +370,8 @@ def sum_spending(context: Context) -> CampaignSpent:
     """What the campaign has spent and gained so far. Dollars: what AI is known to have cost, and the machine's
     price for the time of all ended steps, with hosts."""
     changes = SessionChanges(context.finished)
-    proposals = read_proposals(workshop_of(context).briefs_folder.parent)
-    use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
+    proposals = proposing.read_proposals(workshop_of(context).briefs_folder.parent)
+    use = proposing.sum_ai_use(proposals)
     is_unattended = context.task.campaign.is_unattended
     since_last_kept = 0  # Candidates that were judged or refused.
     for record in context.finished if is_unattended else ():
@@ -439,22 +398,34 @@ def unjudged_edits(context: Context) -> list[Proposal]:
     settled_numbers = {record.output.get("candidate") for record in context.finished}
     recorded = SessionChanges(context.finished).proposals
     settled_numbers |= {proposal.number for proposal in recorded if proposal.ended != "edited"}
-    saved = read_proposals(workshop_of(context).briefs_folder.parent)
+    saved = proposing.read_proposals(workshop_of(context).briefs_folder.parent)
     return [edit for edit in saved if edit.ended == "edited" and edit.number not in settled_numbers]
 
 
 def offer_candidate(
     context: Context, brief: Brief, tree: Worktree, least_gain: float
 ) -> RunningAction[BriefOutput]:
-    """Put an unjudged edit into the worktree for the gate; run the proposers (commands) first if there is none.
-    The other edits wait for later steps. Reports new proposals, and those tried now. Without any edit the step
-    passes with none. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
+    """Put an unjudged edit into the worktree for the gate. If there is none, run the proposers (commands) first,
+    in parallel, within the campaign's time and dollars. Other edits wait for later steps. Without any edit the
+    step passes. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
     changes, workshop, campaign = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
-    first_new = len(read_proposals(workshop.briefs_folder.parent)) + 1
+    first_new = len(proposing.read_proposals(workshop.briefs_folder.parent)) + 1
     if not unjudged_edits(context):
-        yield from _run_proposers(context, brief, tree, first_new)
-    saved = read_proposals(workshop.briefs_folder.parent)
+        for leftover in workshop.worktree.parent.glob(f"{workshop.worktree.name}.*"):  # Of a killed session.
+            shutil.rmtree(leftover, ignore_errors=True)
+        spent, head = sum_spending(context), tree.head
+        remaining_s = campaign.minutes * 60 - spent.seconds if campaign.minutes else math.inf
+        usd = max(0.01, campaign.usd - spent.usd) / campaign.width if campaign.usd else None
+        limit_s = min(campaign.proposer_minutes * 60, remaining_s)
+        numbers = range(first_new, first_new + campaign.width)
+        try:
+            with proposing.kill_new_orphans():
+                runs = [_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers]
+                yield from run_side_by_side(runs, len(numbers))
+        finally:
+            tree.revert(head)
+    saved = proposing.read_proposals(workshop.briefs_folder.parent)
     reported = {proposal.number for proposal in changes.proposals}
     to_report = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
     unjudged = unjudged_edits(context)
@@ -476,7 +447,7 @@ def offer_candidate(
         left_out = f", not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
         files = f"{', '.join(edit.files)} ({edit.lines} lines){left_out}"
         texts.append(f"candidate {proposal.number}{idea}: {files}")
-    use = proposing.sum_ai_use(proposal.use for proposal in saved if proposal.use)
+    use = proposing.sum_ai_use(saved)
     kept_count = sum(change.outcome == "kept" for change in changes.judged_changes)
     texts.append(f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept, {ai_use_text(use)}")
     report = {"message": "; ".join(texts), "proposals": tuple(to_report.values())}

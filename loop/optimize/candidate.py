@@ -24,8 +24,8 @@ from loop.optimize.session_changes import SessionChanges, change_at_hand, edited
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
+from loop.steps.spread import output_of_job, samples_of
 from loop.timing import against_known_good
-from loop.timing.against_known_good import CompareOutput
 
 KEPT_PATCH = "kept.patch"  # All kept changes of a session as one patch, relative to the original checkout.
 Arguments = TypeVar("Arguments")
@@ -83,14 +83,15 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> RunningAction[JudgedOutput]:
     """Time the edited target against the incumbent until the result is clear; or have a job do it. Each later
     candidate needs more evidence, as one of many may look faster by chance."""
-    at_hand, task = change_at_hand(context), context.task
+    at_hand, task, number = change_at_hand(context), context.task, SessionChanges(context.finished).next_number
     brief = at_hand.brief_output.brief
     # A tuned change is not compared in a job: no manifest has its workloads.
     if task.campaign.executor and brief is not None and brief.tuning is None:
-        result, jobs = yield from comparisons.compare_by_job(at_hand, arguments)
-        return _as_judgement(result, jobs=jobs)
+        number = at_hand.brief_output.candidate or number
+        jobs = yield from comparisons.compare_in_jobs(context, at_hand.tree, {number: None}, arguments)
+        result = Result(output_of_job(jobs[number], against_known_good.CompareOutput), samples_of(jobs[number]))
+        return _as_judgement(result, jobs=(jobs[number].run_record,))
     remaining_s = sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
-    number = SessionChanges(context.finished).next_number
     changed = {"candidate": number, "more_s": min(arguments.more_s, remaining_s)}
     return (yield from on_edited_target(against_known_good.compare)(context, arguments.model_copy(update=changed)))
 
@@ -110,7 +111,6 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A session that was
     killed in between repeats this safely."""
     at_hand, briefs_folder = change_at_hand(context), workshop_of(context).briefs_folder
-    changes = SessionChanges(context.finished)
     yield Tick("deciding")
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
@@ -120,7 +120,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     failed_step = next((record for record in at_hand.records if record.status == "failed"), None)
     if failed_step is not None:
         failed_message = f"{failed_step.step}: {failed_step.message}"
-    comparison = at_hand.output_of(CompareOutput)  # With the incumbent.
+    comparison = at_hand.output_of(against_known_good.CompareOutput)  # With the incumbent.
     verdicts = comparison.verdicts if comparison else ()
     outcome, reason, gain = comparisons.decide_on_change(failed_message, verdicts, arguments.gain)
     assert brief is not None
@@ -136,7 +136,8 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         patch=edit.patch,
     )
     tree, session, branch = at_hand.tree, context.task.session, ""
-    fields: dict[str, Any] = {"incumbents": changes.incumbents}
+    incumbents = SessionChanges(context.finished).incumbents
+    fields: dict[str, Any] = {"incumbents": incumbents}
     message = f"change {change.number} {outcome}: {reason}"
     if outcome == "reverted":
         tree.revert()
@@ -152,11 +153,10 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
         message += f"; take it over: {command}" if command else f"; {as_patch}"
         output = at_hand.output_of(BuildOutput)
-        builds = {build.variant: build.build_id for build in output.builds} if output else {}
+        incumbents |= {build.variant: build.build_id for build in output.builds} if output else {}
         project = Project(tree.target, briefs_folder.parent.parent, bundled=False)
-        sources_hash = targets.sources_hash(project)
         # `ground`: hash of the target's files, with all that was kept.
-        fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": sources_hash}
+        fields = {"taking": command, "incumbents": incumbents, "ground": targets.sources_hash(project)}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
     return Result(DecisionOutput(ok=True, message=message, tuning=brief.tuning, **fields))

@@ -9,7 +9,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,17 +40,15 @@ from loop.model.record import JobRun, KnownGood
 from loop.model.target import Target
 from loop.model.workloads import count_operations, is_supported
 from loop.optimize.model import confirmed_text
-from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
+from loop.optimize.session_changes import INCUMBENT, SessionChanges
 from loop.report import format as say
 from loop.repository.reading import export_commit
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.steps.spread import Part, output_of_job, run_jobs, samples_of
+from loop.steps.spread import Part, output_of_job, run_jobs
 from loop.timing import samples, schedule
 from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants, hold_device
-from loop.timing.samples import MIN_ROUNDS, Limits, Timings
-from loop.timing.schedule import Untimed
 from loop.workers.bench import fit_workloads
 
 CHECK_NOTE_FILE = "loop-check.json"  # In `.git` of a candidate's worktree: what a check compares with.
@@ -101,19 +99,14 @@ class CheckOutput(Output):
     """One for each variant that is right."""
 
 
-def read_check_note(folder: Path) -> CheckNote | None:
-    """The campaign's data for the checks of this candidate; None outside a campaign, or if unreadable."""
-    repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
-    try:
-        return sums.read_sealed(CheckNote, repository / ".git" / CHECK_NOTE_FILE) if repository else None
-    except (OSError, LoopError):
-        return None
-
-
 def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput]:
     """Compile, verify on a few workloads, and time once against the incumbent or the baseline. Passes if all
     compile and are right; decides nothing about a change."""
-    bench, note = context.bench, read_check_note(context.task.folder)
+    bench, note, folder = context.bench, None, context.task.folder
+    repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
+    if repository is not None:
+        with suppress(OSError, LoopError):  # Outside a campaign there is no note.
+            note = sums.read_sealed(CheckNote, repository / ".git" / CHECK_NOTE_FILE)
     buildable = buildable_variants(bench, context.task.variants)
     builds, failures = yield from kernel.compile_all(context, buildable)
     fields: dict[str, Any] = {"built": tuple(build.variant for build in builds)}
@@ -143,14 +136,13 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
             try:
                 speed = yield from _estimate_speed(context, correct_build, note)
                 speeds += [speed] if speed else []
-            except (Untimed, LoopError) as error:
+            except (schedule.Untimed, LoopError) as error:
                 missing.append(f"speed of {correct_build.variant}: {error}")
     message = "right; no speed"
     if speeds:
-        texts = [
-            f"{speed.variant} {say.speedup_text(speed.ratio)} {speed.against} on {speed.workload}"
-            for speed in speeds
-        ]
+        texts = []
+        for speed in speeds:
+            texts.append(f"{speed.variant} {say.speedup_text(speed.ratio)} {speed.against} on {speed.workload}")
         message = f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
     return Result(CheckOutput(ok=True, message=message, **fields))
@@ -159,9 +151,8 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
 def _estimate_speed(
     context: Context, timed_build: Build, note: CheckNote | None
 ) -> Generator[Tick, None, QuickSpeed | None]:
-    """Estimate a variant's speed against the incumbent; against the baseline outside a campaign (no `note`), or if
-    the incumbent's build is gone. Times the campaign's workload, else the last that the variant takes. None if
-    it takes none, or without enough rounds."""
+    """Estimate a variant's speed against the incumbent, or without one against the baseline. Times the campaign's
+    workload, else the last that the variant takes. None if it takes none, or without enough rounds."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
@@ -175,10 +166,10 @@ def _estimate_speed(
         return None
     of_campaign = [workload for workload in supported if note and workload.name == note.workload]
     workload = of_campaign[0] if of_campaign else supported[-1]
-    limits = Limits(CHECK_ROUNDS, CHECK_S, context.task.seed)
+    limits = samples.Limits(CHECK_ROUNDS, CHECK_S, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], limits)
     log_ratios = samples.log_ratios(timings.segments_of(workload.name), rival.name, name)
-    if len(log_ratios) < MIN_ROUNDS:
+    if len(log_ratios) < samples.MIN_ROUNDS:
         return None
     ratio, low, high = ratio_interval(log_ratios)
     fields = {"ratio": ratio, "interval": (low, high)}
@@ -221,25 +212,60 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
     return (yield from compare_ready(comparison_context, ReadyVariants(tuple(changed), changed), arguments))
 
 
-def compare_by_job(
-    at_hand: ChangeAtHand, arguments: CompareTerms
-) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
-    """Compare the current change with the incumbent, not in this process but in a job of the campaign's
-    executor. Returns the result and the job. Raises WorkFailed if the job failed."""
-    context = at_hand.context
-    number = at_hand.brief_output.candidate or SessionChanges(context.finished).next_number
+def compare_in_jobs(
+    context: Context, tree: Worktree, patches: Mapping[int, Path | None], arguments: CompareTerms
+) -> Generator[Tick, None, dict[int, JobFolder]]:
+    """Compare candidates with the incumbent in parallel jobs of the campaign's executor. `patches`: number of a
+    candidate to its patch; None: the edit that is in the worktree `tree`. Returns the ended jobs by number,
+    without candidates whose patch conflicts with the incumbent."""
+    parts = dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
-        part = _make_part(context, at_hand.tree, Path(folder), number, arguments)
-        (job,) = yield from _run_jobs(context, [part])
-    return Result(output_of_job(job, CompareOutput), samples_of(job)), (job.run_record,)
+        for number, patch in patches.items():
+            place = Path(folder) / str(number)
+            try:
+                if patch is not None:
+                    tree.apply(patch)
+                sources = {CANDIDATE_FOLDER: tree.target}
+                with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
+                    sources[INCUMBENT_FOLDER] = export_commit(tree.target, tree.head, Path(exported))
+                    for name, target in sources.items():
+                        for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
+                            copy = place / name / file.relative_to(target)
+                            copy.parent.mkdir(parents=True, exist_ok=True)
+                            shutil.copy(file, copy)
+            except LoopError:
+                if patch is None:
+                    raise
+                continue
+            finally:
+                if patch is not None:
+                    tree.revert()
+            parts[number] = Part(
+                title=f"compare candidate {number} with the incumbent",
+                arguments=arguments.model_copy(update={"candidate": number}),
+                variants=[*buildable_variants(context.bench, context.task.variants)],
+                sets=context.task.plan.workloads,
+                measures_time=True,
+                returns_samples=True,
+                folder=place,
+                target=CANDIDATE_FOLDER,
+            )
+        step = context.task.first_step("change.compare")
+        if step is not None:  # The plan's limits: a running step's grow, and a job's id depends on them.
+            context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
+        # On devices like that of the first job that timed something.
+        timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
+        group = next((job.group for job in timed_jobs), "")
+        jobs = yield from run_jobs(context, "change.paired", [*parts.values()], group)
+    return dict(zip(parts, jobs, strict=True))
 
 
 def decide_on_change(
     failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
     """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if not timed). It
-    is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2
-    %) in the mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
+    has to be right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2 %) in the
+    mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
@@ -268,27 +294,16 @@ def decide_on_change(
 def compare_beforehand(
     context: Context, tree: Worktree, proposals: Sequence[Proposal], least_gain: float
 ) -> Generator[Tick, None, tuple[list[Proposal], set[int], tuple[JobRun, ...]]]:
-    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order to judge
-    them, the numbers of those that show no gain, and the jobs. Those without a gain come first, because the
-    gate's other steps cannot save them; then those with most gain; last those that no job could compare, as
-    they conflict with kept changes or are wrong. Without an executor the order stays and no job runs."""
+    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order to judge them,
+    the numbers of those that show no gain, and the jobs. Those without a gain come first, because the gate's other
+    steps cannot save them; then those with most gain; last those that no job could compare."""
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor:
         return list(proposals), set(), ()
-    arguments, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
-    with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
-        for proposal in proposals:
-            try:
-                tree.apply(Path(proposal.patch))
-                copies = Path(folder) / str(proposal.number)
-                parts[proposal.number] = _make_part(context, tree, copies, proposal.number, arguments)
-            except LoopError:
-                continue
-            finally:
-                tree.revert()
-        jobs = yield from _run_jobs(context, [*parts.values()])
+    patches = {proposal.number: Path(proposal.patch) for proposal in proposals}
+    jobs = yield from compare_in_jobs(context, tree, patches, CompareTerms.model_validate(step.arguments))
     gain_by_number, not_faster = dict[int, float](), set[int]()
-    for number, job in zip(parts, jobs, strict=True):
+    for number, job in jobs.items():
         with suppress(WorkFailed, ValidationError, RuntimeError):
             output = output_of_job(job, CompareOutput)
             outcome, _, gain = decide_on_change(None, output.verdicts, least_gain)
@@ -299,42 +314,7 @@ def compare_beforehand(
     def turn(proposal: Proposal) -> tuple[bool, float]:
         return proposal.number not in not_faster, -gain_by_number.get(proposal.number, 0.0)
 
-    return sorted(proposals, key=turn), not_faster, tuple(job.run_record for job in jobs)
-
-
-def _run_jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
-    """Run the jobs to their end, on devices like that of the first job that timed something."""
-    step = context.task.first_step("change.compare")
-    if step is not None:  # The plan's limits: a running step's grow, and a job's id depends on them.
-        context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
-    timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
-    group = next((job.group for job in timed_jobs), "")
-    return (yield from run_jobs(context, "change.paired", parts, group))
-
-
-def _make_part(context: Context, tree: Worktree, place: Path, number: int, arguments: CompareTerms) -> Part:
-    """The job that compares the worktree's edit with the incumbent; copies both below `place`."""
-    _copy_target(tree.target, place / CANDIDATE_FOLDER)
-    with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
-        _copy_target(export_commit(tree.target, tree.head, Path(exported)), place / INCUMBENT_FOLDER)
-    return Part(
-        title=f"compare candidate {number} with the incumbent",
-        arguments=arguments.model_copy(update={"candidate": number}),
-        variants=[*buildable_variants(context.bench, context.task.variants)],
-        sets=context.task.plan.workloads,
-        measures_time=True,
-        returns_samples=True,
-        folder=place,
-        target=CANDIDATE_FOLDER,
-    )
-
-
-def _copy_target(target: Path, place: Path) -> None:
-    """Copy the source files of a target to another folder."""
-    for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
-        copy = place / file.relative_to(target)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, copy)
+    return sorted(proposals, key=turn), not_faster, tuple(job.run_record for job in jobs.values())
 
 
 CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5
@@ -345,73 +325,59 @@ ROUNDS_SHARE = 0.9  # Share of the step's time for rounds.
 def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOutput]:
     """Time the kept changes against the session's start with a new seed, fresh processes and held-out workloads:
     the best of many candidates looks better than it is."""
-    changes, cache = SessionChanges(context.finished), context.bench.cache
+    bench, current_ids = context.bench, SessionChanges(context.finished).incumbents
+    # No proposer has seen the values of this seed.
+    seed = int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
     first_builds = outputs_by_run(context.finished, BuildOutput)[:1]  # Builds of changes have another class.
     start_ids = {build.variant: build.build_id for _, output in first_builds for build in output.builds}
-    current_ids = changes.incumbents
     changed = [name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept"), idle=True)
-    confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
-    for name in changed:
-        old_build = find_build_by_id(name, start_ids[name], cache)
-        new_build = find_build_by_id(name, current_ids[name], cache)
-        if old_build is None or new_build is None:
-            missing.append(f"{name} against the start: a build has left the cache")
-            continue
-        figure, failure, timings = yield from _confirm_variant(context, old_build, new_build)
-        confirmed += [figure] if figure else []
-        failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
-        segments += timings.segments
-    speedups = [confirmed_text(figure) for figure in confirmed]
-    output = ConfirmOutput(
-        ok=not failures,
-        message="; ".join(failures or speedups or missing),
-        confirmed=tuple(confirmed),
-        seed=unused_seed(context),
-        not_exercised=tuple(missing),
-    )
-    return Result(output, {"confirm": segments})
-
-
-def unused_seed(context: Context) -> int:
-    """A seed for the final measurement, by a hash of the session's: no proposer has seen its values."""
-    return int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
-
-
-def _confirm_variant(
-    context: Context, old_build: Build, new_build: Build
-) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
-    """Verify and time one variant's last build against its first. Returns its figure (None if wrong or untimed),
-    its failure (empty if right), and the raw samples."""
-    bench, name, seed = context.bench, new_build.variant, unused_seed(context)
-    sides = [bench.make_side(name, old_build).copy_as("start"), bench.make_side(name, new_build).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
     # Workloads of sets that no brief, check or judgement of a candidate used.
     used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
     others = kernel.workloads(context, kernel.unplanned_sets(context), seed)
     unseen = list({workload.name: workload for workload in others if workload.name not in used}.values())
-    supported = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
-    (checks,) = yield from verify(bench, [Job(sides[1], supported, layouts=False)])
-    if checks.first_failure:
-        return None, checks.first_failure.message, Timings()
-    limits = Limits(CONFIRM_ROUNDS, ROUNDS_SHARE * context.budget_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
-    with ExitStack() as stack:
-        yield from hold_device(bench, stack)
-        fitting = fit_workloads(bench, supported, sides, with_windows=True)
-        timings = yield from schedule.measure(bench, sides, fitting.workloads, limits)
-    timed_ratios: list[Sequence[float]] = []
-    intervals: dict[str, dict[str, tuple[float, float, float]]] = {"workloads": {}, "held_out": {}}
-    for workload in (*timed, *unseen):
-        ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
-        if len(ratios) >= MIN_ROUNDS:
-            ratio, low, high = ratio_interval(ratios)
-            is_timed = workload in timed
-            intervals["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high
-            timed_ratios += [ratios] if is_timed else []
-    if not timed_ratios:
-        return None, "", timings
-    # Mean over workloads of each round.
-    means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
-    ratio, low, high = ratio_interval(means)
-    return Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals), "", timings
+    rounds_s = ROUNDS_SHARE * context.budget_s
+    limits = samples.Limits(CONFIRM_ROUNDS, rounds_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
+    confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
+    for name in changed:
+        old_build = find_build_by_id(name, start_ids[name], bench.cache)
+        new_build = find_build_by_id(name, current_ids[name], bench.cache)
+        if old_build is None or new_build is None:
+            missing.append(f"{name} against the start: a build has left the cache")
+            continue
+        start = bench.make_side(name, old_build).copy_as("start")
+        now = bench.make_side(name, new_build).copy_as("now")
+        supported = [workload for workload in (*timed, *unseen) if is_supported(now, workload)]
+        (checks,) = yield from verify(bench, [Job(now, supported, layouts=False)])
+        if checks.first_failure:
+            failures.append(f"{name} is wrong on fresh values: {checks.first_failure.message}")
+            continue
+        with ExitStack() as stack:
+            yield from hold_device(bench, stack)
+            fitting = fit_workloads(bench, supported, [start, now], with_windows=True)
+            timings = yield from schedule.measure(bench, [start, now], fitting.workloads, limits)
+        segments += timings.segments
+        timed_ratios: list[Sequence[float]] = []
+        intervals: dict[str, dict[str, tuple[float, float, float]]] = {"workloads": {}, "held_out": {}}
+        for workload in (*timed, *unseen):
+            ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
+            if len(ratios) >= samples.MIN_ROUNDS:
+                ratio, low, high = ratio_interval(ratios)
+                is_timed = workload in timed
+                intervals["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high
+                timed_ratios += [ratios] if is_timed else []
+        if timed_ratios:
+            # Mean over workloads of each round.
+            means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
+            ratio, low, high = ratio_interval(means)
+            confirmed.append(Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals))
+    output = ConfirmOutput(
+        ok=not failures,
+        message="; ".join(failures or [confirmed_text(figure) for figure in confirmed] or missing),
+        confirmed=tuple(confirmed),
+        seed=seed,
+        not_exercised=tuple(missing),
+    )
+    return Result(output, {"confirm": segments})

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import content_hash, write_atomic
@@ -12,7 +11,6 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick
 from loop.builds import build
-from loop.builds.build import Buildable, BuildFailed, find_used_files
 from loop.formats.model import ANSWERS
 from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
@@ -23,24 +21,19 @@ from loop.steps.context import Context, Workshop
 
 
 def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
-    """Whether a variant has files that may be edited. Python files that judge it do not count; a program has
-    none."""
+    """Whether a variant has files that may be edited. Python files that judge it do not count."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
-        return bool(editable_files(find_used_files([variant.module], folder), target, folder))
+        return bool(editable_files(build.find_used_files([variant.module], folder), target, folder))
     return isinstance(variant, CAbiVariant)
 
 
 def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
     """Those of a variant's `files` that do not judge it; in a task of another format, only the task's answers."""
-    sources = {*files} - find_judging_files(target, folder)
-    return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
-
-
-def find_judging_files(target: Target, folder: Path) -> set[str]:
-    """Files of a target that decide what is right and what the baseline is, with the manifest."""
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
-    return {MANIFEST, *find_used_files(modules, folder)}
+    # What decides what is right and what the baseline is, and the manifest.
+    sources = {*files} - {MANIFEST, *build.find_used_files(modules, folder)}
+    return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
 def find_editable_files(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
@@ -49,20 +42,20 @@ def find_editable_files(context: Context, name: str) -> Generator[Tick, None, di
     bench, folder = context.bench, context.task.folder
     try:
         scan = yield from build.scan_sources(build.buildable_variants(bench, [name])[name], folder, bench.include)
-    except BuildFailed as failed:
+    except build.BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
     own_files = editable_files(scan.files, bench.target, bench.folder)
     users_by_file: dict[str, tuple[str, ...]] = dict.fromkeys(own_files, ())
     for other, variant in bench.target.variants.items():
-        if other in context.task.variants or not isinstance(variant, Buildable):
+        if other in context.task.variants or not isinstance(variant, build.Buildable):
             continue
         if isinstance(variant, PythonVariant):
-            files = find_used_files([variant.module], folder)
+            files = build.find_used_files([variant.module], folder)
         else:
             files = variant.sources  # If neither compiler is here.
             built_variants = [bench.target.emulated_variant(other)] if variant.emulation else []
             for built_variant in (*built_variants, bench.target.compiled_variant(other, bench.architecture)):
-                with contextlib.suppress(BuildFailed):
+                with contextlib.suppress(build.BuildFailed):
                     files = (yield from build.scan_sources(built_variant, folder, bench.include)).files
         for file in files:
             if file in users_by_file:
@@ -71,7 +64,6 @@ def find_editable_files(context: Context, name: str) -> Generator[Tick, None, di
 
 
 MAX_FILE_BYTES = 16 << 20  # Largest file that is accepted.
-NO_FILE_TEXT = f"no plain file of at most {MAX_FILE_BYTES >> 20} MiB"
 
 
 def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bool:
@@ -114,56 +106,38 @@ def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     )
 
 
-@dataclass(frozen=True)
-class AcceptedEdit:
-    """The accepted part of a candidate's edit."""
-
-    files: dict[str, bytes | None]
-    """Path from the target's folder to the new content; None if deleted."""
-    refused_files: tuple[str, ...]
-    """Changed files that may not change, by name; `of` restores them."""
-
-    @classmethod
-    def of(cls, brief: Brief, tree: Worktree, candidate_tree: Worktree) -> "AcceptedEdit":
-        """What the worktree `candidate_tree` changes of the incumbent in `tree`; restores files that may not
-        change. Looks for new files with the brief's suffixes in its folders, and at the target's top: a new
-        Python file there, such as `torch.py`, hides a package, and its author has to know."""
-        files, refused_files = dict[str, bytes | None](), list[str]()
-        if not candidate_tree.target.is_dir():
-            return cls({}, ())
-        existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
-        names = set(existing)
-        for parent in {Path(), *(Path(file).parent for file in brief.files)}:
-            folder = candidate_tree.target / parent
-            if folder.is_dir() and not folder.is_symlink():
-                for path in folder.iterdir():
-                    if path.suffix in suffixes and path.is_file() and not path.is_symlink():
-                        names.add(str(parent / path.name))
-        for name in sorted(names):
-            path, incumbent_content = candidate_tree.target / name, _read_plain_file(tree.target / name)
-            is_inside = _is_inside(candidate_tree, path)
-            # A link leads to a foreign file: do not read or restore it.
-            content = _read_plain_file(path) if is_inside else None
-            if content == incumbent_content:
-                continue
-            is_unreadable = content is None and is_inside and os.path.lexists(path)
-            if may_change(name, brief.files, existing) and not is_unreadable:
-                files[name] = content
-            else:
-                refused_files.append(f"{name} ({NO_FILE_TEXT})" if is_unreadable else name)
-                if is_inside:
-                    _replace_file(path, incumbent_content)
-        return cls(files, tuple(refused_files))
-
-    def as_patch(self, tree: Worktree, path: Path) -> Path:
-        """Write the edit to `path` as a patch against the incumbent in `tree`, which is unchanged
-        afterwards. Files outside of `tree` are left out."""
-        for name, content in self.files.items():
+def take_edit(
+    brief: Brief, tree: Worktree, candidate_tree: Worktree, patch: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write what a candidate changed of the incumbent in `tree` to `patch`; `tree` is unchanged afterwards.
+    Returns its files, and those that may not change, which are restored in `candidate_tree`. New files count with
+    the brief's suffixes in its folders, and at the target's top: `torch.py` there would hide a package."""
+    files, refused_files = list[str](), list[str]()
+    existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
+    names = set(existing) if candidate_tree.target.is_dir() else set()
+    for parent in {Path(), *(Path(file).parent for file in brief.files)}:
+        folder = candidate_tree.target / parent
+        for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
+            if path.suffix in suffixes and path.is_file() and not path.is_symlink():
+                names.add(str(parent / path.name))
+    for name in sorted(names):
+        path, incumbent_content = candidate_tree.target / name, _read_plain_file(tree.target / name)
+        is_inside = _is_inside(candidate_tree, path)
+        # A link leads to a foreign file: do not read or restore it.
+        content = _read_plain_file(path) if is_inside else None
+        if content == incumbent_content:
+            continue
+        if may_change(name, brief.files, existing):
+            files.append(name)
             if _is_inside(tree, tree.target / name):
                 _replace_file(tree.target / name, content)
-        write_atomic(path, tree.patch())
-        tree.revert()
-        return path
+        else:
+            refused_files.append(name)
+            if is_inside:
+                _replace_file(path, incumbent_content)
+    write_atomic(patch, tree.patch())
+    tree.revert()
+    return tuple(files), tuple(refused_files)
 
 
 def _is_inside(tree: Worktree, path: Path) -> bool:
@@ -194,9 +168,8 @@ def _replace_file(path: Path, content: bytes | None) -> None:
 
 
 def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str]) -> Proposal:
-    """Apply a candidate's edit to the session's worktree. Returns the proposal; its `ended` says if the edit
-    cannot be judged: `repeated` if it changes nothing new (`judged_digests`: hashes of judged edits), or
-    `conflict` with a change that was kept meanwhile."""
+    """Apply a candidate's edit to the session's worktree. Returns the proposal; its `ended` is `repeated` if it
+    changes nothing new (`judged_digests`: hashes of judged edits), or `conflict` with a change kept meanwhile."""
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:

@@ -26,6 +26,7 @@ JUDGED_NOTE = (
     "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
     "further. A speed is the mean ratio over the workloads, above 1 it is faster."
 )
+SEARCH_NOTE = "compiled, verified, then timed beside the incumbent; one that failed went no further:"
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
@@ -35,11 +36,9 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     change_by_run = {run: decision.tried for run, decision in decisions if decision.tried}
     for run, change in change_by_run.items():
         timings = [record for record in records if (record.run, record.action) == (run, "change.measure")]
-        ratios = []
-        for output in outputs_of(map(as_target_step, timings), MeasureOutput)[:1]:
-            for verdict in output.verdicts:
-                if isinstance(verdict, SpeedVerdict) and verdict.variant == change.variant:
-                    ratios.append(verdict.ratio)
+        measured = outputs_of(map(as_target_step, timings), MeasureOutput)[:1]
+        speeds = [row for output in measured for row in output.verdicts if isinstance(row, SpeedVerdict)]
+        ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
         against_incumbent = say.speedup_text(change.gain) if change.gain else "not timed"
         against_baseline = say.speedup_text(geometric_mean(ratios)) if ratios else "not timed"
         cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
@@ -48,12 +47,11 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     for trials in (output.trials for output in outputs_of(records, BriefOutput) if output.trials):
         points = []
         for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
-            speeds = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
+            figures = [say.speedup_text(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
             values = ", ".join(f"{name} {literal_text(value)}" for name, value in trial.values.items())
-            points.append((values, trial.outcome, *speeds, trial.reason))
+            points.append((values, trial.outcome, *figures, trial.reason))
         hidden = len(trials) - len(points)
-        note = f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "
-        note += "failed went no further:"
+        note = f"Values of `{trials[0].tuning}`, {SEARCH_NOTE}"
         table = drop_empty_columns(("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), points)
         after = (f"{hidden} more are in the journal.",) if hidden else ()
         searches.append(Section(note=note, table=table, after=after))
@@ -66,8 +64,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     for change in change_by_run.values():
         lines.append(f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`")
     pause = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
-    if pause and pause.brief:
-        brief = pause.brief
+    if pause and (brief := pause.brief):
         lines.append(f"Waiting for change {brief.number}, to {brief.variant}, in `{brief.folder}`")
     if rows or searches or lines:
         yield Section("Changes", note="What became of each change of the target:")
@@ -94,8 +91,8 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
     failed or was reverted. The report names no gap for such a step."""
     if not record.action.startswith(ON_CHANGE):
         return False
-    steps = [step for step in latest_attempts(finished) if step.run == record.run]
-    steps = [step for step in steps if step.action.startswith(ON_CHANGE)]
+    of_run = (step for step in latest_attempts(finished) if step.run == record.run)
+    steps = [step for step in of_run if step.action.startswith(ON_CHANGE)]
     is_edited = any(output.edited for output in outputs_of(steps, BriefOutput))
     is_refused = any(not output.good for output in outputs_of(steps, JudgedOutput))
     is_reverted = any(not output.kept for output in outputs_of(steps, DecisionOutput))
@@ -120,7 +117,7 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     if not proposals:
         return
     kept = sum(decision.kept for _, decision in changes.decisions)
-    use = sum_ai_use(proposal.use for proposal in proposals if proposal.use)
+    use = sum_ai_use(proposals)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
     yield f"{say.count(len(proposals), 'candidate')}, {kept} kept; {ai_use_text(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposals):
@@ -146,7 +143,6 @@ def ai_use_text(use: AiUse | None) -> str:
     """What an AI cost: `$0.12 (estimate), 900 tokens`; an unknown number is never shown as zero."""
     if use is None or (use.usd is None and not use.models):
         return "no AI cost stated"
-    accuracy = "exact" if use.source == "stated" else "estimate"
-    accuracy = "partial" if use.unpriced else accuracy
+    accuracy = "partial" if use.unpriced else "exact" if use.source == "stated" else "estimate"
     usd = f"${use.usd:.2f} ({accuracy})" if use.usd is not None else "dollars unknown"
     return f"{usd}, {f'{use.total_tokens:,} tokens' if use.total_tokens else 'tokens unknown'}"

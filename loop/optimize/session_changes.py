@@ -14,14 +14,11 @@ from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
 from loop.model.change import ON_CHANGE, DecisionOutput, JudgedOutput, TriedChange, as_target_step, kept_runs
-from loop.model.output import MeasureOutput, Output, outputs_by_run, read_output
-from loop.model.profile import Profile
+from loop.model.output import Output, outputs_by_run, read_output
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.model.target import Target
 from loop.optimize.model import BriefOutput
-from loop.profile.actions import ProfileOutput
-from loop.repository import worktree
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, find_worktree, repository_of
 from loop.steps.context import Context, Workshop
 from loop.store.sessions import earlier_sessions
 
@@ -67,45 +64,20 @@ class SessionChanges:
         outputs = outputs_by_run(self.finished, BuildOutput)
         return {build.variant: build.build_id for _, output in outputs[-1:] for build in output.builds}
 
-    @property
-    def measured_by_variant(self) -> dict[str, MeasureOutput]:
-        """Variant to the latest timing of its incumbent against the baseline."""
-        newest: dict[str, MeasureOutput] = {}
-        for output in self._incumbent_outputs(MeasureOutput):
-            newest |= dict.fromkeys((row.variant for row in (*output.verdicts, *output.measurements)), output)
-        return newest
-
-    @property
-    def profile_by_variant(self) -> dict[str, Profile]:
-        """Variant to the latest profile of its incumbent."""
-        newest: dict[str, Profile] = {}
-        for output in self._incumbent_outputs(ProfileOutput):
-            newest |= {profile.variant: profile for profile in output.profiles}
-        return newest
-
-    def _incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
+    def incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
         """Outputs of this kind on the original target and on kept changes, oldest first."""
         runs = kept_runs(self.finished)
-        on_incumbents = []
-        for record in self.finished:
-            if not record.action.startswith(ON_CHANGE) or record.run in runs:
-                on_incumbents.append(as_target_step(record))
-        return [output for _, output in outputs_by_run(on_incumbents, kind)]
+        kept = (step for step in self.finished if not step.action.startswith(ON_CHANGE) or step.run in runs)
+        return [output for _, output in outputs_by_run(map(as_target_step, kept), kind)]
 
 
 @dataclass(frozen=True)
 class ChangeAtHand:
-    """The current change: its run, its brief with the edit, and its worktree."""
+    """The current change: its finished steps, its brief with the edit, and its worktree."""
 
-    context: Context
-    run: int
+    records: Sequence[Finished]
     brief_output: BriefOutput
     tree: Worktree
-
-    @property
-    def records(self) -> list[Finished]:
-        """Finished steps of the change."""
-        return [record for record in self.context.finished if record.run == self.run]
 
     def judgement_by(self, action: str) -> JudgedOutput | None:
         """The gate's judgement of the change by this action; None if the action did not run."""
@@ -136,14 +108,13 @@ def workshop_of(context: Context) -> Workshop:
 
 def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
     """The session's worktree; None if it is gone, or was left incomplete by a kill (then it is deleted)."""
-    tree = worktree.find_worktree(context.task.folder, workshop.worktree)
-    has_brief = any(
-        str(workshop.worktree) in page.read_text() for page in workshop.briefs_folder.glob("*-brief.json")
-    )
-    if has_brief or (tree is not None and tree.owner is not None):  # A brief is written to a complete tree.
+    tree = find_worktree(context.task.folder, workshop.worktree)
+    briefs = (page.read_text() for page in workshop.briefs_folder.glob("*-brief.json"))
+    is_complete = any(str(workshop.worktree) in text for text in briefs)  # A brief is written to a complete tree.
+    if is_complete or (tree is not None and tree.owner is not None):
         return tree
     if workshop.worktree.exists():
-        Worktree(workshop.worktree, workshop.worktree, worktree.repository_of(context.task.folder)).remove()
+        Worktree(workshop.worktree, workshop.worktree, repository_of(context.task.folder)).remove()
     return None
 
 
@@ -154,10 +125,10 @@ def change_at_hand(context: Context) -> ChangeAtHand:
     if brief is None or not brief.edited:
         raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
     workshop = workshop_of(context)
-    tree = worktree.find_worktree(context.task.folder, workshop.worktree)
+    tree = find_worktree(context.task.folder, workshop.worktree)
     if tree is None:
         raise WorkFailed(f"{workshop.worktree}: the worktree with the edit is gone", hint="run the session anew")
-    return ChangeAtHand(context, run, brief, tree)
+    return ChangeAtHand([record for record in context.finished if record.run == run], brief, tree)
 
 
 @contextmanager
@@ -197,16 +168,16 @@ def with_tuning_set(target: Target, name: str) -> Target:
     return target.model_copy(update={"workloads": sets})
 
 
-def comparable_key(head: SessionHead) -> tuple[object, ...]:
-    """Target, device and toolchain of a session: what lost under an equal key would lose again."""
-    machine, is_gpu = head.machine, head.device == "cuda"
-    hardware = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
-    return head.target, head.target_folder, head.device, head.threads, hardware, machine.compiler
-
-
 def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     """Changes that earlier sessions with this toolchain reverted. A repeated patch appears once."""
     reverted: dict[str, TriedChange] = {}
+
+    def comparable_key(head: SessionHead) -> tuple[object, ...]:
+        """Target, device and toolchain: what lost under an equal key would lose again."""
+        machine, is_gpu = head.machine, head.device == "cuda"
+        hardware = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
+        return head.target, head.target_folder, head.device, head.threads, hardware, machine.compiler
+
     for folder, _, steps in earlier_sessions(root, head, comparable_key):
         digest_by_run = {run: brief.digest for run, brief in outputs_by_run(steps, BriefOutput)}
         for run, decision in outputs_by_run(steps, DecisionOutput):

@@ -19,34 +19,23 @@ from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
-from loop.builds.build import BuildFailed
 from loop.gate.kernel import planned_check_sets
-from loop.gate.verify import Job
-from loop.gate.verify import verify as verify_sides
+from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
 from loop.machine.machine import cores
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.target import Target, Tuning, Values, Workload, literal_text
 from loop.model.workloads import expand_sets
+from loop.optimize import session_changes
 from loop.optimize.briefing import GainTerms, keeping_rule
 from loop.optimize.edits import save_edit
 from loop.optimize.model import Brief, BriefOutput, TriedPoint
-from loop.optimize.session_changes import (
-    SessionChanges,
-    session_worktree,
-    tuning_set_name,
-    with_tuning_set,
-    workshop_of,
-)
 from loop.report.format import speedup_text
-from loop.repository import worktree
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, make_from_checkout
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
-from loop.timing.samples import Limits
-from loop.timing.schedule import Untimed
 from loop.workers.bench import Bench, Side
 
 GROUP_SIZE = 6  # Points that are timed next to the incumbent at the same time: each side has a process.
@@ -70,17 +59,11 @@ class PointSearch:
     name: str
     tuning: Tuning
     device: str
-    trials: list[TriedPoint] = field(default_factory=list)
-    """Outcomes, of the points that have left the search and at its end of all."""
+    incumbent: Values  # The values in use now.
+    trials: dict[str, TriedPoint] = field(default_factory=dict)
+    """Label to the outcome of each point so far."""
     sides: dict[str, Side] = field(default_factory=dict)
     """Label to the built side of the incumbent, and of each point that may still win."""
-
-    @property
-    def incumbent(self) -> Values:
-        """The values in use now."""
-        values = self.tuning.best_on(self.device)
-        assert values is not None
-        return values
 
     @property
     def points(self) -> dict[str, Values]:
@@ -93,20 +76,23 @@ class PointSearch:
         """Workloads that points are verified and timed on."""
         target = self.bench.target
         dtype, seed = target.dtypes[self.bench.device], self.context.task.seed
-        return expand_sets(target, [tuning_set_name(self.name)], dtype, seed)
+        return expand_sets(target, [session_changes.tuning_set_name(self.name)], dtype, seed)
 
-    def make_trial(self, label: str, outcome: Any, **fields: Any) -> TriedPoint:
-        """The outcome of a point; `fields` are others of `TriedPoint`."""
-        return TriedPoint(tuning=self.name, values=self.points[label], outcome=outcome, **fields)
+    def record(self, label: str, outcome: Any, **fields: Any) -> None:
+        """Note the outcome of a point, which leaves the search if it failed. `fields`: of `TriedPoint`."""
+        values = self.points[label]
+        self.trials[label] = TriedPoint(tuning=self.name, values=values, outcome=outcome, **fields)
+        if outcome in ("refused", "wrong"):
+            self.sides.pop(label, None)
 
-    def drop_point(self, label: str, outcome: str, reason: str) -> None:
-        """Remove a point from the search, and record its outcome and why."""
-        self.sides.pop(label, None)
-        self.trials.append(self.make_trial(label, outcome, reason=reason))
+    def ranking(self) -> list[str]:
+        """Labels of all points still in the search but the incumbent, the fastest first."""
+        ratios = {label: trial.ratio or 0.0 for label, trial in self.trials.items()}
+        others = (label for label in self.sides if label != INCUMBENT)
+        return sorted(others, key=lambda label: -ratios.get(label, 0.0))
 
     def compile(self) -> Generator[Tick, None, None]:
-        """Compile the incumbent and every point; one compiler a core. Points that do not compile leave the
-        search."""
+        """Compile the incumbent and every point, one compiler a core. Drops points that do not compile."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
         recipes: dict[str, Any] = {}  # By label.
@@ -115,16 +101,16 @@ class PointSearch:
             target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, self.name: chosen}})
             recipes[label] = target.compiled_variant(tuning.variant, bench.architecture)
 
-        def build_or_failure(recipe: Any) -> Generator[Tick, None, Build | BuildFailed]:
+        def build_or_failure(recipe: Any) -> Generator[Tick, None, Build | build.BuildFailed]:
             try:
                 return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
-            except BuildFailed as failed:
+            except build.BuildFailed as failed:
                 return failed
 
         builds = yield from run_side_by_side(map(build_or_failure, recipes.values()), cores())
         for label, build_or_error in zip(recipes, builds, strict=True):
-            if isinstance(build_or_error, BuildFailed):
-                self.drop_point(label, "refused", build_or_error.message)
+            if isinstance(build_or_error, build.BuildFailed):
+                self.record(label, "refused", reason=build_or_error.message)
             else:
                 self.sides[label] = bench.make_side(tuning.variant, build_or_error).copy_as(label)
 
@@ -134,67 +120,38 @@ class PointSearch:
         for begin in range(0, len(labels), GROUP_SIZE):
             group = labels[begin : begin + GROUP_SIZE]
             jobs = [Job(self.sides[label], self.workloads, layouts=False, fail_fast=True) for label in group]
-            for label, checks in zip(group, (yield from verify_sides(self.bench, jobs)), strict=True):
+            for label, checks in zip(group, (yield from verify(self.bench, jobs)), strict=True):
                 if checks.first_failure:
-                    self.drop_point(label, "wrong", checks.first_failure.message)
+                    self.record(label, "wrong", reason=checks.first_failure.message)
 
-    def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-        """Time points next to the incumbent, a few at a time. Returns the trial (mean and lowest ratio over
-        workloads) of each that is still in the search. A point that cannot be timed is removed, and its group
-        timed again."""
-        trials, untimed = dict[str, TriedPoint](), list(labels)
-        limits = Limits(rounds, self.context.budget_s, self.context.task.seed)
+    def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, None]:
+        """Time points next to the incumbent, a few at a time, for their mean and lowest ratio over workloads. One
+        that cannot be timed is removed, and its group timed again."""
+        untimed, limits = list(labels), samples.Limits(rounds, self.context.budget_s, self.context.task.seed)
         while untimed:
             group = untimed[:GROUP_SIZE]
             sides = [self.sides[label] for label in (INCUMBENT, *group)]
             try:
                 timings = yield from schedule.measure(self.bench, sides, self.workloads, limits)
-            except Untimed as error:
+            except schedule.Untimed as error:
                 if error.side not in group:
                     raise
-                self.drop_point(error.side, "wrong", error.message)
+                self.record(error.side, "wrong", reason=error.message)
                 untimed.remove(error.side)
                 continue
             untimed = untimed[GROUP_SIZE:]
             for label, check in timings.wrong_outputs:
                 if label in group and label in self.sides:
-                    self.drop_point(label, "wrong", f"while it was timed: {check.message}")
+                    self.record(label, "wrong", reason=f"while it was timed: {check.message}")
             for label in self.sides.keys() & {*group}:
                 ratios = []
                 for workload in self.workloads:
                     logs = samples.log_ratios(timings.segments_of(workload.name), INCUMBENT, label)
                     ratios += [math.exp(fmean(logs))] if logs else []
-                speed: dict[str, Any] = {"reason": "no round of it was sound"}
                 if ratios:
-                    speed = {"ratio": geometric_mean(ratios), "worst": min(ratios)}
-                trials[label] = self.make_trial(label, "timed", **speed)
-        return trials
-
-    def find_best(self) -> Generator[Tick, None, TriedPoint | None]:
-        """Time all points, then the fastest again, longer; returns the best, None if the incumbent is."""
-        with ExitStack() as stack:
-            yield from hold_device(self.context.bench, stack)
-            others = [label for label in self.sides if label != INCUMBENT]
-            trials = yield from self.time_points(others, ROUNDS)
-            fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[:FINALISTS]
-            if fastest:
-                trials |= yield from self.time_points(fastest, 3 * ROUNDS)  # Replaces the first.
-        # A point that went wrong while it was timed again has left `sides`.
-        timed = [trials[label] for label in others if label in self.sides]
-        timed.sort(key=lambda trial: -(trial.ratio or 0))
-        best = timed.pop(0).model_copy(update={"outcome": "best"}) if timed and (timed[0].ratio or 0) > 1 else None
-        self.trials += [best, *timed] if best else timed
-        return best
-
-    def describe_points(self) -> str:
-        """How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`."""
-        texts = {"refused": "did not compile", "wrong": "went wrong"}
-        counts = Counter(texts.get(trial.outcome, "timed") for trial in self.trials)
-        ratios = [trial.ratio for trial in self.trials if trial.ratio is not None]
-        parts = [f"{counts[text]} {text}" for text in (*texts.values(), "timed") if counts[text]]
-        parts += [f"the best at {speedup_text(max(ratios), 3)}"] if ratios else []
-        others = len(self.tuning.points) - (self.incumbent in self.tuning.points)
-        return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
+                    self.record(label, "timed", ratio=geometric_mean(ratios), worst=min(ratios))
+                else:
+                    self.record(label, "timed", reason="no round of it was sound")
 
 
 def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
@@ -202,55 +159,70 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     searched = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
-    names = []
+    name, incumbent, workshop = "", None, session_changes.workshop_of(context)
     for name, tuning in target.tuning.items():
         runs_here = tuning.variant in context.task.variants and target.variants[tuning.variant].device == device
-        if name not in searched and runs_here and tuning.best_on(device_name) is not None:
-            names.append(name)
-    if not names:
+        incumbent = tuning.best_on(device_name) if runs_here and name not in searched else None
+        if incumbent is not None:
+            break
+    if incumbent is None:
         message = f"nothing {'more ' if searched else ''}to tune here"
         return Result(BriefOutput(ok=True, message=message), idle=True)
-    name, workshop = names[0], workshop_of(context)
     count = math.prod(map(len, target.tuning[name].values.values()))
     if count > MOST_POINTS:
         message = f"{name} has {count} points, and at most {MOST_POINTS} are tried"
         hint = f"shorten the lists in tuning.{name}.values"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
-    tree = session_worktree(context, workshop) or worktree.make_from_checkout(
+    tree = session_changes.session_worktree(context, workshop) or make_from_checkout(
         context.task.folder, workshop.worktree
     )
     tree.note_owner(workshop.briefs_folder.parent)
-    edited_target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
+    edited_target = session_changes.with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
-        search = PointSearch(context, bench, name, edited_target.tuning[name], device_name)
+        entry = edited_target.tuning[name]
+        incumbent = entry.best_on(device_name) or incumbent
+        search = PointSearch(context, bench, name, entry, device_name, incumbent)
         yield from search.compile()
         yield from search.verify()
-        is_incumbent_right = INCUMBENT in search.sides
-        best = (yield from search.find_best()) if is_incumbent_right else None
-    if is_incumbent_right:
-        return Result(_propose_best(search, best, tree, arguments))
-    why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
-    message = f"{name}: what runs now ({point_label(search.incumbent)}) is not right: {why}"
-    hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
-    return Result(BriefOutput(ok=False, message=message, hint=hint, trials=tuple(search.trials)))
+        if INCUMBENT not in search.sides:
+            why = search.trials[INCUMBENT].reason
+            message = f"{name}: what runs now ({point_label(search.incumbent)}) is not right: {why}"
+            hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
+            return Result(BriefOutput(ok=False, message=message, hint=hint, trials=(*search.trials.values(),)))
+        with ExitStack() as stack:
+            yield from hold_device(context.bench, stack)
+            yield from search.time_points(search.ranking(), ROUNDS)
+            yield from search.time_points(search.ranking()[:FINALISTS], 3 * ROUNDS)
+    return Result(_propose_best(search, tree, arguments))
 
 
-def _propose_best(
-    search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: GainTerms
-) -> BriefOutput:
-    """Write the best point into the worktree's manifest, and save that edit with its brief; no edit if there is no
-    best point, or one that is not faster than the incumbent by `arguments.gain`."""
+def _propose_best(search: PointSearch, tree: Worktree, arguments: GainTerms) -> BriefOutput:
+    """Write the fastest point into the worktree's manifest, and save that edit with its brief; no edit if none is
+    faster than the incumbent by `arguments.gain`."""
+    best = next((search.trials[label] for label in search.ranking()), None)
+    if best is not None and (best.ratio or 0.0) > 1:
+        search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)
+    trials = [*search.trials.values()]
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
-    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials)}
+    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *trials)}
+    # How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`.
+    texts = {"refused": "did not compile", "wrong": "went wrong"}
+    counts = Counter(texts.get(trial.outcome, "timed") for trial in trials)
+    parts = [f"{counts[text]} {text}" for text in (*texts.values(), "timed") if counts[text]]
+    ratios = [trial.ratio for trial in trials if trial.ratio is not None]
+    parts += [f"the best at {speedup_text(max(ratios), 3)}"] if ratios else []
+    others = len(search.tuning.points) - (search.incumbent in search.tuning.points)
+    results = f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
         label = point_label(search.incumbent)
-        message = f"{search.name}: the incumbent stays ({label}); {search.describe_points()}"
+        message = f"{search.name}: the incumbent stays ({label}); {results}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
-    manifest, context, workshop = tree.target / MANIFEST, search.context, workshop_of(search.context)
+    manifest, context = tree.target / MANIFEST, search.context
+    workshop = session_changes.workshop_of(context)
     manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
     brief = Brief(
-        number=SessionChanges(context.finished).next_number,
+        number=session_changes.SessionChanges(context.finished).next_number,
         variant=search.tuning.variant,
         title=f"{search.tuning.title}: {point_label(best.values)}",
         workload=search.workloads[0].name,
@@ -266,7 +238,7 @@ def _propose_best(
     )
     edit = save_edit(workshop, brief, tree)
     best_text = f"{point_label(best.values)} looks {speedup_text(best.ratio, 3)} as fast as now"
-    fields["message"] = f"{search.name}: {best_text}; {search.describe_points()}"
+    fields["message"] = f"{search.name}: {best_text}; {results}"
     return BriefOutput(**{**dict(edit), **fields})
 
 
@@ -281,8 +253,12 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
         raise UsageError(f"the manifest has no tuning.{name}.best")
     best_by_device = intended["tuning"][name]["best"]
     best_by_device[device] = dict(values)
-    entries = (f"{key}: {_flow_mapping(chosen)}" for key, chosen in best_by_device.items())
+    text_by_device = {}  # As `{ROWS: 64, WARPS: 4}`.
+    for key, chosen in best_by_device.items():
+        items = ", ".join(f"{field}: {literal_text(value)}" for field, value in chosen.items())
+        text_by_device[key] = f"{{{items}}}"
     separator = ",\n" + " " * (node.start_mark.column + 1)
+    entries = (f"{key}: {text}" for key, text in text_by_device.items())
     best_text = f"{{{separator.join(entries)}}}"
     edited_manifest = manifest[: node.start_mark.index] + best_text + manifest[_end_index(node) :]
     try:
@@ -291,15 +267,9 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
         is_same_otherwise = False
     if not is_same_otherwise:
         place = f"tuning.{name}.best.{device}"
-        hint = f"write them in by hand: {_flow_mapping(values)}"
+        hint = f"write them in by hand: {text_by_device[device]}"
         raise UsageError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
     return edited_manifest
-
-
-def _flow_mapping(values: Values) -> str:
-    """Values as a YAML mapping on one line: `{ROWS: 64, WARPS: 4}`."""
-    pairs = [f"{field}: {literal_text(value)}" for field, value in values.items()]
-    return f"{{{', '.join(pairs)}}}"
 
 
 def _end_index(node: yaml.Node) -> int:

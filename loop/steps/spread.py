@@ -1,6 +1,7 @@
 """Splits a step into jobs for an executor: each job runs `loop run step` on a copy of the files."""
 
 import contextlib
+import itertools
 import os
 import time
 from collections import Counter
@@ -10,11 +11,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from loop.base.documents import write_atomic
+from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import WorkFailed, remark_once
 from loop.base.processes import Tick
 from loop.jobs import folder
-from loop.jobs.executor import Executor, load_executor, run_all
+from loop.jobs.executor import Slot, close_slots, exclude_device, load_executor, run_all
 from loop.jobs.folder import Job, JobFolder
 from loop.library import targets
 from loop.library.project import Project
@@ -59,26 +60,26 @@ def run_jobs(
     jobs = [_prepare_job(context, action, part) for part in parts]
     if all(job.state == "done" for job in jobs):
         return jobs
-    runner = Executor(load_executor(campaign.executor).slots(campaign.width))
+    slots = load_executor(campaign.executor).slots(campaign.width)
     try:
-        yield from run_all_comparable(runner, list({job.id: job for job in jobs}.values()), group)
+        yield from run_all_comparable(slots, list({job.id: job for job in jobs}.values()), group)
     finally:
-        runner.close()
+        close_slots(slots)
     return jobs
 
 
 def run_all_comparable(
-    runner: Executor, jobs: Sequence[JobFolder], group: str = ""
+    slots: Sequence[Slot], jobs: Sequence[JobFolder], group: str = ""
 ) -> Generator[Tick, None, None]:
     """Run all jobs, with timings from one group of devices only: `group`; if empty, the group of most jobs. A
     timing from another group is repeated elsewhere; if that happens twice, the job is refused."""
-    yield from run_all(runner, jobs)
+    yield from run_all(slots, jobs)
     incomparable = find_incomparable(jobs, group)
     for job, why in incomparable:
         remark_once(f"device {job.device.uuid if job.device else ''} is set aside: {why}")
-        runner.exclude_device(job.device)
+        exclude_device(slots, job.device)
         job.reset()
-    yield from run_all(runner, [job for job, _ in incomparable])
+    yield from run_all(slots, [job for job, _ in incomparable])
     for job, why in find_incomparable(jobs, group):
         job.reset()
         job.refuse(f"{why}, and ratios of two kinds of devices are not mixed")
@@ -114,7 +115,7 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     # Outside a session no other command may reuse the job: its identity is of this process alone.
     owner = task.session or f"{os.getpid()} {time.time()}"
     job = Job(
-        id=folder.compute_job_id(words, hashes, within=owner),
+        id=content_hash([*words, owner, *itertools.chain.from_iterable(hashes.items())])[:24],
         words=tuple(words),
         title=part.title,
         files=hashes,

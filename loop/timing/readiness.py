@@ -15,7 +15,6 @@ from loop.gate.kernel import compile_all, variants_to_build, workloads
 from loop.machine import nvml
 from loop.machine.gpus import detect_gpus
 from loop.machine.machine import cores
-from loop.machine.nvml import OtherUse
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
 from loop.report import format as say
@@ -119,9 +118,6 @@ def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
     others = [user for user in users if user.pid != os.getpid()]
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     known_bytes = sum(user.memory_bytes or 0 for user in users)
-    other_use = OtherUse(
-        others=nvml.other_users(others, children, set(psutil.pids())),
-        unexplained_bytes=(bench.sensors.memory() or (0, 0))[1] - known_bytes,
-        busy_percent=busy_percent,
-    )
-    return other_use.warning(gpu.name if gpu else "the GPU")
+    strangers = nvml.other_users(others, children, set(psutil.pids()))
+    unexplained_bytes = (bench.sensors.memory() or (0, 0))[1] - known_bytes
+    return nvml.warn_of_others(gpu.name if gpu else "the GPU", strangers, unexplained_bytes, busy_percent)

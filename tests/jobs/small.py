@@ -39,7 +39,7 @@ def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
     files = jobs.content_hashes(source)
 
     def made(word: str, **settings: object) -> JobFolder:
-        fields = {"id": jobs.compute_job_id([word], files), "words": (word,), "files": files, **settings}
+        fields = {"id": word.replace(" ", "-"), "words": (word,), "files": files, **settings}
         return jobs.create_job(Job.model_validate(fields), source, [source / "a.txt"])
 
     return made, (sys.executable, "-S", "-P", str(command))

@@ -1,6 +1,5 @@
 """The local executor: a job a slot, one user a GPU; which devices may be compared."""
 
-import contextlib
 import threading
 import time
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
 from loop.jobs import executor, local
-from loop.jobs.executor import Executor, Slot
+from loop.jobs.executor import Slot, close_slots, run_all
 from loop.jobs.folder import MOST_TRIES, JobFolder
 from loop.jobs.local import LocalSlot
 from loop.model.record import Where
@@ -28,9 +27,14 @@ def slots(gpus: int, processors: int) -> list[LocalSlot]:
 
 
 def run_jobs(jobs: list[JobFolder], gpus: int, processors: int) -> None:
-    """Run these jobs with an executor of this many slots."""
-    with contextlib.closing(Executor(slots(gpus, processors))) as runner:
-        run_to_end(executor.run_all(runner, jobs))
+    """Run these jobs in this many slots."""
+    run_in(slots(gpus, processors), jobs)
+
+
+def run_in(slots: list[Any], jobs: list[JobFolder]) -> None:
+    """Run these jobs in these slots."""
+    run_to_end(run_all(slots, jobs))
+    close_slots(slots)
 
 
 def overlaps(first_job: JobFolder, second_job: JobFolder) -> bool:
@@ -54,13 +58,12 @@ def test_jobs_run_side_by_side_one_a_gpu(make: Make) -> None:
 def test_two_executors_share_a_gpu(make: Make) -> None:
     """The lock on its UUID lets one job in at a time."""
     jobs = [make(f"nap {n}", needs_gpu=True) for n in range(2)]
-    two = [Executor(slots(1, 0)) for _ in jobs]
-    for runner, job in zip(two, jobs, strict=True):
-        runner.submit(job)
-    while {"done"} != {job.state for job in jobs}:
-        time.sleep(0.01)
-    for runner in two:
-        runner.close()
+    threads = [threading.Thread(target=run_jobs, args=[[job], 1, 0]) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert {"done"} == {job.state for job in jobs}
     assert not overlaps(*jobs)
 
 
@@ -115,8 +118,7 @@ def test_a_machine_that_never_brought_a_job_to_its_end_is_set_aside(make: Make) 
             raise WorkFailed("the process that ran it on broken died")
 
     jobs = [make(f"nap {number}") for number in range(6)]
-    with contextlib.closing(Executor([Broken(), *slots(0, 1)])) as runner:
-        run_to_end(executor.run_all(runner, jobs))
+    run_in([Broken(), *slots(0, 1)], jobs)
     assert {"done"} == {job.state for job in jobs}
     assert executor.MAX_LOST_IN_A_ROW >= len(taken)
 
@@ -133,30 +135,29 @@ def test_a_damaged_count_of_tries_is_no_bug(make: Make) -> None:
 def test_a_job_that_still_runs_is_waited_for(make: Make) -> None:
     """The next head waits for it; its files stay, and it is not started twice."""
     job = make("once running")
-    first, second = (Executor(slots(0, 1)) for _ in range(2))
-    first.submit(job)
+    first = threading.Thread(target=run_jobs, args=[[job], 0, 1])
+    first.start()
     while not (job.path / "out" / "sessions" / "made.txt").is_file():
         time.sleep(0.01)
-    working = executor.run_all(second, [job])
+    working = run_all(slots(0, 1), [job])
     for _ in range(3):
         next(working)
     (job.path / "src" / "go").touch()
     job.cancel()  # The first head's own end reaches it only now.
     run_to_end(working)
-    first.close()
-    second.close()
+    first.join(60)
     assert ("done", 2) == (job.state, job.tries)
 
 
 def test_closing_ends_what_runs(make: Make) -> None:
     """Ctrl-C ends running jobs, and waiting ones are not started."""
     jobs = [make("sleep"), make("go")]
-    runner = Executor(slots(0, 1))
-    working = executor.run_all(runner, jobs)
+    places = slots(0, 1)
+    working = run_all(places, jobs)
     while "running" != jobs[0].state or not (jobs[0].path / "stdout").is_file():
         next(working)
     working.close()
-    runner.close()
+    close_slots(places)
     assert ["cancelled", "cancelled"] == [job.state for job in jobs]
 
 
@@ -185,13 +186,11 @@ def test_what_is_timed_stays_within_one_group(make: Make) -> None:
     two = slots(2, 0)
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
-    with contextlib.closing(Executor(two)) as runner:
-        run_to_end(spread.run_all_comparable(runner, jobs, wanted := two[0].where.group))
+    run_to_end(spread.run_all_comparable(two, jobs, wanted := two[0].where.group))
     assert {("GPU-0", "done")} == {(job.device.uuid, job.state) for job in jobs if job.device}
     assert [] == spread.find_incomparable(jobs, wanted)
     last = make("nap last", needs_gpu=True, times=True)
-    with contextlib.closing(Executor(two[1:])) as runner:
-        run_to_end(spread.run_all_comparable(runner, [last], wanted))
+    run_to_end(spread.run_all_comparable([LocalSlot(two[1].where)], [last], wanted))
     assert "failed" == last.state
     with pytest.raises(WorkFailed, match="ratios of two kinds of devices are not mixed"):
         last.read_answer()
@@ -208,7 +207,6 @@ def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
 
     monkeypatch.setattr("loop.jobs.executor.shutil.which", which)
     jobs = [make(f"nap {number}", needs_gpu=True, programs=("nvcc",)) for number in range(4)]
-    with contextlib.closing(Executor(slots(2, 0))) as runner:  # Each is a machine of its own.
-        run_to_end(executor.run_all(runner, jobs))
+    run_jobs(jobs, 2, 0)  # Each is a machine of its own.
     assert {("GPU-1", "done")} == {(job.device.uuid, job.state) for job in jobs if job.device}
     assert "is begun again: no nvcc on " in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """Executors of clusters, Ray and Slurm: limits, requeues, lost nodes cost a retry, never a job."""
 
-import contextlib
 import os
 import random
 import shutil
@@ -51,17 +50,17 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def work(jobs: list[JobFolder], cluster: Any, kills: int) -> None:
     """Run all jobs while nodes die and new ones join."""
-    runner, begun = executor.Executor(executor.load_executor("ray").slots(4)), time.monotonic()
+    slots, begun = executor.load_executor("ray").slots(4), time.monotonic()
     chosen = random.Random(7)
     try:
-        for _ in executor.run_all(runner, jobs):
+        for _ in executor.run_all(slots, jobs):
             if kills and time.monotonic() - begun > 2:
                 nodes = sorted(cluster.worker_nodes, key=lambda node: node.unique_id)
                 cluster.remove_node(chosen.choice(nodes), allow_graceful=False)
                 cluster.add_node(num_cpus=1)
                 begun, kills = time.monotonic(), kills - 1
     finally:
-        runner.close()
+        executor.close_slots(slots)
 
 
 @pytest.mark.slow
@@ -142,19 +141,12 @@ def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.Mon
 @pytest.mark.filterwarnings("ignore")
 def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
     """Its command is told to end; other jobs continue."""
-    jobs, runner = [make("sleep"), make("nap 1")], executor.Executor(executor.load_executor("ray").slots(2))
-    try:
-        for job in jobs:
-            runner.submit(job)
-        end = time.monotonic() + 120
-        while "done" != runner.state(jobs[1]) and time.monotonic() < end:
-            runner.wait(0.1)
-        runner.cancel(jobs[0])
-        while "cancelled" != (state := runner.state(jobs[0])) and time.monotonic() < end:
-            runner.wait(0.1)
-        assert "cancelled" == state
-    finally:
-        runner.close()
+    jobs, slots = [make("sleep"), make("nap 1")], executor.load_executor("ray").slots(2)
+    for _ in executor.run_all(slots, jobs):
+        if "done" == jobs[1].state:
+            jobs[0].cancel()
+    executor.close_slots(slots)
+    assert ["cancelled", "done"] == [job.state for job in jobs]
 
 
 SCRIPT = str(Path(__file__).with_name("slurm.sh"))
@@ -185,8 +177,9 @@ def slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 def all_done(jobs: list[JobFolder]) -> None:
     """All of them done by Slurm, two at a time."""
-    with contextlib.closing(executor.Executor(executor.load_executor("slurm").slots(2))) as runner:
-        run_to_end(executor.run_all(runner, jobs))
+    slots = executor.load_executor("slurm").slots(2)
+    run_to_end(executor.run_all(slots, jobs))
+    executor.close_slots(slots)
 
 
 @needs_slurm
@@ -231,8 +224,8 @@ def test_a_job_that_slurm_drops_or_refuses_is_lost(
 def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, slurm_here: None) -> None:
     """A task that is killed is begun again by us, one that is requeued by Slurm; a cancelled one is not."""
     jobs = [make(f"once {word}") for word in ("killed", "requeued", "cancelled")]
-    runner = executor.Executor(executor.load_executor("slurm").slots(2))
-    working = executor.run_all(runner, jobs)
+    slots = executor.load_executor("slurm").slots(2)
+    working = executor.run_all(slots, jobs)
     end = time.monotonic() + 60
     while {"running"} != {job.state for job in jobs[:2]}:
         next(working)
@@ -241,10 +234,10 @@ def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, slurm_her
     named = ["squeue", "--noheader", f"--name=loop-{jobs[1].id}", "--format=%i"]
     listed = subprocess.run(named, check=True, capture_output=True, text=True).stdout
     subprocess.run(["scontrol", "requeue", listed.strip()], check=True)
-    runner.cancel(jobs[2])
+    jobs[2].cancel()
     for job in jobs[:2]:
         (job.path / "src" / "go").touch()
     run_to_end(working)
-    runner.close()
+    executor.close_slots(slots)
     assert ["done", "done", "cancelled"] == [job.state for job in jobs]
     assert [2, 2] == [job.tries for job in jobs[:2]]

@@ -9,13 +9,12 @@ import pytest
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import LockHeld
-from loop.base.processes import run_to_end
 from loop.cloud.hosts import Host
 from loop.jobs import ssh
-from loop.jobs.executor import run_all
+from loop.jobs.executor import close_slots, run_all
 from loop.jobs.folder import HEARTBEAT, RUNNER, Job, JobFolder, content_hashes, create_job
-from loop.jobs.ssh import Connection
-from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
+from loop.jobs.ssh import Connection, SshSlot
+from tests.jobs.ssh_jobs import HOST, LONG, QUICK, make, run_in
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
 
@@ -44,10 +43,7 @@ def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
     words = ("run", "step", "kernel.build", "--json", "--target=.", "--device=cpu", "--variant=ours")
     files = sorted(path for path in target.iterdir())
     job = create_job(Job(id="part", words=words, files=content_hashes(target, files)), target, files)
-    executor = opened(HOST)
-    executor.submit(job)
-    assert "done" == wait(executor, job, ended)
-    executor.close()
+    run_in([SshSlot(HOST)], job)
     (step,) = job.read_answer()["steps"]
     assert ("passed", "l4") == (step["status"], job.run_record.host)
     assert 0.7 == job.run_record.usd_per_hour
@@ -56,10 +52,7 @@ def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_cut_line_loses_nothing(machine: Server) -> None:
     """While connections are cut all the time, every job ends once."""
-    executor = opened(HOST, HOST)
     jobs = [make(f"cut{number}") for number in range(4)]
-    for job in jobs:
-        executor.submit(job)
     over = threading.Event()
 
     def cut() -> None:
@@ -69,27 +62,24 @@ def test_a_cut_line_loses_nothing(machine: Server) -> None:
     thread = threading.Thread(target=cut)
     thread.start()
     try:
-        for job in jobs:
-            assert "done" == wait(executor, job, ended)
+        run_in([SshSlot(HOST), SshSlot(HOST)], *jobs)
     finally:
         over.set()
         thread.join()
-        executor.close()
+    assert {"done"} == {job.state for job in jobs}
     assert [] == machine.left()
 
 
 @pytest.mark.slow
 def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> None:
     """The watchdog there ends it at its limit; a message from here cancels it."""
-    executor = opened(HOST, HOST)
-    limited, cancelled = make("limited", *LONG, ttl_s=3.0), make("cancelled", *LONG)
-    executor.submit(limited)
-    executor.submit(cancelled)
-    assert "failed" == wait(executor, limited, ended)
-    assert 124 == limited.exit_code
-    executor.cancel(cancelled)
-    assert "cancelled" == wait(executor, cancelled, ended)
-    executor.close()
+    slots = [SshSlot(HOST), SshSlot(HOST)]
+    limited, cancelled = make("limited", *LONG, ttl_s=1.0), make("cancelled", *LONG)
+    for _ in run_all(slots, [limited, cancelled]):
+        if limited.exit_code is not None:
+            cancelled.cancel()
+    close_slots(slots)
+    assert (("failed", 124), "cancelled") == ((limited.state, limited.exit_code), cancelled.state)
     assert [] == machine.left()
 
 
@@ -131,23 +121,22 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         config = tmp_path / "ssh_config"
         config.write_text(machine.called("first") + second.called("second"))
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {config}")
-        hosts = [Host(name=name, ssh=name) for name in ("first", "second")]
-        executor, jobs = opened(*hosts), [make(f"two{number}", *QUICK) for number in range(4)]
+        slots = [SshSlot(Host(name=name, ssh=name)) for name in ("first", "second")]
         both = [make("one", *LONG), make("other", *LONG)]
-        for job in both:
-            executor.submit(job)
+        jobs = [make(f"two{number}", *QUICK) for number in range(4)]
         begun = [second.home / ssh.LOOP_FOLDER / "jobs" / job.id / HEARTBEAT for job in both]
-        wait(executor, both[0], lambda state: any(path.exists() for path in begun))
-        stays, ends = both if begun[0].exists() else both[::-1]
-        second.stop()
-        executor.cancel(ends)
-        wait(executor, ends, ended)
-        run_to_end(run_all(executor, jobs))
+        lost = None
+        for _ in run_all(slots, [*both, *jobs]):
+            if lost is None and any(path.exists() for path in begun):
+                lost, ends = both if begun[0].exists() else both[::-1]
+                second.stop()
+                ends.cancel()
+            if lost is not None and {"done"} == {job.state for job in jobs}:
+                lost.cancel()  # It was begun again on the other.
         assert {"first"} == {job.device.host for job in jobs if job.device}
-        assert "failed" == wait(executor, stays, ended)
-        assert stays.is_refused
+        assert ["cancelled", "cancelled"] == [job.state for job in both]
         second.start()
-        executor.close()
+        close_slots(slots)
         assert [] == second.left()
     assert [] == machine.left()
 

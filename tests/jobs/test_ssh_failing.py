@@ -1,6 +1,5 @@
 """The executor `ssh` with machines that fail, hang or are full: stand-ins, so that no server is needed."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +8,13 @@ from typing import Any, cast
 import pytest
 
 from loop.base.errors import LoopError, MachineFailure
-from loop.base.processes import run_to_end
 from loop.jobs import ssh
-from loop.jobs.executor import Executor, run_all
+from loop.jobs.executor import run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
 from loop.jobs.ssh import Connection, SshSlot, Unreachable
 from loop.library.project import find_project
 from loop.library.trust import definition_hash
-from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
+from tests.jobs.ssh_jobs import HOST, QUICK, make, run_in
 from tests.projects import make_project
 
 
@@ -52,34 +50,30 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobFolder, "verify_results", lambda job: None)
 
 
-def executor_of(*machines: Fails) -> Executor:
+def slots_of(*machines: Fails) -> list[SshSlot]:
     slots = [SshSlot(HOST) for _ in machines]
     for slot, machine in zip(slots, machines, strict=True):
         slot.connection = cast(Connection, machine)
-    return Executor(slots)
+    return slots
 
 
 @pytest.mark.parametrize("word", ["submit", "poll"])
 def test_machines_that_stay_away_end_the_work(word: str) -> None:
     """Waiting has a limit, also if machines disappear while a job is sent."""
     gone = dict.fromkeys((word, "remove"), Unreachable("l4 does not answer", ""))
-    with (
-        contextlib.closing(executor_of(Fails(**gone))) as executor,
-        pytest.raises(MachineFailure, match="l4 does"),
-    ):
-        run_to_end(run_all(executor, [make(word)]))
+    with pytest.raises(MachineFailure, match="l4 does"):
+        run_in(slots_of(Fails(**gone)), make(word))
 
 
 def test_a_machine_that_a_person_has_to_mend_is_set_aside() -> None:
     """Others continue; if all are set aside, the machine's own message is shown."""
     full = Fails(submit=MachineFailure("the disk of l4 is full", ""))
     jobs = [make("one"), make("two")]
-    with contextlib.closing(executor_of(full, Fails())) as executor:
-        run_to_end(run_all(executor, jobs))
+    run_in(slots_of(full, Fails()), *jobs)
     assert ["done", "done"] == [job.state for job in jobs]
     assert 2 >= sum(job.tries for job in jobs)
-    with contextlib.closing(executor_of(full)) as executor, pytest.raises(MachineFailure, match="full"):
-        run_to_end(run_all(executor, [make("three")]))
+    with pytest.raises(MachineFailure, match="full"):
+        run_in(slots_of(full), make("three"))
 
 
 def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
@@ -114,15 +108,14 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 def test_a_job_is_brought_back_once_a_cut_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not started again, and its results are complete."""
     cut = Fails(fetch_results=Unreachable("l4 does not answer", ""))
-    executor, job = executor_of(cut), make("away")
+    job, began = make("away"), time.monotonic()
     monkeypatch.setattr(ssh, "AWAY_LIMIT_S", 60.0)
-    executor.submit(job)
-    time.sleep(0.3)
-    assert "running" == executor.state(job)
-    cut.wrong.clear()
-    assert "done" == wait(executor, job, ended)
-    assert 0 == job.tries
-    executor.close()
+    for _ in run_all(slots_of(cut), [job]):
+        if time.monotonic() - began > 0.3:
+            cut.wrong.clear()
+        else:
+            assert job.state not in ("done", "failed")
+    assert ("done", 0) == (job.state, job.tries)
 
 
 @pytest.mark.parametrize("answer", ["", "runn", "running -", "done 0", "running 1x"])

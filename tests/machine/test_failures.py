@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from loop.base.processes import run_to_end
 from loop.machine import machine
 from loop.machine.failures import MIN_FREE_BYTES, Folders, FolderWatch, find_machine_failure, write_error_of
 from loop.machine.machine import Release, explain_old_driver, requests_code_for
-from loop.machine.nvml import UNEXPLAINED_BYTES, OtherUse, User, other_users
+from loop.machine.nvml import UNEXPLAINED_BYTES, User, other_users, warn_of_others
 from loop.profile import profile as profiler
 
 ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_frsize=4096, f_flag=0)
@@ -234,27 +235,27 @@ def test_our_own_processes_are_no_strangers() -> None:
 @pytest.mark.parametrize(
     ("company", "sentence"),
     [
-        (OtherUse(others=(User(7, 10 * 2**30),)), "another process (pid 7) holds 10240 MiB of it"),
-        (OtherUse(others=(User(7, None),)), "another process (pid 7) holds memory of it"),
-        (OtherUse(others=(User(7, 2**20), User(8, 2**20))), "2 other processes hold 2 MiB of it (pid 7 first)"),
+        ({"others": [User(7, 10 * 2**30)]}, "another process (pid 7) holds 10240 MiB of it"),
+        ({"others": [User(7, None)]}, "another process (pid 7) holds memory of it"),
+        ({"others": [User(7, 2**20), User(8, 2**20)]}, "2 other processes hold 2 MiB of it (pid 7 first)"),
         (
-            OtherUse(unexplained_bytes=UNEXPLAINED_BYTES + 2**20),
+            {"unexplained_bytes": UNEXPLAINED_BYTES + 2**20},
             "2049 MiB of it are taken, by nobody who can be seen from here",
         ),
-        (OtherUse(busy_percent=97), "somebody computes on it, 97 % of the time before anything was timed"),
+        ({"busy_percent": 97}, "somebody computes on it, 97 % of the time before anything was timed"),
     ],
 )
-def test_company_is_told_in_words(company: OtherUse, sentence: str) -> None:
+def test_company_is_told_in_words(company: dict[str, Any], sentence: str) -> None:
     """The warning has the users, the consequence and the remedy."""
-    warning = company.warning("NVIDIA L4")
+    warning = warn_of_others("NVIDIA L4", **company)
     assert f"NVIDIA L4 is not ours alone: {sentence}: numbers will be noisy; end it, or" in warning
     assert "CUDA_VISIBLE_DEVICES" in warning
 
 
 def test_a_quiet_gpu_is_no_news() -> None:
     """Other users, reserved memory and a desktop's small load give no warning."""
-    assert "" == OtherUse(unexplained_bytes=600 * 2**20, busy_percent=5).warning("NVIDIA L4")
-    assert "" == OtherUse().warning("NVIDIA L4")
+    assert "" == warn_of_others("NVIDIA L4", unexplained_bytes=600 * 2**20, busy_percent=5)
+    assert "" == warn_of_others("NVIDIA L4")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_code_runs_under_drivers_of_its_own_major_release_and_newer(
     toolkit: str, cuda: Release | None, driver: str | None, conflict: bool
 ) -> None:
     """Within a major release any minor one will do, for code that is compiled for the GPU itself."""
-    assert conflict == bool(explain_old_driver("code from nvcc", toolkit, cuda, driver))
+    assert conflict == bool(explain_old_driver("code from nvcc", toolkit, cuda, driver)[0])
 
 
 @pytest.mark.parametrize(

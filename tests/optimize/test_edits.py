@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.model.campaign import Proposal
-from loop.optimize.edits import AcceptedEdit, apply_proposal
+from loop.optimize.edits import apply_proposal, take_edit
 from loop.optimize.model import Brief
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
@@ -30,16 +30,17 @@ def trees(tmp_path: Path) -> tuple[Worktree, Worktree]:
     return tree, worktree.copy_worktree(tree, tmp_path / "copy")
 
 
-def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Worktree]) -> None:
+def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
     """The manifest, the reference, other kinds of files; a new header beside the kernel is."""
     tree, copy = trees
     for name, text in (("scale.c", "new\n"), ("scale_more.c", "more\n"), ("target.yaml", "x"), ("notes.txt", "x")):
         (copy.target / name).write_text(text)
     (copy.target / "functions.py").unlink()
     git(copy.root, "commit", "-qam", "a proposer's own commit changes nothing")
-    edit = AcceptedEdit.of(BRIEF, tree, copy)
-    assert {"scale.c": b"new\n", "scale_more.c": b"more\n"} == edit.files
-    assert ("functions.py", "target.yaml") == edit.refused_files
+    patch = tmp_path / "1.patch"
+    taken = take_edit(BRIEF, tree, copy, patch)
+    assert (("scale.c", "scale_more.c"), ("functions.py", "target.yaml")) == taken
+    assert b"+more" in patch.read_bytes()
     assert "manifest\n" == (copy.target / "target.yaml").read_text()
 
 
@@ -54,18 +55,17 @@ def test_an_edit_is_taken_however_its_folder_is_written(
     roots = [tmp_path / written.format(tree.root.name) for tree in trees]
     tree, copy = (Worktree(root, root, None) for root in roots)
     (copy.target / "scale.c").write_text("new\n")
-    edit = AcceptedEdit.of(BRIEF, tree, copy)
-    assert {"scale.c": b"new\n"} == edit.files
-    assert b"+new" in edit.as_patch(tree, tmp_path / "1.patch").read_bytes()
+    assert (("scale.c",), ()) == take_edit(BRIEF, tree, copy, tmp_path / "1.patch")
+    assert b"+new" in (tmp_path / "1.patch").read_bytes()
 
 
 def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
     """A link may lead to a secret; a folder that is gone holds no edit."""
     tree, copy = trees
     (copy.target / "linked.c").symlink_to("/etc/passwd")
-    assert {} == AcceptedEdit.of(BRIEF, tree, copy).files
     gone = Worktree(tmp_path / "gone", tmp_path / "gone", None)
-    assert AcceptedEdit({}, ()) == AcceptedEdit.of(BRIEF, tree, gone)
+    for edited in (copy, gone):
+        assert () == take_edit(BRIEF, tree, edited, tmp_path / "1.patch")[0]
 
 
 def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktr
         (elsewhere / name).write_text("mine\n")
     shutil.rmtree(copy.root)
     copy.root.symlink_to(elsewhere)
-    edit = AcceptedEdit.of(BRIEF, tree, copy)
-    assert b"mine\n" not in edit.files.values()
+    take_edit(BRIEF, tree, copy, tmp_path / "1.patch")
+    assert b"mine\n" not in (tmp_path / "1.patch").read_bytes()
     assert ["mine\n", "mine\n"] == [(elsewhere / name).read_text() for name in ("functions.py", "scale.c")]
 
 
@@ -86,7 +86,8 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     """Changes kept meanwhile stay; an identical edit is not judged twice."""
     tree, copy = trees
     (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
-    patch = AcceptedEdit.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
+    patch = tmp_path / "1.patch"
+    take_edit(BRIEF, tree, copy, patch)
     assert {} == tree.changed_lines()
     proposal = Proposal(number=1, ended="edited", patch=str(patch))
     assert "edited" == apply_proposal(tree, proposal, set()).ended
@@ -108,4 +109,4 @@ def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: P
     copy = worktree.copy_worktree(tree, tmp_path / "copy")
     (copy.target / "torch.py").write_text("1 / 0\n")
     brief = BRIEF.model_copy(update={"files": ("fast/norm.py",)})
-    assert AcceptedEdit({}, ("torch.py",)) == AcceptedEdit.of(brief, tree, copy)
+    assert ((), ("torch.py",)) == take_edit(brief, tree, copy, tmp_path / "1.patch")

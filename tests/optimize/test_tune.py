@@ -145,11 +145,14 @@ def test_a_point_that_fails_while_timed_is_alone_in_that(
 
 
 def search(*trials: TriedPoint) -> PointSearch:
-    """A search with these points."""
+    """A search with these points; those that were timed may still win."""
     values = {"again": [0, 1, 2, 7, 40]}
     fields = {"title": "work", "variant": "ours", "macro": "WORK", "values": values}
     tuned = Tuning.model_validate({**fields, "best": {"cpu": {"again": 40}}, "workloads": [{"N": 64, "M": 256}]})
-    return PointSearch(cast(Any, None), cast(Any, None), "work", tuned, "cpu", [*trials])
+    labelled = {tuning.point_label(trial.values): trial for trial in trials}
+    sides = {label: cast(Any, None) for label, trial in labelled.items() if trial.outcome == "timed"}
+    nothing = cast(Any, None)
+    return PointSearch(nothing, nothing, "work", tuned, "cpu", {"again": 40}, labelled, sides)
 
 
 def point(again: int, outcome: str, **fields: Any) -> TriedPoint:
@@ -160,7 +163,7 @@ def point(again: int, outcome: str, **fields: Any) -> TriedPoint:
 def test_the_incumbent_stays_where_nothing_is_faster(tmp_path: Path) -> None:
     """No edit is made; the message has the results of other points."""
     tried = search(point(0, "wrong"), point(1, "timed", ratio=1.001), point(7, "refused"))
-    output = tuning._propose_best(tried, tried.trials[1], cast(Any, None), tuning.GainTerms())
+    output = tuning._propose_best(tried, cast(Any, None), tuning.GainTerms())
     assert (True, None) == (output.ok, output.brief)
     assert "the incumbent stays (again 40); of 4 others 1 did not compile, 1 went wrong, 1 timed" in output.message
 
