@@ -182,7 +182,7 @@ def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp", work="driving:serve", has_json=False)
+@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp", work="driving.server:serve", has_json=False)
 def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 

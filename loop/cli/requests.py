@@ -125,14 +125,14 @@ def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
         note = "it ships with loop: always trusted"
         if not project.bundled:
             note = "allowed, until what these definitions run changes"
-            trust.grant(project, trust.definition_hash(project))
+            trust.grant(project.target, trust.definition_hash(project))
             if origin := trust.read_origin(project.target):
                 from loop.formats.table import write_as_target  # Slow to import.
 
                 for answer in origin.answers.values():  # A command may name one of them alone.
                     folder, _ = write_as_target(Path(origin.task), [answer], origin.format)
                     alone = find_project(folder, folder)
-                    trust.grant(alone, trust.definition_hash(alone))
+                    trust.grant(alone.target, trust.definition_hash(alone))
     granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
     granted._note = note
     return granted

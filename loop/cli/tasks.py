@@ -333,7 +333,7 @@ class Audit:
         definitions = {setting.target.model_dump_json(exclude={"variants"}) for setting in settings}
         if len(task_files) > 1 or len(definitions) > 1:
             raise trust.untrusted_error(with_answers.project)
-        trust.grant(with_answers.project, trust.definition_hash(with_answers.project))
+        trust.grant(with_answers.project.target, trust.definition_hash(with_answers.project))
         controls_and_files = zip(controls, files, strict=True)
         return replace(self, setting=with_answers), dict(zip(names, controls_and_files, strict=True))
 

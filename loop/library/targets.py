@@ -2,14 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from loop.base.documents import Document, Place, complain, did_you_mean, hash_files
 from loop.base.errors import Complaint, DefinitionError
 from loop.base.expressions import ExpressionError
-from loop.library.definitions import ParsedFile, check_expression, list_choices, read_file
+from loop.library.definitions import ParsedFile, check_expression, read_file
 from loop.library.project import Project
 from loop.model.dtypes import is_floating
 from loop.model.measurement import BASELINE
@@ -132,20 +132,19 @@ class _ManifestChecker:
 
     def check_signature(self, place: Place, signature: Signature) -> None:
         """Complain about names in `types`, `words` and `updates` that no tensor or dimension has."""
-        tensors, add_first = (*signature.inputs, *signature.outputs), "which is empty: add it there first"
-        for field, names, allowed, text_if_none_allowed in (
-            ("types", signature.types, tensors, "a name from `inputs` or `outputs`, which are empty"),
-            ("words", signature.words, signature.dimensions, "a dimension, and no tensor has one"),
-            ("updates", signature.updates, signature.outputs, f"a name from `outputs`, {add_first}"),
-        ):
-            for name in names:
-                if name not in allowed:
-                    expected = list_choices(allowed, text_if_none_allowed)
-                    self.complain((*place, field, name), expected, repr(name), key=True)
+        for name in signature.types:
+            self.check_name((*place, "types", name), name, (*signature.inputs, *signature.outputs), key=True)
+        for name in signature.words:
+            self.check_name((*place, "words", name), name, signature.dimensions, key=True)
         for output, name in signature.updates.items():
-            if name not in signature.inputs:
-                expected = list_choices(signature.inputs, f"a name from `inputs`, {add_first}")
-                self.complain((*place, "updates", output), expected, repr(name))
+            self.check_name((*place, "updates", output), output, signature.outputs, key=True)
+            self.check_name((*place, "updates", output), name, signature.inputs)
+
+    def check_name(self, place: Place, name: str, choices: Collection[str], *, key: bool = False) -> None:
+        """Complain about a name that is not among `choices`. `key`: the name is a key of the manifest."""
+        if name not in choices:
+            expected = f"one of {', '.join(choices)}" if choices else "no name: there is none to refer to"
+            self.complain(place, expected, repr(name), key=key)
 
     def check_inputs(self) -> None:
         """Without a generator: complain about inputs nothing fills, and fields that only a generator reads."""
@@ -199,10 +198,8 @@ class _ManifestChecker:
                 self.complain((*place, name), expected, repr(name), key=True)
             for tensor, fill in fill_by_tensor.items():
                 fill_place = (*place, name, tensor)
-                if tensor not in inputs:
-                    empty_text = "a name from `inputs`, which is empty: its generator makes the values"
-                    self.complain(fill_place, list_choices(inputs, empty_text), repr(tensor), key=True)
-                elif fill.nan_along is not None and fill.nan_along not in inputs[tensor].split():
+                self.check_name(fill_place, tensor, inputs, key=True)
+                if tensor in inputs and fill.nan_along and fill.nan_along not in inputs[tensor].split():
                     expected = f"a dimension of {tensor} ({inputs[tensor]})"
                     self.complain((*fill_place, "nan_along"), expected, repr(fill.nan_along))
 
@@ -212,8 +209,7 @@ class _ManifestChecker:
         if place[-1] == BASELINE:
             self.complain(place, "another name", BASELINE, "the target's own baseline has this name", key=True)
         if "dtypes" in variant.model_fields_set:
-            for index, dtype in enumerate(variant.dtypes):
-                self.check_tolerances([dtype], (*place, "dtypes", index))
+            self.check_tolerances(variant.dtypes, (*place, "dtypes"))
         elif not set(variant.dtypes) & set(target.tolerance):
             expected = f"`dtypes`: what goes without saying, {' or '.join(variant.dtypes)}, has no tolerance"
             self.complain(place, expected, "none", key=True)

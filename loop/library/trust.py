@@ -80,17 +80,11 @@ def is_trusted(project: Project) -> bool:
     return grants.get(str(project.target)) == current_hash
 
 
-def grant(project: Project, digest: str) -> None:
-    """Store that the user allowed definitions with hash `digest`, as shown to the user. Raises LoopError when the
-    file cannot be written."""
-    _store_grant(project.target, digest)
-
-
 def grant_session(folder: Path, head: SessionHead) -> None:
     """Store that the user began or allowed a session. Does nothing if it has no own commands.
     Raises LoopError when the file cannot be written."""
     if lines := session_commands(head):
-        _store_grant(folder.resolve(), digest_of(lines))
+        grant(folder.resolve(), digest_of(lines))
 
 
 def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
@@ -117,8 +111,9 @@ def digest_of(lines: Iterable[str]) -> str:
     return content_hash("\0".join(lines))
 
 
-def _store_grant(folder: Path, digest: str) -> None:
-    """Store the hash that the user allowed for a folder. Raises LoopError if it cannot be written."""
+def grant(folder: Path, digest: str) -> None:
+    """Store the hash of the lines that the user was shown and allowed, for the folder of a target or a session.
+    Raises LoopError if it cannot be written."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

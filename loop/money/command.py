@@ -13,7 +13,6 @@ from loop.library.rates import rates
 from loop.library.targets import read_target
 from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
-from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import Rate
 from loop.money import decisions
@@ -44,20 +43,6 @@ class Costs(Model):
     partial: tuple[str, ...] = ()
     """Resources that some sessions have no figure for, so their dollars are only a part."""
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """A table row: name, minutes, dollars by resource. `?`: unknown; `+`: only a part."""
-        cells = [self.name, f"{self.minutes:.1f}"]
-        usd_by_resource = {"gpu": self.gpu_usd, "ai": self.ai_usd, "engineer": self.engineer_usd, "": self.usd}
-        for resource, usd in usd_by_resource.items():
-            is_part = resource in self.partial if resource else bool(self.partial)
-            if usd is None:
-                cells.append("?")
-                continue
-            decimals = 2 if usd == 0 or abs(usd) >= 1 else 4
-            cells.append(f"{usd:.{decimals}f}{'+' if is_part else ''}")
-        return tuple(cells)
-
 
 class Ledger(Printed):
     """Costs of sessions, and measured savings."""
@@ -76,15 +61,23 @@ class Ledger(Printed):
     """Session folders that were skipped, each with the reason."""
 
     def show(self, screen: Screen) -> None:
-        """Print the last sessions, savings, notes and damaged folders."""
+        """Print a row for each of the last sessions (`?`: unknown; `+`: only a part), savings, notes and damaged
+        folders."""
         if not self.rows:
             screen.say("no sessions yet; `loop run session` makes one")
             return
         last_rows = self.rows[-MOST_SHOWN:]
         if len(last_rows) < len(self.rows):
             screen.data(f"the last {len(last_rows)} of {len(self.rows)} sessions; --json has all")
-        cells = [costs.cells for costs in (*last_rows, self.totals)]
-        screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells)
+        rows = []
+        for costs in (*last_rows, self.totals):
+            rows.append([costs.name, f"{costs.minutes:.1f}"])
+            amounts = {"gpu": costs.gpu_usd, "ai": costs.ai_usd, "engineer": costs.engineer_usd, "": costs.usd}
+            for resource, usd in amounts.items():
+                is_part = resource in costs.partial if resource else bool(costs.partial)
+                decimals = 2 if not usd or abs(usd) >= 1 else 4
+                rows[-1].append("?" if usd is None else f"{usd:.{decimals}f}{'+' if is_part else ''}")
+        screen.table(("session", "min", "GPU", "AI", "engineer", "all"), rows)
         screen.data("")
         if self.spared_minutes:
             roi = "" if self.roi is None else f"; ROI {self.roi:.3g}"
@@ -223,19 +216,16 @@ def keep_or_stop(
     rate = rate_for_gpu(card, gpu)
     if rate is None:
         raise UsageError(explain_missing_price(card, gpu), hint="loop cost rates")
-    usd_per_hour = rate.usd_per_hour
+    terms = (card, rate.usd_per_hour, waiting)
     if restart_minutes is not None:
-        stop = decisions.price_restart(restart_minutes, "as given", card, usd_per_hour, waiting)
-    else:
-        rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)
-        devices: tuple[Device, ...] = ("cuda", "cpu")
-        stops = [decisions.measured_stop(rows, device, card, usd_per_hour, waiting) for device in devices]
-        measured = next(filter(None, stops), None)
-        if measured is None:
-            hint = "say how long a restart takes: --restart-minutes 4"
-            raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
-        stop = measured
-    return decisions.decide_keep_or_stop(idle_hours, usd_per_hour, stop)
+        stop = decisions.price_restart(restart_minutes, "as given", *terms)
+        return decisions.decide_keep_or_stop(idle_hours, rate.usd_per_hour, stop)
+    rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)
+    measured = decisions.measured_stop(rows, "cuda", *terms) or decisions.measured_stop(rows, "cpu", *terms)
+    if measured is None:
+        hint = "say how long a restart takes: --restart-minutes 4"
+        raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
+    return decisions.decide_keep_or_stop(idle_hours, rate.usd_per_hour, measured)
 
 
 def pivot(options: Path | None, target: Path | None) -> Pivot:

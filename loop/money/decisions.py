@@ -1,6 +1,6 @@
 """Decisions about money: keep or stop an idle GPU, continue or pivot."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Annotated, Literal
@@ -128,14 +128,6 @@ class OptionValue(Model):
     note: str
     """The conclusion in words."""
 
-    @property
-    def line(self) -> str:
-        """Name, cost, expected value and conclusion, on one line."""
-        costs = " to ".join(dict.fromkeys(map(say.usd, self.usd)))
-        if self.expected_usd is not None:
-            costs += f", expected {' to '.join(dict.fromkeys(map(say.usd, self.expected_usd)))}"
-        return f"{self.name}: costs {costs}; {self.note}"
-
 
 class StopRule(Model):
     """A reason to stop that was agreed in advance."""
@@ -144,12 +136,6 @@ class StopRule(Model):
     holds: bool | None
     """Whether the rule is met; None if the records do not tell."""
     why: str
-
-    @property
-    def line(self) -> str:
-        """Rule, result and evidence, on one line."""
-        met = {True: "met", False: "not met", None: "unknown whether it is met"}[self.holds]
-        return f"{self.rule}: {met}; {self.why}"
 
 
 class Pivot(Printed):
@@ -167,9 +153,17 @@ class Pivot(Printed):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The conclusion, then a line for each stop rule and each option."""
-        parts: tuple[StopRule | OptionValue, ...] = (*self.rules, *self.options)
-        return (self.decision, *(part.line for part in parts))
+        """The conclusion, then a line for each stop rule (result, evidence) and each option (costs, note)."""
+        lines = [self.decision]
+        for rule in self.rules:
+            met = {True: "met", False: "not met", None: "unknown whether it is met"}[rule.holds]
+            lines.append(f"{rule.rule}: {met}; {rule.why}")
+        for option in self.options:
+            costs = " to ".join(dict.fromkeys(map(say.usd, option.usd)))
+            if option.expected_usd is not None:
+                costs += f", expected {' to '.join(dict.fromkeys(map(say.usd, option.expected_usd)))}"
+            lines.append(f"{option.name}: costs {costs}; {option.note}")
+        return tuple(lines)
 
     def show(self, screen: Screen) -> None:
         """Print the conclusion, the stop rules and the options."""
@@ -205,20 +199,17 @@ def price_restart(
 ) -> StopCost:
     """Cost of a stop: minutes of the restart, from `source`, at the rates of the GPU and of who
     waits (`waiting`; None: whom the rate card names). Raises UsageError if that has no price."""
-    card_rate = card.find_rate(card.waiting)
+    card_rate, waiting_usd = card.find_rate(card.waiting), 0.0
     if waiting is None:
         waiting = "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"
-    usd_by_resource: dict[str, float] = {}
-    for rate in (card_rate, card.find_rate(card.ai), *card.rates):  # The rates in use come first.
-        if rate is not None:
-            usd_by_resource.setdefault(rate.resource, rate.usd_per_hour)
-    waiting_usd = 0.0
     if waiting != "nobody":
         resource = "ai" if waiting == "agent" else "engineer"
-        if resource not in usd_by_resource:
+        rates = (card_rate, card.find_rate(card.ai), *card.rates)  # The rates in use come first.
+        prices = [rate.usd_per_hour for rate in rates if rate is not None and rate.resource == resource]
+        if not prices:
             problem = f"the rate card has no price for an {waiting}"
             raise UsageError(problem, "add one to rates.yaml, or let nobody wait")
-        waiting_usd = usd_by_resource[resource]
+        waiting_usd = prices[0]
     text = f"a restart of {minutes:.1f} min, {source}"
     usd = minutes / 60 * (usd_per_hour + waiting_usd)
     return StopCost(usd=usd, source=text, waiting=waiting, waiting_usd_per_hour=waiting_usd)
@@ -287,11 +278,12 @@ def weigh_option(option: MachineOption, value_usd: float | None = None) -> Optio
     (low, high), probability = option.usd, option.probability
     success_usd = option.value_usd if option.value_usd is not None else value_usd
     expected_usd = None
+    if probability == 0:
+        success_usd = 0.0  # What success is worth does not matter.
     if success_usd is None:
         needed = dict.fromkeys(f"${usd / (probability or 1):,.0f}" for usd in option.usd)
         unknown_text = "unknown value: success" if probability else "unknown probability and value: their product"
         note = f"{unknown_text} has to be worth {' to '.join(needed)}"
-        note = "it cannot succeed" if probability == 0 else note
     elif probability is not None:
         expected_usd = (probability * success_usd - high, probability * success_usd - low)
         note = "pays only at its lower cost" if expected_usd[1] > 0 else "does not pay even at its lowest cost"
@@ -346,31 +338,28 @@ def check_stop_rules(
 
 
 def check_progress(rows: Sequence[SessionRow]) -> StopRule:
-    """Stop rule: the last two sessions brought nothing newly correct and no new best ratio beyond noise. Unknown
-    with less than three sessions, as they need one to compare with."""
+    """Stop rule: in the last two sessions nothing passes again, no variant became correct, and no ratio is a new
+    best beyond noise. Unknown with less than three sessions, as they need one to compare with."""
     rule = f"{IDLE_SESSIONS} sessions without measurable progress"
     if len(rows) <= IDLE_SESSIONS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
     for index in range(len(rows) - 1, len(rows) - 1 - IDLE_SESSIONS, -1):
-        if progress := "; ".join(_describe_progress(rows[:index], rows[index])):
-            return StopRule(rule=rule, holds=False, why=f"{rows[index].id}: {progress}")
+        earlier, latest = rows[:index], rows[index]
+        is_mended = earlier[-1].status == "failed" and latest.status == "passed"
+        progress = ["it passes again"] if is_mended else []
+        for variant, ratio in latest.ratios.items():
+            past_rows = [row for row in earlier if variant in row.variants]
+            if past_rows and variant in past_rows[-1].incorrect and variant not in latest.incorrect:
+                progress.append(f"{variant} is right")
+            timed_rows = [row for row in past_rows if variant in row.ratios and variant not in row.inconclusive]
+            best = max((row.ratios[variant] for row in timed_rows), default=0.0)
+            if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
+                before = f", its best before was {say.speedup_text(best)}" if best else ""
+                progress.append(f"{variant} at {say.speedup_text(ratio)}{before}")
+        if progress:
+            return StopRule(rule=rule, holds=False, why=f"{latest.id}: {'; '.join(progress)}")
     names = " and ".join(row.id for row in rows[-IDLE_SESSIONS:])
     return StopRule(rule=rule, holds=True, why=f"nothing new in {names}")
-
-
-def _describe_progress(earlier: Sequence[SessionRow], latest: SessionRow) -> Iterator[str]:
-    """Progress that a session made: it passes again, a correct variant, a new best ratio."""
-    if earlier and earlier[-1].status == "failed" and latest.status == "passed":
-        yield "it passes again"
-    for variant, ratio in latest.ratios.items():
-        past_rows = [row for row in earlier if variant in row.variants]
-        if past_rows and variant in past_rows[-1].incorrect and variant not in latest.incorrect:
-            yield f"{variant} is right"
-        timed_rows = [row for row in past_rows if variant in row.ratios and variant not in row.inconclusive]
-        best = max((row.ratios[variant] for row in timed_rows), default=0.0)
-        if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
-            before = f", its best before was {say.speedup_text(best)}" if best else ""
-            yield f"{variant} at {say.speedup_text(ratio)}{before}"
 
 
 def check_budget(rows: Sequence[SessionRow], budget_s: float | None, used_s: float | None) -> StopRule:

@@ -57,7 +57,7 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
         heading = f"{trust.name_for_messages(project)} would run:"
         if not _confirm(screen, heading, [*trust.what_runs(project)], "Allow it, until what they run changes?"):
             raise trust.untrusted_error(project)
-        trust.grant(project, digest)
+        trust.grant(project.target, digest)
 
 
 def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
