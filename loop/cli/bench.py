@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +32,6 @@ from loop.steps import setting as settings
 from loop.steps.context import Context, Task
 from loop.steps.spread import write_samples
 
-Status = Literal["passed", "failed"]
 NOTHING_TO_EXPLAIN = "nothing is wrong"
 """Reason for skipping the step that explains failures. A step skipped for this is not shown at all."""
 
@@ -61,6 +60,7 @@ class BenchRequest:
     action: str = ""
     arguments: str = "{}"
     checks: Sequence[str] = ()
+    """Workload sets that are verified but not timed."""
     budget_s: float = 60
     limit_s: float = 600
     samples: Path | None = None
@@ -84,40 +84,17 @@ class ChosenVariants:
 class BenchAnswer(Printed):
     """What these commands print with `--json`: the steps, and their common status."""
 
-    status: Status
-    """`failed` if any step did not pass."""
+    status: Literal["passed", "failed"]
+    """`failed` if any step neither passed nor was skipped."""
     steps: tuple[Finished, ...]
     explanations: tuple[Explanation, ...] = ()
     """Why and where variants are wrong, one entry per wrong variant."""
     _repeat_options: tuple[str, ...] = PrivateAttr(())
     """Options of the command that repeats a failure on the same inputs."""
 
-    @classmethod
-    def from_steps(cls, request: BenchRequest, steps: Sequence[Finished]) -> "BenchAnswer":
-        """The answer of a command, by its finished steps. It passes if each passed or was skipped."""
-        outputs = outputs_of(steps, DebugOutput)
-        explanations = tuple(explanation for output in outputs for explanation in output.explanations)
-        status: Status = "passed" if all(step.status in ("passed", "skipped") for step in steps) else "failed"
-        answer = cls(status=status, steps=tuple(steps), explanations=explanations)
-        options = [word for name in request.workloads for word in ("--workloads", name)]
-        options += ["--device", request.device] if request.device != "auto" else []
-        options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
-        options += ["--threads", str(request.threads)] if request.threads else []
-        options += ["--target", str(request.target)] if request.target else []
-        answer._repeat_options = tuple(options)
-        return answer
-
     def show(self, screen: Screen) -> None:
         """Print the steps' results, and the command that repeats a failure."""
         show_findings(self.steps, self._repeat_options, screen)
-
-
-def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop doctor`: run the environment pattern alone. Returns its results and the exit code."""
-    setting = settings.read_setting(request.target)
-    pattern = setting.patterns["environment-validation"].value
-    chosen = choose_device_and_variants(request, setting.target)
-    return run_pattern_alone(setting, pattern, chosen, request, screen)
 
 
 def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
@@ -141,21 +118,23 @@ def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
     minutes = TimeBudget(minutes=request.limit_s / 60)
     pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
-    chosen, checks = choose_device_and_variants(request, setting.target), tuple(request.checks)
-    return run_pattern_alone(setting, pattern, chosen, request, screen, checks)
+    chosen = choose_device_and_variants(request, setting.target)
+    return run_pattern_alone(setting, pattern, chosen, request, screen)
 
 
 def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop kernels ...`: run the steps. Returns their results and the exit code."""
+    """`loop kernels ...`, `loop doctor`: run the steps. Returns their results and the exit code."""
     setting = settings.with_stated_workloads(settings.read_setting(request.target), request.workloads)
     chosen = choose_device_and_variants(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         reason = "they look at CUDA variants, on a GPU or under the emulator"
         remark_once(f"not exercised: sanitizers of {', '.join(chosen.variants)}: {reason}")
-    pattern = bench_pattern(request, setting.target, chosen)
-    has_all_workloads = request.subcommand == "verify" and not request.workloads
-    checks = tuple(setting.target.workloads) if has_all_workloads else ()
-    return run_pattern_alone(setting, pattern, chosen, request, screen, checks)
+    if request.subcommand == "verify" and not request.workloads:
+        request = replace(request, checks=tuple(setting.target.workloads))
+    pattern = setting.patterns["environment-validation"].value
+    if request.subcommand != "doctor":
+        pattern = bench_pattern(request, setting.target, chosen)
+    return run_pattern_alone(setting, pattern, chosen, request, screen)
 
 
 def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
@@ -206,15 +185,10 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants)
 
 
 def run_pattern_alone(
-    setting: settings.Setting,
-    pattern: Pattern,
-    chosen: ChosenVariants,
-    request: BenchRequest,
-    screen: Screen,
-    checks: tuple[str, ...] = (),
+    setting: settings.Setting, pattern: Pattern, chosen: ChosenVariants, request: BenchRequest, screen: Screen
 ) -> tuple[BenchAnswer, int]:
     """Run one pattern without a session. Returns the results of its steps, without those skipped for
-    `NOTHING_TO_EXPLAIN`, and the exit code. `checks`: sets verified but not timed. Raises Untrusted."""
+    `NOTHING_TO_EXPLAIN`, and the exit code. Raises Untrusted."""
     # Here, so that a mistyped name is refused before anybody is asked.
     settings.ask_for_trust(setting.project, screen)
     folder = setting.project.target
@@ -224,7 +198,7 @@ def run_pattern_alone(
         title=pattern.title,
         patterns=(pattern.name,),
         workloads=settings.choose_sets(request.workloads, setting.target),
-        checks=checks,
+        checks=tuple(request.checks),
         budget=TimeBudget(minutes=pattern.estimate.minutes),
         parameters=chosen.plan_parameters(request),
     )
@@ -251,9 +225,16 @@ def run_pattern_alone(
         walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.for_process(target=folder))
         ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
     finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
-    answer = BenchAnswer.from_steps(request, finished)
-    code = ExitCode.GATE_FAILED if answer.status == "failed" else ExitCode.OK
-    return answer, ending.exit_code or code
+    is_passed = all(step.status in ("passed", "skipped") for step in finished)
+    outputs = outputs_of(finished, DebugOutput)
+    explanations = tuple(explanation for output in outputs for explanation in output.explanations)
+    answer = BenchAnswer(status="passed" if is_passed else "failed", steps=finished, explanations=explanations)
+    options = [word for name in request.workloads for word in ("--workloads", name)]
+    options += ["--device", request.device] if request.device != "auto" else []
+    options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
+    options += ["--threads", str(request.threads)] if request.threads else []
+    answer._repeat_options = (*options, *(["--target", str(request.target)] if request.target else []))
+    return answer, ending.exit_code or (ExitCode.OK if is_passed else ExitCode.GATE_FAILED)
 
 
 class VariantList(Printed):

@@ -275,7 +275,7 @@ def run_step(
     """
 
 
-@command("doctor", "loop doctor --device cuda", work="cli.bench:doctor", mcp="starts")
+@command("doctor", "loop doctor --device cuda", work=BENCH, mcp="starts")
 def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 

@@ -10,8 +10,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -255,51 +254,83 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if values.get("resume"):
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
-    shipment = _Shipment.from_project(project)
-    if unfetched := unfetched_job(machine, project.sessions, shipment.tree, resumed):
+    # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
+    is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
+    root = (root_of(project.target) or project.target).resolve() if is_sent else None
+    files = list_project_files(root, project.sessions) if root else []
+    if unfetched := unfetched_job(machine, project.sessions, tree_name(root), resumed):
         raise ssh.tree_in_use_error(machine.name, unfetched.id)
     lock_folder = state_folder() / "trees"
     lock_folder.mkdir(parents=True, exist_ok=True)
     with connection_to(machine, screen) as connection:
         # Two commands must not send the same project to one machine at a time.
-        with locked(lock_folder / f"{machine.name}-{shipment.tree}"):
-            folder, sent = _send_job(command, values, shipment, resumed, connection)
+        with locked(lock_folder / f"{machine.name}-{tree_name(root)}"):
+            folder, sent = _send_job(command, values, project, root, files, resumed, connection)
         screen.say(f"on {machine.name}: job {folder.id}")
         return follow(folder, sent, connection, screen)
+
+
+def list_project_files(root: Path, sessions_folder: Path) -> list[Path]:
+    """The files of a checkout that are sent: all that git does not ignore, without sessions, which are sent
+    separately. Raises UsageError if they exceed `LARGEST_BYTES`."""
+    session_folders = {head.parent for head in sessions_folder.glob(f"*/{sessions.HEAD}")}
+    paths = [root / name for name in list_files_to_send(root)]
+    files = [path for path in paths if session_folders.isdisjoint(path.parents)]
+    size_bytes = sum(os.lstat(path).st_size for path in files)
+    if size_bytes > LARGEST_BYTES:
+        size = f"{size_bytes >> 20} MiB would be sent, more than {LARGEST_BYTES >> 20}"
+        raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
+    return files
+
+
+def tree_name(root: Path | None) -> str:
+    """Name of the folder on the other machine: the same for every command of this checkout. Two machines that send
+    to the same host use different folders there."""
+    if root is None:
+        return "none"
+    machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
+    machine = next(filter(None, machine_ids), os.uname().nodename)
+    safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
+    return f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
 
 
 def _send_job(
     command: Command,
     values: Mapping[str, Any],
-    shipment: "_Shipment",
+    project: Project,
+    root: Path | None,
+    files: Sequence[Path],
     resumed: SessionFolder | None,
     connection: Connection,
 ) -> tuple[JobFolder, SentJob]:
-    """Send the project and its sessions, and start the command there as a job. `resumed`: the session that goes on
-    there. Returns the job, and where it was sent. Raises UsageError without disk space, LockHeld while a job of
-    this project runs."""
+    """Send a project and its sessions, and start the command there as a job. `root`: the git checkout around the
+    project, else its folder; None for the bundled target, which the other machine has. `files`: of `root`.
+    `resumed`: the session that goes on there. Returns the job, and where it was sent. Raises UsageError without
+    disk space, LockHeld while a job of this project runs."""
     home, free_kb = connection.check_ready()
-    needed_kb = (shipment.size_bytes >> 10) + SPARE_KB
+    needed_kb = (sum(os.lstat(path).st_size for path in files) >> 10) + SPARE_KB
     if free_kb < needed_kb:
         message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
         raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {ssh.LOOP_FOLDER}/*'")
-    project, root = shipment.project, shipment.root or PACKAGE
-    git_config = git_config_to_send(shipment.root) if shipment.root else ""
+    tree, here, git_config = tree_name(root), Path.cwd().resolve(), git_config_to_send(root) if root else ""
     # The sessions that are sent: the resumed one, the newest, and older ones that `loop` still reads.
     newest = sessions.list_sessions(project.sessions)[-SENT_SESSIONS:]
     ids = {*sessions_needed(project.sessions), *(session.id for session in (*newest, *filter(None, [resumed])))}
     past = sorted(name for name in ids if ssh.SESSION_NAME.fullmatch(name))
     paths = (path for name in past for path in (project.sessions / name).rglob("*"))
     past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
-    retry_unreachable(lambda: connection.send_tree(f"{shipment.tree}.past", project.sessions, past_files))
-    retry_unreachable(lambda: connection.send_tree(shipment.tree, root, shipment.file_names, git_config))
+    names = [path.relative_to(root or PACKAGE).as_posix() for path in files]
+    retry_unreachable(lambda: connection.send_tree(f"{tree}.past", project.sessions, past_files))
+    retry_unreachable(lambda: connection.send_tree(tree, root or PACKAGE, names, git_config))
     options = {name: value for name, value in values.items() if name not in ("on", "keep_host")}
     title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
-    project_there = f"{home}/{ssh.LOOP_FOLDER}/trees/{shipment.tree}"
+    folder_there = project_there = f"{home}/{ssh.LOOP_FOLDER}/trees/{tree}"
     trusted = list[str]()  # The other machine trusts what is allowed here.
-    if shipment.target is not None:
-        options["target"] = f"{project_there}/{shipment.target}"
+    if root is not None:
+        options["target"] = f"{project_there}/{project.target.resolve().relative_to(root).as_posix()}"
         trusted.append(trust.definition_hash(project))
+        if here.is_relative_to(root):
+            folder_there = f"{project_there}/{here.relative_to(root).as_posix()}"
     if resumed is not None:
         options["resume"] = resumed.id
         trusted.append(trust.digest_of(trust.session_commands(resumed.head())))
@@ -308,15 +339,15 @@ def _send_job(
         id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
         words=tuple(command.command_line(options)),
         title=title,
-        folder=f"{project_there}/{shipment.cwd}",
+        folder=folder_there,
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )
     sent = SentJob(
         host=connection.name,
         project=None if project.bundled else str(project.target),
         sessions=str(project.sessions),
-        root=str(shipment.root or ""),
-        tree=shipment.tree,
+        root=str(root or ""),
+        tree=tree,
         home=home,
         past=tuple(name for name in past if resumed is None or name != resumed.id),
         # After the last command that needs the machine, it may be stopped.
@@ -352,49 +383,6 @@ def connection_to(machine: Host, screen: Screen) -> Iterator[Connection]:
             run_machine_command(machine.start)
             retry_unreachable(lambda: connection.run_script("true"), START_LIMIT_S, screen.status)
         yield connection
-
-
-@dataclass(frozen=True)
-class _Shipment:
-    """What is sent with a job: the git checkout around a project, else its folder; none for the bundled
-    target, which the other machine has."""
-
-    project: Project
-    root: Path | None
-    target: str | None
-    """The target's folder below `root`; None for the bundled target, which the other machine has."""
-    cwd: str
-    """The current folder below `root`."""
-    file_names: tuple[str, ...]
-    size_bytes: int
-    """Size of all files."""
-    tree: str
-    """Name of the folder on the other machine: the same for every command of this checkout."""
-
-    @classmethod
-    def from_project(cls, project: Project) -> "_Shipment":
-        """The files of a project. Raises UsageError if they exceed `LARGEST_BYTES`."""
-        here = Path.cwd().resolve()
-        # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
-        is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
-        root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(here)
-        if root is None:
-            return cls(project, None, None, ".", (), 0, "none")
-        session_folders = {head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")}
-        # Sessions are sent separately.
-        names = [name for name in list_files_to_send(root) if session_folders.isdisjoint((root / name).parents)]
-        cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
-        target = project.target.resolve().relative_to(root).as_posix() if is_sent else None
-        safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
-        # Two machines that send to the same host use different folders there.
-        machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
-        machine = next(filter(None, machine_ids), os.uname().nodename)
-        tree = f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
-        size_bytes = sum(os.lstat(root / name).st_size for name in names)
-        if size_bytes > LARGEST_BYTES:
-            size = f"{size_bytes >> 20} MiB would be sent, more than {LARGEST_BYTES >> 20}"
-            raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
-        return cls(project, root, target, cwd, tuple(names), size_bytes, tree)
 
 
 class JobList(Printed):

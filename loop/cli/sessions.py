@@ -52,40 +52,6 @@ class Running:
     usd: float
     """The session's cost so far; AI is added only at the session's end."""
 
-    @classmethod
-    def read(cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
-        """Read the present state of a running session. `card`: prices."""
-        head, lines = folder.head(), folder.lines()
-        step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
-        last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
-        since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
-        seconds = sessions.running_seconds(lines) + max(0.0, since_s)
-        return cls(
-            id=head.id,
-            plan=plan.plan.name,
-            step=step.label if step else "",
-            title=step.title if step else "",
-            since=last_line_at if step else None,
-            step_s=since_s if step else 0.0,
-            step_budget_s=step.budget_s if step else 0.0,
-            done=len(latest_attempts(finished)),
-            of=sum(len(plan.find_pattern(name).pattern.steps) for name in plan.plan.patterns),
-            seconds=seconds,
-            budget_s=plan.plan.budget.minutes * 60,
-            usd=charges_so_far(seconds, card, head, hosts=hosts_of(finished)).usd,
-        )
-
-    @property
-    def section(self) -> Section:
-        """The running step, its progress and the cost so far."""
-        lines = []
-        if self.since is not None:
-            lines.append(self.title)
-            lines.append(f"since {say.day(self.since)}: {_time_of_budget(self.step_s, self.step_budget_s)}")
-        lines.append(f"{self.done} of {say.count(self.of, 'step')}; {say.billed_usd(self.usd)} so far")
-        lines.append(_time_of_budget(self.seconds, self.budget_s))
-        return Section(f"{self.id} runs{f', at {self.step}' if self.step else ''}", tuple(lines))
-
 
 @dataclass(frozen=True)
 class WaitingSession:
@@ -97,30 +63,6 @@ class WaitingSession:
     why: str
     command: str
     usd: float
-
-    @classmethod
-    def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
-        """Read why a session waits, and its cost. Unreadable files become the reason. `root`: all sessions."""
-        folder, status = sessions.SessionFolder(root / row.id), row.status or "open"
-        try:
-            head, record, lines = folder.head(), folder.record(), folder.lines()
-        except LoopError as error:
-            return cls(row.id, status, error.message, "loop sessions list", row.usd)
-        step, finished = open_step(lines), finished_steps(lines)
-        if record is not None:
-            why, usd = record.reason, record.bill.usd
-        else:
-            why = f"it ended without a word{f' in {step.label}' if step else ''}"
-            usd = charges_so_far(sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)).usd
-        request = closing.pending_user_task(finished)
-        if request and head.resume_command not in request:  # The resume command is printed anyway.
-            why = f"{why}; {request}"
-        return cls(row.id, status, why, head.resume_command, usd)
-
-    @property
-    def section(self) -> Section:
-        """The reason for waiting, and the resume command."""
-        return Section(f"{self.id} waits", (f"{self.status}: {self.why}", f"go on: {self.command}"))
 
 
 class Status(Printed):
@@ -144,8 +86,18 @@ class Status(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print sessions, wrong or unjudged variants, problems, money, and the proposed next session."""
-        sections = [session.section for session in self.running]
-        sections += [session.section for session in self.waiting]
+        sections = []
+        for running in self.running:
+            place = f", at {running.step}" if running.step else ""
+            lines = [f"{running.done} of {say.count(running.of, 'step')}; {say.billed_usd(running.usd)} so far"]
+            lines.append(_time_of_budget(running.seconds, running.budget_s))
+            if running.since is not None:
+                step_time = _time_of_budget(running.step_s, running.step_budget_s)
+                lines = [running.title, f"since {say.day(running.since)}: {step_time}", *lines]
+            sections.append(Section(f"{running.id} runs{place}", tuple(lines)))
+        for waiting in self.waiting:
+            reason_and_command = (f"{waiting.status}: {waiting.why}", f"go on: {waiting.command}")
+            sections.append(Section(f"{waiting.id} waits", reason_and_command))
         if not sections:
             sections = [Section("Nothing runs, nothing waits", (f"as of {say.day(self.at)}",))]
         if self.milestone is not None:
@@ -155,6 +107,48 @@ class Status(Printed):
         sections.append(Section("Money", (cost,)))
         sections.append(self.milestone.section if self.milestone else Section("Next", (self.no_milestone,)))
         print_sections(sections, screen)
+
+
+def read_running(folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> Running:
+    """The present state of a running session. `card`: prices."""
+    head, lines = folder.head(), folder.lines()
+    step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
+    last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
+    since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
+    seconds = sessions.running_seconds(lines) + max(0.0, since_s)
+    return Running(
+        id=head.id,
+        plan=plan.plan.name,
+        step=step.label if step else "",
+        title=step.title if step else "",
+        since=last_line_at if step else None,
+        step_s=since_s if step else 0.0,
+        step_budget_s=step.budget_s if step else 0.0,
+        done=len(latest_attempts(finished)),
+        of=sum(len(plan.find_pattern(name).pattern.steps) for name in plan.plan.patterns),
+        seconds=seconds,
+        budget_s=plan.plan.budget.minutes * 60,
+        usd=charges_so_far(seconds, card, head, hosts=hosts_of(finished)).usd,
+    )
+
+
+def read_waiting(row: SessionRow, root: Path, card: RateCard) -> WaitingSession:
+    """Why a session waits, and its cost. Unreadable files become the reason. `root`: folder of all sessions."""
+    folder, status = sessions.SessionFolder(root / row.id), row.status or "open"
+    try:
+        head, record, lines = folder.head(), folder.record(), folder.lines()
+    except LoopError as error:
+        return WaitingSession(row.id, status, error.message, "loop sessions list", row.usd)
+    step, finished = open_step(lines), finished_steps(lines)
+    if record is not None:
+        why, usd = record.reason, record.bill.usd
+    else:
+        why = f"it ended without a word{f' in {step.label}' if step else ''}"
+        usd = charges_so_far(sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)).usd
+    request = closing.pending_user_task(finished)
+    if request and head.resume_command not in request:  # The resume command is printed anyway.
+        why = f"{why}; {request}"
+    return WaitingSession(row.id, status, why, head.resume_command, usd)
 
 
 def next_session(target: Path | None) -> NextSession:
@@ -173,7 +167,7 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
     unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
     running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / sessions.LOCK)}
     folders = [sessions.SessionFolder(here.sessions / name) for name in sorted(running_ids)]
-    running = [Running.read(folder, card, now) for folder in folders]
+    running = [read_running(folder, card, now) for folder in folders]
     waiting = [row for row in unfinished if row.id not in running_ids]
     name, milestone, no_milestone = str(here.target), None, ""
     try:
@@ -185,7 +179,7 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
         target=name,
         at=now,
         running=tuple(running),
-        waiting=tuple(WaitingSession.read(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
+        waiting=tuple(read_waiting(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
         left=tuple(entry.problem for entry in entries if entry.problem)[: index.MAX_NAMED],
         sessions=len(rows),
         usd=sum(row.usd for row in rows) + sum(session.usd for session in running),

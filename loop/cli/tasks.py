@@ -8,15 +8,15 @@ evaluator cannot run here, loop applies the rule that the format states, and the
 import json
 import re
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.documents import content_hash, did_you_mean
+from loop.base.documents import content_hash
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
-from loop.base.processes import Tick, run_to_end
+from loop.base.processes import run_to_end
 from loop.cli.bench import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.model import ForeignTask, find_hindrances
@@ -34,6 +34,7 @@ from loop.formats.theirs import (
     verdicts_agree,
 )
 from loop.library import trust
+from loop.library.definitions import name_hint
 from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
@@ -81,16 +82,15 @@ class TaskRequest:
         """Seconds that the format's evaluator may take for one answer."""
         return self.limit_minutes * 60
 
-    def ask_evaluator(
-        self, task: ForeignTask, answer: Path, cases: int | None = None
-    ) -> Generator[Tick, None, Verdict]:
+    def ask_evaluator(self, task: ForeignTask, answer: Path, cases: int | None = None) -> Verdict:
         """The verdict of the format's evaluator on an answer; `not available` without the GPU or checkout that it
         needs. `cases`: most cases to judge, in FlashInfer Trace; None: all. Raises UsageError if the checkout does
         not exist."""
         checkout = self.evaluator.absolute() if self.evaluator else None
         python, has_gpu = self.evaluator_python or sys.executable, bool(detect_gpus().usable)
-        answer = answer.absolute()
-        return run_evaluator(ForeignAnswer(task, answer, checkout, python, has_gpu, self.limit_s, cases))
+        terms = ForeignAnswer(task, answer.absolute(), checkout, python, has_gpu, self.limit_s, cases)
+        verdict: Verdict = run_to_end(run_evaluator(terms))
+        return verdict
 
 
 class JudgedAnswer(Model):
@@ -110,14 +110,6 @@ class JudgedAnswer(Model):
     """Possible causes of a disagreement."""
     agree: bool | None
     """Whether both verdicts are equal; None if one judge gave none."""
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        """Both verdicts with their ratios, as a row of the table."""
-        ratio = f", {speedup_text(self.ratio)}" if self.ratio is not None else ""
-        speedup = f", {speedup_text(self.theirs.speedup)}" if self.theirs.speedup is not None else ""
-        agree = {True: "yes", False: "no", None: ""}[self.agree]
-        return self.answer, self.ours + ratio, self.theirs.status + speedup, agree
 
 
 def judge_answer(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> JudgedAnswer:
@@ -147,25 +139,26 @@ class TwoVerdicts(Printed):
     """What loop's measurement did not exercise."""
 
     def show(self, screen: Screen) -> None:
-        """Print a row per answer, what was not exercised, and the reasons of both judges."""
-        screen.table(("answer", "ours", "theirs", "agree"), [verdict.row for verdict in self.verdicts])
-        for text in self.not_exercised:
-            screen.data(f"not exercised: {text}")
-        for text in self.reason_lines:
-            screen.prose(text)
-
-    @property
-    def reason_lines(self) -> Iterator[str]:
-        """The reason for each verdict, and possible causes of disagreement."""
-        answers_by_reason: dict[tuple[str, str], list[str]] = {}
+        """Print a row per answer (both verdicts with their ratios), what was not exercised, the reason for each
+        verdict, and possible causes of disagreement."""
+        rows, answers_by_reason = [], dict[tuple[str, str], list[str]]()
         for verdict in self.verdicts:
+            ratio = f", {speedup_text(verdict.ratio)}" if verdict.ratio is not None else ""
+            speedup = f", {speedup_text(verdict.theirs.speedup)}" if verdict.theirs.speedup is not None else ""
+            agree = {True: "yes", False: "no", None: ""}[verdict.agree]
+            rows.append((verdict.answer, verdict.ours + ratio, verdict.theirs.status + speedup, agree))
             for side, why in (("ours", verdict.ours_why), ("theirs", verdict.theirs.why)):
                 if why:
                     answers_by_reason.setdefault((side, why), []).append(verdict.answer)
+        screen.table(("answer", "ours", "theirs", "agree"), rows)
+        for text in self.not_exercised:
+            screen.data(f"not exercised: {text}")
         for (side, why), names in answers_by_reason.items():
-            yield f"{'all' if len(names) == len(self.verdicts) > 1 else ', '.join(names)}: {side}: {why}"
+            answers = "all" if len(names) == len(rows) > 1 else ", ".join(names)
+            screen.prose(f"{answers}: {side}: {why}")
         for verdict in self.verdicts:
-            yield from (f"{verdict.answer}: may be behind it: {cause}" for cause in verdict.causes)
+            for cause in verdict.causes:
+                screen.prose(f"{verdict.answer}: may be behind it: {cause}")
 
 
 def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
@@ -180,11 +173,9 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        evaluator_verdict = run_to_end(request.ask_evaluator(task, Path(answer)))
-        judged.append(judge_answer(task, name, finished, evaluator_verdict))
+        judged.append(judge_answer(task, name, finished, request.ask_evaluator(task, Path(answer))))
     missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
-    verdicts_on = tuple(judged)
-    return TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts_on, not_exercised=missing), code
+    return TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=missing), code
 
 
 def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
@@ -266,18 +257,17 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
     controls = list(choose_controls(interface["inputs"], interface["outputs"][0], task_audit.device))
     makes = [control.make for control in controls]
-    if unknown := [name for name in request.controls if name not in makes]:
-        hint = did_you_mean(unknown[0], makes) or f"there are {', '.join(makes)}"
-        raise UsageError(f"no control {unknown[0]!r} for this task", hint=hint)
+    for name in request.controls:
+        if name not in makes:
+            raise UsageError(f"no control {name!r} for this task", hint=name_hint(name, makes))
     if request.controls:  # An honest one shows whether the judges work at all.
         controls = [each for each in controls if each.make in request.controls or each.theme == "honest"]
     rows, no_evaluator = task_audit.judge_controls(controls, screen)
-    # FlashInfer's evaluator is slow, so it judges only some cases.
-    is_partial = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
-    part = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_partial else ""
-    judge_text = f"the evaluator of {task.format}, unmodified{part}"
+    judge_text = f"the evaluator of {task.format}, unmodified"
     if no_evaluator:
         judge_text = f"the rule that {task.format} states, applied by loop: not its evaluator ({no_evaluator})"
+    elif task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES:  # Its evaluator is slow.
+        judge_text += f", on {MOST_CASES} of {len(task.cases)} workloads"
     findings = [*interface["findings"]]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
         findings.append({"kind": "timing", "what": CACHED_ANSWERS})
@@ -404,7 +394,7 @@ class Audit:
         verdicts: dict[str, Verdict] = {}
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-            verdict = run_to_end(self.request.ask_evaluator(task, path, MOST_CASES))
+            verdict = self.request.ask_evaluator(task, path, MOST_CASES)
             if number == 1 and verdict.status != "right":  # The first answer is an honest one.
                 return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"
             verdicts[name] = verdict

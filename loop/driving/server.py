@@ -314,8 +314,9 @@ def new_server() -> Server[Any]:
             is_error="error" in answer,
         )
 
-    callbacks = {"on_list_tools": list_tools, "on_call_tool": call_tool}
-    return Server("loop", version=__version__, instructions=INSTRUCTIONS, **callbacks)
+    return Server(
+        "loop", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
+    )
 
 
 def serve() -> None:

@@ -58,9 +58,7 @@ class Markdown(str):
 
 def escape_template_value(value: object) -> Markdown:
     """Escape a value that a template prints without a filter, as prose. A space at either end stays."""
-    if isinstance(value, Markdown):
-        return value
-    return Markdown(_keep_outer_spaces(str(value), escape_prose))
+    return value if isinstance(value, Markdown) else Markdown(_keep_outer_spaces(str(value), escape_prose))
 
 
 def _keep_outer_spaces(text: str, escape_text: Callable[[str], str]) -> str:
