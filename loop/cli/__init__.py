@@ -1,9 +1,7 @@
 """The command line: parses arguments, calls a command, turns its result into an exit code.
 
 Begin with `commands`: each command is a function with parameters and help. `command` derives help,
-JSON output and MCP tools from that function. Other modules do the work of commands.
-
-Only `main` turns errors into exit codes. A command first ends processes that a killed one left.
+JSON output and MCP tools from that function. Only `main` turns errors into exit codes.
 """
 
 import contextlib
@@ -114,8 +112,7 @@ def _print_error(error: LoopError) -> None:
 
 def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
     """Call a function and return its result. Turn every exception except BrokenPipeError and Stopped into a
-    LoopError: a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a temporary file,
-    which the hint names."""
+    LoopError. A bug's traceback goes to a temporary file, which the hint names."""
     try:
         return work()
     except BrokenPipeError:

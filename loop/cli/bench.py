@@ -38,8 +38,7 @@ NOTHING_TO_EXPLAIN = "nothing is wrong"
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """The options of the command; see `loop kernels verify --help` and `loop run step --help`.
-    Fields have the names of its parameters, except the first and `first_failure_only`."""
+    """The options of `loop kernels ...`, `doctor` and `run step`; see their --help."""
 
     subcommand: str
     """The command's last word: verify, check, measure, prove-gate, resources, doctor or step."""
@@ -75,8 +74,7 @@ class ChosenVariants:
     emulated: tuple[str, ...] = ()
 
     def plan_parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
-        """Values that a step's `when` reads as `plan.*`: whether there are such variants, and whether
-        compute-sanitizer runs."""
+        """Values that a step's `when` reads as `plan.*`."""
         sanitized = request.sanitize and self.device == "cuda"
         return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
 
@@ -160,8 +158,8 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command, with the user's options as arguments of its steps, without steps that have
-    nothing to do. Raises UsageError for a GPU that is not among the target's `devices`."""
+    """The shipped pattern of a command, with the user's options, without steps that have nothing to do. Raises
+    UsageError for a GPU that is not among the target's `devices`."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:

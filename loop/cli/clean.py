@@ -76,8 +76,7 @@ def removable_worktrees() -> Iterator[Removable]:
 
 
 def _worktree_state(tree: Worktree) -> tuple[State, str]:
-    """The state of a worktree, and the reason. A bisection's is named for its process
-    (`bisect-PID-...`); the owner of any other is a session."""
+    """The state of a worktree, and the reason. Its owner is a session, or a bisection (`bisect-PID-...`)."""
     if bisection := re.match(r"bisect-(\d+)\b", tree.root.name):
         if psutil.pid_exists(int(bisection[1])):
             return "in use", f"process {bisection[1]} bisects"
@@ -114,9 +113,8 @@ def clean(
     names: Sequence[str] = (), *, cache: bool = False, yes: bool = False, screen: Screen, as_json: bool = False
 ) -> int:
     """List worktrees (or caches), ask, and remove the left-over ones. `yes`: do not ask; `as_json`: neither, and
-    without `yes` nothing is removed. `names`: remove only these, with their edits; empty: all left over without
-    edits. Returns 1 if removal was agreed to and some stay for their edits. Raises UsageError for an unknown or
-    needed name."""
+    without `yes` nothing is removed. `names`: remove only these, with their edits; empty: all without edits.
+    Returns 1 if some stay for their edits. Raises UsageError for an unknown or needed name."""
     removables = list(removable_caches() if cache else removable_worktrees())
     items = {item.name: item for item, _ in removables}
     for name in names:

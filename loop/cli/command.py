@@ -256,8 +256,7 @@ def default_of(parameter: Parameter) -> Any:
 
 
 def screen_for(*, as_json: bool = False) -> Any:
-    """The process's screen. With --json it hides messages, unless stderr is a terminal, or a parent `loop` keeps
-    them (`MESSAGES_VARIABLE`)."""
+    """The process's screen. With --json it hides messages, unless a terminal or a parent `loop` takes them."""
     from loop.report.screen import MESSAGES_VARIABLE, Screen
 
     return Screen(is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ)

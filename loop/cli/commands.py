@@ -347,7 +347,7 @@ def kernels_prove_gate() -> None:
     "loop optimize --proposer claude --max-usd 5",
     "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
-    work="cli.requests:start_campaign",
+    work="cli.requests:start_session",
     mcp="starts",
     result="SessionAnswer",
     shared=session_options,

@@ -79,8 +79,7 @@ def follow_job(job: str, screen: Screen, *, cancel: bool) -> int:
 
 def follow(folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> int:
     """Print the output of a job on another machine until it ends, fetch its results, and return its exit
-    code. Ctrl-C stops following, not the job. Raises LockHeld if another process follows it, and UsageError if
-    its results are here already."""
+    code. Ctrl-C stops following, not the job. Raises LockHeld if another process follows it."""
     machine = connection.host
     with locked(folder.path / job_files.LOCK):
         if folder.exit_code is not None:
@@ -241,9 +240,8 @@ def run_machine_command(command: str) -> None:
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
-    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit
-    code. `values`: parameter of the command to its value. Raises LockHeld while an earlier job of the project
-    still has results there."""
+    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code.
+    Raises LockHeld while an earlier job of the project still has results there."""
     if not values.get("on"):
         raise UsageError("--keep-host is for the machine that --on names", hint="--on HOST --keep-host")
     setting = trusted_setting(values.get("target"), screen)
@@ -271,7 +269,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
 
 
 def list_project_files(root: Path, sessions_folder: Path) -> list[Path]:
-    """The files of a checkout that are sent: all that git does not ignore, without sessions, which are sent
+    """The files of a checkout that are sent: without what git ignores, and without sessions, which are sent
     separately. Raises UsageError if they exceed `LARGEST_BYTES`."""
     session_folders = {head.parent for head in sessions_folder.glob(f"*/{sessions.HEAD}")}
     paths = [root / name for name in list_files_to_send(root)]
@@ -284,8 +282,7 @@ def list_project_files(root: Path, sessions_folder: Path) -> list[Path]:
 
 
 def tree_name(root: Path | None) -> str:
-    """Name of the folder on the other machine: the same for every command of this checkout. Two machines that send
-    to the same host use different folders there."""
+    """Name of a checkout's folder on the other machine. Two machines that send there use different folders."""
     if root is None:
         return "none"
     machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
@@ -405,8 +402,7 @@ class JobList(Printed):
 
 
 def run_job(folder: Path) -> tuple[JobList, int]:
-    """Run the job in a folder, unless it has ended before. Returns it, and its exit code: 128 + N after signal N,
-    as in a shell."""
+    """Run the job in a folder, unless it has ended. Returns it, and its exit code: 128 + N after signal N."""
     job = JobFolder(folder.absolute())
     code = executor.run_job(job)  # -N after signal N.
     return JobList(jobs=(job.run_record,)), code if code >= 0 else 128 - code
@@ -460,8 +456,7 @@ def list_hosts() -> HostList:
 
 
 def set_up(host: str, screen: Screen) -> HostList:
-    """Install this `loop` on a machine, and print what it lacks. Raises UsageError if it lacks what `loop` needs,
-    or if a job runs there."""
+    """Install this `loop` on a machine. Raises UsageError if it lacks what `loop` needs, or runs a job."""
     machine = find_host(host)
     with connection_to(machine, screen) as connection:
         facts = ssh.ask_facts(connection)

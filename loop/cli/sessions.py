@@ -235,8 +235,7 @@ class SessionList(Printed):
 
 
 def list_sessions(target: Path | None) -> SessionList:
-    """All sessions of a project, oldest first: of one that runs or was killed (`open`) no results, of a damaged
-    folder only the reason."""
+    """All sessions of a project, oldest first; without results where a session has not ended or is damaged."""
     root = find_project(target, Path.cwd()).sessions
     lines = []
     for entry in index.entries(root):
@@ -268,8 +267,7 @@ def show_session(name: str, target: Path | None) -> recorded.ShownSession | reco
 
 
 def compare_sessions(names: Sequence[str], target: Path | None) -> SessionComparison:
-    """A comparison of 2 to `MOST_SESSIONS` sessions, in the order of `names`. Raises UsageError for fewer, for
-    more, and for one that is named twice."""
+    """A comparison of 2 to `MOST_SESSIONS` different sessions, in the order of `names`. Raises UsageError."""
     root = find_project(target, Path.cwd()).sessions
     if not 2 <= len(names) <= MOST_SESSIONS:
         hint = "loop sessions compare last~1 last"

@@ -113,8 +113,7 @@ class JudgedAnswer(Model):
 
 
 def judge_answer(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> JudgedAnswer:
-    """Our verdict on answer `name`, from finished steps, and the evaluator's (`verdict`). `ratio`: the smallest of
-    any workload; None if ours has a complaint (`why`)."""
+    """Our verdict on answer `name`, from finished steps, beside the evaluator's (`verdict`)."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
     our_verdict = gate_verdict_on(name, finished)
@@ -179,8 +178,7 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
 
 
 def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """Run `loop kernels verify` or `measure`. Returns its finished steps and the exit code. Raises Stopped after
-    Ctrl-C, which `run_bench` turned into an exit code."""
+    """The finished steps of `loop kernels verify` or `measure`, and the exit code. Raises Stopped after Ctrl-C."""
     answer, code = run_bench(bench, screen)
     if code == ExitCode.INTERRUPTED:
         raise Stopped("interrupted", code)
@@ -304,8 +302,7 @@ class Audit:
 
     def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
         """The audit of a target with an answer for each control, whose files this writes; and variant name to
-        (control, file). Trusts the target; raises Untrusted if more than these answers differs from the trusted
-        one."""
+        (control, file). Trusts the target; raises Untrusted if it differs in more than the answers."""
         files, target = [], self.setting.target  # The same task reuses the same folder.
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
@@ -369,8 +366,8 @@ class Audit:
         return tuple(rows), no_evaluator
 
     def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
-        """loop's verdict on each answer, on `MOST_CASES` workloads at most, up to its first failure. `subcommand`:
-        `verify`, or `measure`, which also judges timed calls."""
+        """loop's verdict on each answer, on `MOST_CASES` workloads. `subcommand`: `verify`, or `measure`, which
+        also judges timed calls."""
         request, target = self.request, self.setting.target
         sets = [gpumode.TESTS] if gpumode.TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])

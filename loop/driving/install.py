@@ -81,10 +81,9 @@ class AgentFiles(Printed):
 
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
-    """Write SKILL.md (in two places) and the section of AGENTS.md, after asking. With `yes` nothing is asked; with
-    `as_json` neither, and without `yes` nothing is written. `folder`: None is the current one. Returns 0, or 2 if
-    something would change and the user does not agree. Raises UsageError for a skill file that is not loop's, and
-    for files that cannot be read or written."""
+    """Write SKILL.md (twice) and the section of AGENTS.md, after asking. With `yes` nothing is asked; with
+    `as_json` neither, and without `yes` nothing is written. Returns 2 if something would change and nobody agrees.
+    Raises UsageError for a skill file that is not loop's, and for files that cannot be read or written."""
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")

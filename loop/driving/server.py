@@ -1,5 +1,4 @@
-"""`loop mcp`: makes MCP tools of commands (name, arguments, answer), adds tools for jobs, and serves them on stdin
-and stdout."""
+"""`loop mcp`: makes MCP tools of commands, adds tools for jobs, and serves them on stdin and stdout."""
 
 import contextlib
 import datetime
@@ -70,8 +69,7 @@ class JobState(Printed):
 
 
 def read_state(job: JobFolder) -> JobState:
-    """The state of a job, from the files in its folder. Its result is what the command printed as JSON, once it
-    has ended. One that has ended without an exit code was killed: it is `lost`."""
+    """The state of a job, from the files in its folder; `lost` if it ended without an exit code."""
     is_running, code = job.state in UNENDED_STATES, job.exit_code
     session, doing = "", folders.last_line(job.path / folders.STDERR)
     result: dict[str, Any] = {}
@@ -196,8 +194,7 @@ class Tool:
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
-        """A pydantic model of the arguments; it rejects unknown names. A proposer is `person` or `tuner` only, for
-        an agent may not name a program."""
+        """A pydantic model of the arguments. A proposer is no program: an agent may not name one."""
         fields: dict[str, Any] = {}
         for name, parameter in self.parameters.items():
             option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__

@@ -37,8 +37,7 @@ def plans(project: Project) -> dict[str, ParsedFile[Plan]]:
 
 
 def _read_definitions(bundled: Path, project: Project, model: type[T]) -> Iterator[ParsedFile[T]]:
-    """Read the bundled definitions of one kind, then the project's. Raises DefinitionError for a name
-    that is not that of its file."""
+    """The bundled definitions of one kind, then the project's. DefinitionError for a name unlike its file's."""
     for folder in filter(None, [bundled, project.definitions_folder(bundled.name)]):
         for path in sorted(folder.glob("*.yaml")):
             definition = read_file(path, model)

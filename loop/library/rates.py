@@ -17,11 +17,8 @@ INHERITED_FIELDS = ("rates", "gpu")
 
 
 def rates(project: Project) -> RateCard:
-    """The rate card of a project: its own rates and machines, plus every shipped one that it does not
-    set. If it sets an engineer's rate, the card also charges an engineer who waits for sessions. If
-    this command was sent to a rented machine, the card charges that machine's price. Raises
-    DefinitionError with file, line and column for an invalid price, an unknown rate name, and a rate
-    of another resource than the field is for."""
+    """The rate card of a project: its own rates and machines, plus every shipped one that it does not set. Raises
+    DefinitionError for an invalid price, an unknown rate, and a rate of another resource than its field is for."""
     shipped_file = read_file(shipped("sessions/rates.yaml"), RateCard)
     file, card, path = shipped_file, shipped_file.value, project.target / "rates.yaml"
     if not project.bundled and path.is_file():

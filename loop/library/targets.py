@@ -52,8 +52,7 @@ def read_target(project: Project) -> ParsedFile[Target]:
 
 
 def sources_hash(project: Project) -> str:
-    """Hash of all definitions and sources of a target. Results hold while it is equal. Files are
-    selected by ending, so that output of steps does not change it."""
+    """Hash of all definitions and sources of a target. Results hold while it is equal."""
     return hash_files(source_files(project), project.target)
 
 
@@ -263,8 +262,7 @@ class _ManifestChecker:
                 return
 
     def check_component(self, place: Place, component: Component) -> None:
-        """Check that a component's variants are of a compiled kind, and that its workloads and its special
-        input values (`values`) fit its signature. `place`: where it stands in target.yaml."""
+        """Check a component: its variants are compiled; its workloads and special values fit its signature."""
         for variant in component.variants:
             self.check_compiled((*place, "of"), variant)
         if (component.signature is None) == (component.output is None):

@@ -81,8 +81,7 @@ def is_trusted(project: Project) -> bool:
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:
-    """Store that the user began or allowed a session. Does nothing if it has no own commands.
-    Raises LoopError when the file cannot be written."""
+    """Store that the user began or allowed a session, if it has commands of its own. Raises LoopError."""
     if lines := session_commands(head):
         grant(folder.resolve(), digest_of(lines))
 
@@ -167,8 +166,7 @@ def untrusted_error(project: Project) -> LoopError:
 
 
 def what_runs(project: Project) -> Iterator[str]:
-    """One line per command or piece of code that a project's own definitions can run.
-    Raises DefinitionError for unreadable definitions."""
+    """One line per command or piece of code that definitions can run. Raises DefinitionError."""
     target = read_file(project.manifest, Target).value
     first_line = project.manifest.read_text().partition("\n")[0]
     if first_line.startswith(MADE_MARK):  # It holds a hash of the task's files, which are programs.

@@ -122,8 +122,7 @@ class Prices(Printed):
 
 
 def show_costs(target: Path | None) -> Ledger:
-    """Each session's cost, the sums, the measured savings, and resources without a figure. A session that never
-    closed is charged for the steps in its journal."""
+    """Each session's cost, the sums and savings. A session that never closed is charged for its steps."""
     this_project = find_project(target, Path.cwd())
     entries = index.entries(this_project.sessions)
     card, rows = rates(this_project), []
@@ -139,8 +138,7 @@ def show_costs(target: Path | None) -> Ledger:
 
 
 def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
-    """Costs, savings and return (None if nothing was charged or saved) of sessions. Costs of imported ones
-    (`recorded`) are not in the return: they have no savings. `damaged`: folders skipped, to the reason."""
+    """Costs, savings and return of sessions. Imported ones have no savings, and are not in the return."""
     savings = [saving for row in rows for saving in row.savings]
     saved_minutes, saved_usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(row.usd for row in rows if not row.recorded)
@@ -200,9 +198,8 @@ def show_rates(target: Path | None) -> Prices:
 def keep_or_stop(
     *, idle_hours: float | None, restart_minutes: float | None, waiting: Waiting | None, target: Path | None
 ) -> KeepOrStop:
-    """Costs of idling and of a stop, break-even and decision, by the rate card's price of this GPU, or of the
-    last session's if there is none here. `restart_minutes`: None: as measured in past sessions. `waiting`: for
-    whom a restart costs time. Raises UsageError, also if the card charges another GPU."""
+    """Costs of idling and of a stop, by the price of this GPU, or of the last session's. `restart_minutes`:
+    None: as measured in past sessions. Raises UsageError, also if the card charges another GPU."""
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
     for option, amount in {"--idle-hours": idle_hours, "--restart-minutes": restart_minutes}.items():

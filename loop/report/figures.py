@@ -1,5 +1,4 @@
-"""Draws the ratio of each variant on each workload, with its interval and a line at 1, as SVG; the same on every
-machine.
+"""Draws the ratio of each variant on each workload, with its interval, as SVG; the same on every machine.
 
 A figure is a file behind an <img>, with its own background and style, or part of the HTML report,
 which has the style. Colours are those of Okabe and Ito (2008), adapted to light and dark paper.
@@ -122,12 +121,6 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, widt
     return f'<line class="s-{kind}" {ends} stroke-width="{coord(width)}"/>'
 
 
-def path(points: Iterable[tuple[float, float]], kind: str) -> str:
-    """A line through points. `kind`: its colour, in `_COLOURS` or of `colour_class_of`."""
-    points_text = " L".join(f"{coord(x)} {coord(y)}" for x, y in points)
-    return f'<path class="hollow s-{kind}" d="M{points_text}" stroke-width="1.5"/>'
-
-
 def colour_class_of(variant_number: int) -> str:
     """Colour class of a variant by its number, shifted after each turn of the shapes: 16 marks are unique."""
     return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES)}"
@@ -235,8 +228,7 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
 
 
 def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:
-    """SVG of a ratio and its interval at height `y`, in the variant's colour; an end beyond the scale becomes an
-    arrow."""
+    """SVG of a ratio and its interval at height `y`; an end beyond the scale becomes an arrow."""
     hue, (low, high) = colour_class_of(variant_number), verdict.interval
     parts = [line(scale(low), y, scale(high), y, hue, width=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):
@@ -244,7 +236,9 @@ def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: 
         if scale.low <= end <= scale.high:
             parts.append(line(x, y - 3, x, y + 3, hue, width=2))
         else:
-            parts.append(path(((x + inward, y - 4), (x, y), (x + inward, y + 4)), hue))
+            back, above, below = coord(x + inward), coord(y - 4), coord(y + 4)
+            arrow = f"M{back} {above} L{coord(x)} {coord(y)} L{back} {below}"
+            parts.append(f'<path class="hollow s-{hue}" d="{arrow}" stroke-width="1.5"/>')
     return [*parts, mark(scale(verdict.ratio), y, variant_number)]
 
 

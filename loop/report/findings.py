@@ -35,8 +35,7 @@ RATES_NOTE = " GB/s and GFLOP/s are the manifest's `bytes` and `flops` over the 
 def correctness_sections(
     finished: Sequence[Finished], empty_note: str = "Nothing was verified."
 ) -> Iterator[Section]:
-    """A table with a row for each variant and dtype, then the failures. `empty_note`: says that nothing was
-    verified."""
+    """A table with a row for each variant and dtype, then the failures. `empty_note`: for nothing verified."""
     outputs = outputs_of(finished, VerifyOutput)
     checked_variants = [checks for output in outputs for checks in output.variants]
     all_checks = [check for checks in checked_variants for check in checks.checks]
@@ -92,8 +91,7 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _error_map_lines(check: Check) -> Iterator[str]:
-    """A line for each dimension that was split: the largest error in each part (`0-31 right, 32-63 0.4`), or that
-    they are alike."""
+    """A line for each dimension that was split: the largest error in each part (`0-31 right, 32-63 0.4`)."""
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue
@@ -141,16 +139,14 @@ class Roof:
     bytes_per_s: float
 
     def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
-        """How near the rates are to the roof: the larger of their shares of the peaks; None if a rate is
-        unknown."""
+        """How near rates are to the roof: the larger share of a peak; None if a rate is unknown."""
         if not flops_per_s or not bytes_per_s:
             return None
         return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
 
 
 def find_roof(profiles: Sequence[Profile]) -> Roof | None:
-    """The highest peaks that any profile implies: its rates / their shares of the peak; None if no profile has all
-    of `ROOF_FACTS` as numbers above 0."""
+    """The highest peaks that any profile implies: rates / their shares; None without `ROOF_FACTS`."""
     flops_peaks, bytes_peaks = list[float](), list[float]()
     for profile in profiles:
         values = [profile.facts.get(name) for name in ROOF_FACTS]
@@ -165,8 +161,8 @@ def find_roof(profiles: Sequence[Profile]) -> Roof | None:
 def speed_sections(
     verdicts: Sequence[Verdict], finished: Sequence[Finished], baseline: str, roof: Roof | None = None
 ) -> Iterator[Section]:
-    """A table per timed variant, a row per workload, and how to read them; nothing if nothing was timed, or if all
-    timed variants are incorrect or invalid. `roof`: the device's peak rates; None: unknown."""
+    """A table per variant that was timed and is right everywhere, a row per workload. `roof`:
+    the device's peak rates; None: unknown."""
     verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
     # Variant to workload to the timing behind its verdict, else to the first.

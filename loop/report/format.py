@@ -111,8 +111,7 @@ RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
 
 
 def cost_and_return(bill: Bill, duration_s: float) -> str:
-    """Cost and return of a session, two sentences: `Cost: $1.53 (GPU $0.02 measured, engineer $1.51 stated). ROI
-    ...`. `duration_s`: shown if nothing was billed and no price is missing."""
+    """`Cost: $1.53 (GPU $0.02 measured). ROI ...`. `duration_s`: shown if nothing was billed."""
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for charge in bill.charges:
         sums[charge.resource, charge.basis] += charge.usd

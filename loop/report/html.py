@@ -28,8 +28,7 @@ _FOLD_TAG = re.compile(r"</?details>|<summary>(?P<summary>.*)</summary>")
 
 
 def _parse_fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A markdown-it block rule for a line with <details>, </details> or <summary>, a report's only HTML: it
-    becomes a token `fold`. Returns whether the line is one."""
+    """A markdown-it block rule: a line with <details> or <summary>, a report's only HTML, is a `fold`."""
     line = state.src[state.bMarks[start] : state.eMarks[start]]
     tag = _FOLD_TAG.fullmatch(line)
     if tag and not silent:
@@ -62,8 +61,7 @@ def plain_words(text: str) -> str:
 
 def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
     """HTML of a report: `title` (its first heading), `verdict` (the first paragraph; empty if a heading comes
-    before it) and `content`. `figures` replace images with the same path. The keyboard can scroll code and tables
-    (`tabindex`)."""
+    before it) and `content`. `figures` replace images with the same path."""
     title = verdict = ""
     by_path = {figure.path: figure for figure in figures}
     anchors: dict[str, str] = {}  # Anchor of each heading and fold to its text.
@@ -138,8 +136,7 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
 
 def _mark_cell(token: Token, cell: Token, heads: list[str], column: int) -> None:
     """Add attributes to a cell of a table (`token` opens it): the column's title, for narrow pages that show rows
-    as lists; and the colour of a first word that is an outcome, such as `faster`. `heads`: titles of the columns,
-    to which the cell of a first row adds its own."""
+    as lists; and the colour of a first word that is an outcome, such as `faster`. A head joins `heads`."""
     is_number, pieces = token.attrs.pop("style", "") == "text-align:right", cell.children or []
     if token.type == "th_open":
         heads.append(plain_words(cell.content))

@@ -28,8 +28,7 @@ MAX_TERMINAL_TEXT = 400  # Most characters of one text on a terminal.
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, then in this order: note, lines, table, further lines, code. All text is
-    plain, not Markdown. Words between backticks are shown as code."""
+    """A heading, then note, lines, table, lines, code. Text is plain; words in backticks are code."""
 
     title: str = ""
     """Empty if the section continues the one above."""
