@@ -63,13 +63,13 @@ def removable_worktrees() -> Iterator[Removable]:
     for tree in list_worktrees(state_folder() / "worktrees"):
         edits_text = ""
         state, reason = _worktree_state(tree)
-        # A worktree that is needed stays anyway, so git is not asked for its edits.
-        line_count_by_file = {} if state in ("in use", "waits") else tree.uncommitted_edits()
-        if line_count_by_file is None:  # Git cannot tell.
-            edits_text = "edits: not known" if any(tree.root.iterdir()) else ""
-        elif line_count_by_file:
-            lines = say.count(sum(line_count_by_file.values()), "line")
-            edits_text = f"edits: {say.count(len(line_count_by_file), 'file')}, {lines}"
+        if state not in ("in use", "waits"):  # One that is needed stays anyway.
+            line_counts = tree.uncommitted_edits()
+            if line_counts is None and any(tree.root.iterdir()):  # Git cannot tell.
+                edits_text = "edits: not known"
+            elif line_counts:
+                lines = say.count(sum(line_counts.values()), "line")
+                edits_text = f"edits: {say.count(len(line_counts), 'file')}, {lines}"
         path, name = str(tree.root), tree.root.name
         item = LeftItem(kind="worktree", name=name, path=path, state=state, why=reason, loses=edits_text)
         yield item, tree.remove
@@ -81,10 +81,9 @@ def _worktree_state(tree: Worktree) -> tuple[State, str]:
         if psutil.pid_exists(int(bisection[1])):
             return "in use", f"process {bisection[1]} bisects"
         return "left over", "its bisection was killed"
-    owner = tree.owner
-    if owner is None:
+    if tree.owner is None:
         return "unknown", "it does not say whose it is"
-    session = SessionFolder(owner)
+    session = SessionFolder(tree.owner)
     if not (session.path / HEAD).is_file():
         return "left over", f"its session is gone: {session.path}"
     if is_locked(session.path / LOCK):
@@ -124,13 +123,10 @@ def clean(
             raise UsageError(f"{name} is in use: {items[name].why}", hint="wait for it to end")
         if items[name].state == "waits":
             raise UsageError(f"a session waits for {name}", hint=f"end it: {items[name].why} --decline")
-    left_over = [item for item in items.values() if item.state == "left over"]
-    chosen = [item for item in left_over if not item.loses]
+    left_over = [item for item in items.values() if item.state == "left over" and not names]
+    chosen = [items[name] for name in dict.fromkeys(names)] + [item for item in left_over if not item.loses]
     with_edits = [item for item in left_over if item.loses]
-    if names:
-        chosen, with_edits = [items[name] for name in dict.fromkeys(names)], []
-    count = f"{'cache' if cache else 'worktree'}: {len(chosen)}"
-    is_agreed = yes
+    count, is_agreed = f"{'cache' if cache else 'worktree'}: {len(chosen)}", yes
     if not as_json and items:
         LeftBehind(found=tuple(items.values())).show(screen)
         is_agreed = yes or (bool(chosen) and screen.confirm(f"Remove {count}?"))

@@ -244,10 +244,10 @@ def import_object(place: str) -> Any:
     return getattr(importlib.import_module(f"loop.{module}"), name)
 
 
-def make_request(kind: Callable[..., Request], values: Mapping[str, Any], **others: Any) -> Request:
-    """A dataclass of type `kind`: of `values` those that are its fields, and the fields in `others`."""
-    names = {field.name for field in dataclasses.fields(kind)} - {*others}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in values.items() if name in names}, **others)
+def make_request(kind: Callable[..., Request], values: Mapping[str, Any]) -> Request:
+    """A dataclass of type `kind`, of the values that are its fields."""
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in names})
 
 
 def default_of(parameter: Parameter) -> Any:

@@ -49,8 +49,9 @@ def start_session(
     else:  # Its steps hold the limits of a campaign.
         is_attended, limits = False, SessionLimits()
         plan = None if resume else "tune" if proposer == TUNER else plan
-    terms = {"target": target, "plan": plan, "limits": limits, "campaign": campaign}
-    request = make_request(SessionRequest, {**values, **terms}, stated_ai_usd=ai_usd, attended=is_attended)
+    values |= {"target": target, "plan": plan, "limits": limits, "campaign": campaign}
+    values |= {"stated_ai_usd": ai_usd, "attended": is_attended}
+    request = make_request(SessionRequest, values)
     if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)

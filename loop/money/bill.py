@@ -130,15 +130,8 @@ def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     machine_text = f", the price of a machine with {charged_rate.gpu}" if charged_rate and charged_rate.gpu else ""
     problem = f"the rate card charges {card.gpu}{machine_text}; this GPU is {gpu or 'not known'}"
     place = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
-    rates_and_counts = [(rate, 1) for rate in card.rates if rate.resource == "gpu"]
-    rates_and_counts += [(rate, machine.count) for machine in card.machines for rate in machine.rates]
-    prices: dict[str, str] = {}  # Name of a rate to its price, in words.
-    for rate, count in rates_and_counts:
-        if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu):
-            hourly = f"${rate.usd_per_hour:.2f} an hour{f' for {count} GPUs' if count > 1 else ''}"
-            prices[rate.name] = f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})"
-    if not prices:
+    fitting = [rate for rate in card.all_rates if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu)]
+    if not fitting:
         return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {place}"
-    return (
-        f"{problem}. Its prices: {'; '.join(prices.values())}. Choose one: `gpu: {next(iter(prices))}` in {place}"
-    )
+    prices = "; ".join(f"{rate.name}, ${rate.usd_per_hour:.2f} an hour ({rate.as_of})" for rate in fitting)
+    return f"{problem}. Its prices: {prices}. Choose one: `gpu: {fitting[0].name}` in {place}"

@@ -6,7 +6,7 @@ Marks differ in shape, too, so that no meaning depends on colour.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import ClassVar
@@ -68,26 +68,21 @@ class Figure:
     body: str
 
     @property
-    def file(self) -> str:
-        """The complete SVG file."""
-        return f"{self._head}<style>{STYLE}</style>{self.body}</svg>\n"
-
-    @property
     def html(self) -> str:
-        """The SVG without its style, for a page that has `STYLE`."""
-        return f"{self._head}{self.body}</svg>"
-
-    @property
-    def _head(self) -> str:
-        """The opening tag of the SVG, with title and description for screen readers."""
+        """The SVG without its style, for a page that has `STYLE`; screen readers read its description."""
         box = f"0 0 {coord(WIDTH)} {coord(self.height)}"
         width, height = coord(WIDTH * PIXELS_PER_UNIT), coord(self.height * PIXELS_PER_UNIT)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="{box}" width="{width}" '
             f'height="{height}" role="img" aria-labelledby="ratios-title ratios-desc">'
             f'<title id="ratios-title">{escaped_text(self.title)}</title>'
-            f'<desc id="ratios-desc">{escaped_text(self.description)}</desc>'
+            f'<desc id="ratios-desc">{escaped_text(self.description)}</desc>{self.body}</svg>'
         )
+
+    @property
+    def file(self) -> str:
+        """The complete SVG file, with its style behind the description."""
+        return self.html.replace("</desc>", f"</desc><style>{STYLE}</style>", 1) + "\n"
 
 
 def coord(value: float) -> str:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import geometric_mean
 
 from loop.model.change import latest_target_attempts
@@ -131,18 +130,8 @@ def _number_or_nan(value: float | None) -> str:
     return "nan" if value is None or value > 1e300 else f"{value:.2g}"
 
 
-@dataclass(frozen=True)
-class Roof:
-    """Peak rates of the device: one roof for all variants of a session."""
-
-    flops_per_s: float
-    bytes_per_s: float
-
-    def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
-        """How near rates are to the roof: the larger share of a peak; None if a rate is unknown."""
-        if not flops_per_s or not bytes_per_s:
-            return None
-        return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
+Roof = tuple[float, float]
+"""Peak FLOP/s and bytes/s of the device: one roof for all variants of a session."""
 
 
 def find_roof(profiles: Sequence[Profile]) -> Roof | None:
@@ -155,7 +144,7 @@ def find_roof(profiles: Sequence[Profile]) -> Roof | None:
             flops, moved, time_us, flops_share, bandwidth_share = numbers
             flops_peaks.append(flops / time_us * 1e6 / flops_share)
             bytes_peaks.append(moved / time_us * 1e6 / bandwidth_share)
-    return Roof(max(flops_peaks), max(bytes_peaks)) if flops_peaks else None
+    return (max(flops_peaks), max(bytes_peaks)) if flops_peaks else None
 
 
 def speed_sections(
@@ -234,14 +223,17 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
     """A workload's row of the table of speeds. `roof`: peak rates; None: unknown."""
     clock_note = " (times itself)" if timing.timed_by == "itself" else ""
     too_few_text = f"{say.speedup_text(verdict.ratio)}, too few rounds"
-    share = None if roof is None else roof.share(timing.flops_per_s, timing.bytes_per_s)
+    flops_per_s, bytes_per_s, share_text = timing.flops_per_s, timing.bytes_per_s, "-"
+    if roof is not None and flops_per_s and bytes_per_s:  # The larger share of a peak.
+        share = max(flops_per_s / roof[0], bytes_per_s / roof[1])
+        share_text = f"{say.significant(100 * share, 2)} %"
     return (
         timing.workload.name,
         verdict.verdict + clock_note,
         too_few_text if timing.ranged else say.ratio(verdict.ratio, verdict.interval),
         say.latency(timing.candidate_us),
         say.latency(timing.reference_us),
-        say.giga_text(timing.bytes_per_s),
-        say.giga_text(timing.flops_per_s),
-        "-" if share is None else f"{say.significant(100 * share, 2)} %",
+        "-" if bytes_per_s is None else say.significant(bytes_per_s / 1e9),
+        "-" if flops_per_s is None else say.significant(flops_per_s / 1e9),
+        share_text,
     )

@@ -45,14 +45,11 @@ def seconds(value: float) -> str:
 
 def ratio(value: float, interval: Interval) -> str:
     """`1.62x [1.58, 1.66]`: ratio and interval; an end beyond is printed as `<0.001` or `>1000`."""
-    return f"{speedup_text(value)} [{_interval_end(interval[0])}, {_interval_end(interval[1])}]"
-
-
-def _interval_end(value: float) -> str:
-    """One end of an interval, limited to `<0.001` and `>1000`."""
-    if value < 0.001:
-        return "<0.001"
-    return ">1000" if value > 1000 else speedup_text(value).removesuffix("x")
+    ends = []
+    for end in interval:
+        within = ">1000" if end > 1000 else plain_ratio(end)
+        ends.append("<0.001" if end < 0.001 else within)
+    return f"{speedup_text(value)} [{', '.join(ends)}]"
 
 
 def gain_text(kept: KeptChange) -> str:
@@ -63,11 +60,6 @@ def gain_text(kept: KeptChange) -> str:
     faster_count = sum(low > 1 for low, _, _ in kept.workloads.values())
     faster_text = f", faster on {faster_count} of {workloads}" if kept.workloads else ""
     return f"{speedup_text(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
-
-
-def giga_text(value: float | None) -> str:
-    """A rate in units of 1e9 (GB/s, GFLOP/s) as `12.3`; a dash for None."""
-    return "-" if value is None else significant(value / 1e9)
 
 
 def usd(value: float) -> str:
